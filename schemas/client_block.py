@@ -1,0 +1,26 @@
+"""Rows of one shard as statistics read them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class ClientBlock(NamedTuple):
+    """Rows of one shard, grouped by client when the privacy unit is `client`.
+
+    Attributes:
+      points: shape (n_rows, n_features), float32 or float64, feature units, finite.
+      offsets: int64, shape (n_clients + 1,): rows offsets[i]:offsets[i + 1] are client i's; None when the
+        privacy unit is `record`.
+    """
+
+    points: NDArray[np.floating]
+    offsets: NDArray[np.int64] | None = None
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients in the block; raises TypeError for record-level blocks."""
+        if self.offsets is None:
+            raise TypeError("n_clients must be asked of a block with offsets; read it with privacy unit client.")
+        return len(self.offsets) - 1

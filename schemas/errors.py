@@ -1,0 +1,51 @@
+"""Errors a user may meet: one sentence each, *name* must be *rule*, got *value*; then the remedy.
+
+Messages carry file, row group, column, shape and dtype, and never a row value. Every class is raised with
+exactly one string argument, so that a runner can carry it across a process boundary and back.
+"""
+
+
+class DappleError(Exception):
+    """Base of the errors Dapple raises on purpose; `exit_code` is what the command returns."""
+
+    exit_code = 1
+
+
+class ConfigError(DappleError, ValueError):
+    """A setting is wrong; nothing has been read yet."""
+
+    exit_code = 2
+
+
+class InputError(DappleError, ValueError):
+    """Input data cannot be used: unreadable file, null, non-finite value, too few rows."""
+
+    exit_code = 2
+
+
+class SchemaMismatchError(InputError):
+    """A file's columns are missing or have another type than the table contract asks for."""
+
+
+class LatticeOverflowError(DappleError, OverflowError):
+    """A bound check found that exact integer arithmetic could leave its range."""
+
+    exit_code = 2
+
+
+class BudgetExceededError(DappleError):
+    """The ledger refused the run: its limit would be passed."""
+
+    exit_code = 3
+
+
+class PrivacyFlowError(DappleError):
+    """The built graph lets private data flow around the noise stage."""
+
+    exit_code = 4
+
+
+class UnsupportedEventError(DappleError, ValueError):
+    """The accountant cannot compose an event of the plan."""
+
+    exit_code = 2

@@ -1,0 +1,49 @@
+"""A released clustering."""
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.release import Release
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClusterModel:
+    """Centers computed from releases and public data only.
+
+    Attributes:
+      centers: float64, shape (n_clusters, n_features), feature units.
+      noisy_sizes: float64, shape (n_clusters,): noisy number of rows (privacy unit record) or noisy weight
+        of clients (unit client) per cluster; may be negative.
+      releases: every noised aggregate behind the centers, in the order of the rounds.
+    """
+
+    centers: NDArray[np.float64]
+    noisy_sizes: NDArray[np.float64]
+    releases: tuple[Release, ...]
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of centers."""
+        return len(self.centers)
+
+    def centers_table(self) -> pa.Table:
+        """`centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double."""
+        n_clusters, n_features = self.centers.shape
+        center = pa.FixedSizeListArray.from_arrays(pa.array(self.centers.ravel(), pa.float64()), n_features)
+        return pa.table(
+            {
+                "cluster": pa.array(np.arange(n_clusters, dtype=np.int32)),
+                "center": center,
+                "noisy_size": pa.array(self.noisy_sizes, pa.float64()),
+            }
+        )
+
+
+def centers_from_table(table: pa.Table) -> NDArray[np.float64]:
+    """Inverse of `ClusterModel.centers_table` for the centers, ordered by cluster."""
+    ordered = table.sort_by("cluster")
+    flat = ordered.column("center").combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(flat, dtype=np.float64).reshape(ordered.num_rows, -1)

@@ -1,0 +1,1 @@
+"""Beam transforms: thin adapters around `transforms.numerics`."""

@@ -1,0 +1,1 @@
+"""Pure functions on arrays: no Beam, no files, no clock, no global random state."""
