@@ -19,8 +19,13 @@ class ClientBlock(NamedTuple):
     offsets: NDArray[np.int64] | None = None
 
     @property
+    def client_offsets(self) -> NDArray[np.int64]:
+        """`offsets`; raises TypeError for record-level blocks."""
+        if self.offsets is None:
+            raise TypeError("client statistics must be given a block with offsets; read it with privacy unit client.")
+        return self.offsets
+
+    @property
     def n_clients(self) -> int:
         """Number of clients in the block; raises TypeError for record-level blocks."""
-        if self.offsets is None:
-            raise TypeError("n_clients must be asked of a block with offsets; read it with privacy unit client.")
-        return len(self.offsets) - 1
+        return len(self.client_offsets) - 1

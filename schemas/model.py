@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.release import Release
+from schemas.release import Release, releases_from_table
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,8 +42,12 @@ class ClusterModel:
         )
 
 
-def centers_from_table(table: pa.Table) -> NDArray[np.float64]:
-    """Inverse of `ClusterModel.centers_table` for the centers, ordered by cluster."""
-    ordered = table.sort_by("cluster")
+def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
+    """Inverse of `ClusterModel.centers_table` and `releases_to_table`."""
+    ordered = centers.sort_by("cluster")
     flat = ordered.column("center").combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat, dtype=np.float64).reshape(ordered.num_rows, -1)
+    return ClusterModel(
+        centers=np.asarray(flat, dtype=np.float64).reshape(ordered.num_rows, -1),
+        noisy_sizes=ordered.column("noisy_size").to_numpy(),
+        releases=releases_from_table(releases),
+    )

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.plan import ReleasePlan
+from schemas.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec
 
 RELEASE_SCHEMA = pa.schema(
     [
@@ -73,3 +73,21 @@ def releases_to_table(releases: list[Release]) -> pa.Table:
         for release in releases
     ]
     return pa.Table.from_pylist(rows, schema=RELEASE_SCHEMA)
+
+
+def releases_from_table(table: pa.Table) -> tuple[Release, ...]:
+    """Inverse of `releases_to_table`; shares of the budget are not recorded and come back as NaN."""
+    releases = []
+    for row in table.to_pylist():
+        spec = ReleaseSpec(
+            name=row["path"].rsplit("/", 1)[-1],
+            shape=tuple(row["shape"]),
+            mechanism=Mechanism(row["mechanism"]),
+            sensitivity=row["sensitivity_lattice"],
+            share=float("nan"),
+            geometry=Geometry(row["geometry"]),
+        )
+        values = np.array(row["values_lattice"], dtype=np.int64).reshape(spec.shape)
+        plan = ReleasePlan(spec=spec, noise_multiplier=row["noise_multiplier"])
+        releases.append(Release(path=row["path"], plan=plan, values=values, lattice_unit=row["lattice_unit"]))
+    return tuple(releases)

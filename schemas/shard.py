@@ -16,3 +16,7 @@ class ShardRef:
     path: str
     row_group: int
     n_rows: int
+
+
+EMPTY_SHARD = ShardRef("", 0, 0)
+"""A public shard without rows: part of every listing, so that a statistic of no data is zero and not absent."""

@@ -1,0 +1,75 @@
+"""The census example end to end: makes a small lake, clusters it privately and shows what that cost.
+
+Run `./run_local.sh` without arguments, or this file with the package installed. Everything is written to
+`out/census` in the root of the repository.
+"""
+
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import yaml
+from make_lake import make_lake
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from pipelines.__main__ import main as dapple
+
+HERE = pathlib.Path(__file__).resolve().parent
+OUTPUT = HERE.parents[1] / "out" / "census"
+
+
+def resolve_job(folder: pathlib.Path) -> pathlib.Path:
+    """Writes a copy of job.yaml to `folder`, its paths made absolute there, and returns the copy's path."""
+    job = yaml.safe_load((HERE / "job.yaml").read_text())
+    for section in ("data", "server_data"):
+        job[section]["path"] = str(folder / job[section]["path"])
+    resolved = folder / "job.yaml"
+    resolved.write_text(yaml.safe_dump(job, sort_keys=False))
+    return resolved
+
+
+def read_vectors(path: pathlib.Path, column: str) -> NDArray[np.float64]:
+    """A column of lists of equal length as a matrix; `path` is a Parquet file or a folder of them."""
+    lists = pq.read_table(path, columns=[column])[column].combine_chunks()
+    return lists.flatten().to_numpy().reshape(len(lists), -1).astype(np.float64)
+
+
+def cost_per_row(points: NDArray[np.float64], centers: NDArray[np.float64]) -> float:
+    """Mean squared distance to the nearest center."""
+    squares = (points**2).sum(axis=1)[:, None] - 2 * points @ centers.T + (centers**2).sum(axis=1)
+    return float(squares.min(axis=1).mean())
+
+
+def evaluate(lake: pathlib.Path, fit: pathlib.Path) -> dict[str, float]:
+    """Cost per row of the private centers and of two clusterings to compare them with. Not private."""
+    points, server = read_vectors(lake / "clients", "x"), read_vectors(lake / "server.parquet", "x")
+    private = read_vectors(fit / "centers.parquet", "center")
+    k_means = KMeans(len(private), n_init=10, random_state=0)
+    return {
+        "private centers": cost_per_row(points, private),
+        "optimum, no privacy": cost_per_row(points, k_means.fit(points).cluster_centers_),
+        "server data only": cost_per_row(points, k_means.fit(server).cluster_centers_),
+    }
+
+
+def run(output: pathlib.Path) -> int:
+    """Runs the example in `output` and returns the exit code of the fit."""
+    if (output / "fit").exists():
+        shutil.rmtree(output / "fit")
+    lake = make_lake(output / "lake")
+    print(f"Lake: {lake.n_rows} rows of {lake.n_features} binary features in {lake.n_silos} silos.", flush=True)
+    exit_code = dapple(["fit", "--config", str(resolve_job(output)), "--output", str(output / "fit")])
+    if exit_code:
+        return exit_code
+    print("Cost per row, an evaluation on the example's public data (not private):")
+    for name, cost in evaluate(output / "lake", output / "fit").items():
+        print(f"  {name:<20} {cost:.4f}")
+    print(f"Report: {output / 'fit' / 'report.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(OUTPUT))

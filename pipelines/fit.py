@@ -1,0 +1,122 @@
+"""The `fit` job: a private clustering of a data set, from its config to a published model."""
+
+import io
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from threadpoolctl import threadpool_limits
+
+from pipelines import outputs
+from pipelines.failures import original_error
+from pipelines.fingerprint import keyed_fingerprint
+from pipelines.options import local_workers, parse_job, read_text
+from pipelines.prepared_fit import FitResult, PreparedFit, prepare
+from pipelines.run_folder import KEY_FILE, RunFolder
+from schemas.config import load_config
+from schemas.model import model_from_tables
+from schemas.plan import PrivacyUnit
+from transforms.feddp_kmeans import FedDPKMeans
+from transforms.keys import create_key, delete_key
+from transforms.publish import RELEASED_FILES, PublishModel, read_bytes
+from transforms.read import CheckClientsWhole, CheckRows, ListShards
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def build(root: beam.Pipeline, prepared: PreparedFit, key_uri: str, folder: str) -> None:
+    """Adds the job to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      prepared: the job.
+      key_uri: where noise stages find the run key.
+      folder: where the released files go; exists.
+    """
+    config, contract = prepared.config, prepared.contract
+    shards = root | "List" >> ListShards(
+        path=config.data.path, partitions=config.data.partition_values(), contract=contract
+    )
+    _ = shards | "CheckRows" >> CheckRows()
+    if config.privacy.unit is PrivacyUnit.CLIENT and config.data.client_id is not None:
+        _ = shards | "CheckClients" >> CheckClientsWhole(client_id=config.data.client_id)
+    state = shards | "FedDPKMeans" >> FedDPKMeans(
+        rounds=prepared.rounds, initial=prepared.initial, contract=contract, key_uri=key_uri
+    )
+    _ = state | "Publish" >> PublishModel(folder=folder)
+
+
+def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> FitResult:
+    """Runs a prepared job to its end.
+
+    The run key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
+    made and deleted when the run is over.
+
+    Args:
+      prepared: the job.
+      options: for Beam.
+      folder: private staging folder; the released files are there afterwards.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    key_uri = prepared.config.key_uri or FileSystems.join(folder, KEY_FILE)
+    made = not FileSystems.exists(key_uri)
+    if made:
+        create_key(key_uri)
+    try:
+        _run(prepared, options, key_uri, folder)
+        fingerprint = keyed_fingerprint(prepared.config, key_uri)
+    finally:
+        if made:
+            delete_key(key_uri)
+    tables = [pq.read_table(io.BytesIO(read_bytes(FileSystems.join(folder, name)))) for name in RELEASED_FILES]
+    return FitResult(model_from_tables(*tables), prepared.statement, fingerprint)
+
+
+def _run(prepared: PreparedFit, options: PipelineOptions, key_uri: str, folder: str) -> None:
+    """Runs the graph; BLAS threads times workers never exceed the cores."""
+    threads = max((os.cpu_count() or 1) // local_workers(options), 1)
+    try:
+        with threadpool_limits(limits=threads):
+            pipeline = beam.Pipeline(options=options)
+            build(pipeline, prepared, key_uri, folder)
+            pipeline.run().wait_until_finish()
+    except Exception as error:
+        known = original_error(error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    """The command: fits, publishes, and returns the summary that is printed last.
+
+    Raises:
+      DappleError: nothing has been published then.
+    """
+    options = parse_job("fit", argv)
+    config = load_config(read_text(options.config))
+    folder = RunFolder(options.output, options.run_id)
+    folder.check()
+    _LOGGER.info("run %s: reading public server data and calibrating noise", options.run_id)
+    prepared = prepare(config)
+    _LOGGER.info(
+        "plan: %d rounds, epsilon %.6g, delta %.3g", len(prepared.rounds), prepared.plan.epsilon, prepared.plan.delta
+    )
+    folder.open()
+    try:
+        result = execute(prepared, options.beam, folder.staging)
+        outputs.write_outputs(folder, prepared, result)
+        folder.publish(outputs.manifest(prepared, result, options.run_id))
+    except BaseException:
+        folder.discard()
+        raise
+    _LOGGER.info("done: %s", FileSystems.join(options.output, "report.html"))
+    spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
+    return {"run_id": options.run_id, "output": options.output} | spent

@@ -1,0 +1,128 @@
+"""The command line: the one place where flags become settings and Beam options."""
+
+import argparse
+import dataclasses
+import difflib
+import secrets
+import time
+from collections.abc import Sequence
+
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+
+from schemas.errors import ConfigError
+from transforms.publish import read_bytes
+
+DEFAULT_RUNNER = "FnApiRunner"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What the command line says.
+
+    Attributes:
+      config: path of the job's YAML file.
+      output: folder of the results.
+      run_id: name of the run.
+      beam: options passed through to Beam.
+    """
+
+    config: str
+    output: str
+    run_id: str
+    beam: PipelineOptions
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are `ConfigError`s."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Raises instead of exiting."""
+        raise ConfigError(f"the command line must be `dapple JOB --config FILE --output DIR [Beam flags]`: {message}.")
+
+
+def parse_job(job: str, argv: Sequence[str]) -> JobOptions:
+    """Parses the flags of a job; everything that is not Dapple's must be a flag Beam knows.
+
+    Raises:
+      ConfigError: for a missing or mistyped flag, with the nearest known one.
+    """
+    parser = _Parser(prog=f"dapple {job}", allow_abbrev=False)
+    parser.add_argument("--config", required=True, help="the job's YAML file")
+    parser.add_argument("--output", required=True, help="folder of the results; must be new or empty")
+    parser.add_argument("--run_id", default=None, help="name of the run; default: time and a random part")
+    known, rest = parser.parse_known_args(list(argv))
+    return JobOptions(
+        config=known.config,
+        output=known.output.rstrip("/") or known.output,
+        run_id=_checked_run_id(known.run_id) if known.run_id is not None else new_run_id(),
+        beam=beam_options(rest),
+    )
+
+
+def read_text(path: str) -> str:
+    """A config file on any Beam filesystem.
+
+    Raises:
+      ConfigError: if it cannot be read as UTF-8 text.
+    """
+    try:
+        return read_bytes(path).decode()
+    except (OSError, BeamIOError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config must be a readable YAML file, got {path}; check the path.") from error
+
+
+def new_run_id() -> str:
+    """A run id no other run has: UTC time and four random bytes."""
+    return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(4)
+
+
+def _checked_run_id(run_id: str) -> str:
+    """A run id that can be part of a file name."""
+    if not run_id or not all(letter.isalnum() or letter in "-_." for letter in run_id) or run_id.startswith("."):
+        raise ConfigError(f"run_id must be letters, digits, '-', '_' and '.', got {run_id!r}; choose a simpler name.")
+    return run_id
+
+
+def beam_options(flags: Sequence[str]) -> PipelineOptions:
+    """Beam options with Dapple's defaults: the local runner, and nothing of the launcher's session shipped.
+
+    Raises:
+      ConfigError: for a flag that no Beam option class knows.
+    """
+    _refuse_unknown(flags)
+    options = PipelineOptions(list(flags))
+    standard = options.view_as(StandardOptions)
+    if standard.runner is None:
+        standard.runner = DEFAULT_RUNNER
+    return options
+
+
+def _refuse_unknown(flags: Sequence[str]) -> None:
+    """Stops at the first flag Beam does not know."""
+    parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
+    for option_class in (PipelineOptions, *_subclasses(PipelineOptions)):
+        option_class._add_argparse_args(parser)
+    unknown = parser.parse_known_args(list(flags))[1]
+    if unknown:
+        flag = unknown[0].split("=")[0]
+        own = ["--config", "--output", "--run_id"]
+        known = [text for action in parser._actions for text in action.option_strings] + own
+        near = difflib.get_close_matches(flag, known, n=1)
+        remedy = f"did you mean {near[0]}" if near else "remove it"
+        raise ConfigError(f"{flag} must be a flag of Dapple or Beam, got an unknown one; {remedy}.")
+
+
+def _subclasses(base: type) -> list[type]:
+    """All option classes below `base`."""
+    found: list[type] = []
+    child: type
+    for child in base.__subclasses__():
+        found += [child, *_subclasses(child)]
+    return found
+
+
+def local_workers(options: PipelineOptions) -> int:
+    """Worker threads or processes on this machine; 1 for remote runners."""
+    direct = options.view_as(DirectOptions)
+    return max(int(direct.direct_num_workers or 1), 1)

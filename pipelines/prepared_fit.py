@@ -1,0 +1,97 @@
+"""A `fit` job made ready: public data read, noise calibrated, nothing private touched."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.config import FitConfig
+from schemas.model import ClusterModel
+from schemas.plan import PrivacyPlan, PrivacyUnit
+from schemas.statement import PrivacyStatement
+from schemas.table import TableContract
+from transforms import accounting, feddp_kmeans, feddp_server
+from transforms.feddp_state import FedDPState
+from transforms.numerics import seeding
+from transforms.read import list_files, open_parquet, read_server_points
+from transforms.rounds import Round
+
+_STAND_IN_POINTS = 300
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedFit:
+    """A job that is ready to run: everything public, nothing private read.
+
+    Attributes:
+      config: the job.
+      contract: how shards are read.
+      initial: state before the first round.
+      plan: what will be spent.
+      rounds: statistics, plans and server steps.
+    """
+
+    config: FitConfig
+    contract: TableContract
+    initial: FedDPState
+    plan: PrivacyPlan
+    rounds: tuple[Round, ...]
+
+    @property
+    def statement(self) -> PrivacyStatement:
+        """The guarantee that every output repeats."""
+        return PrivacyStatement.from_plan(self.plan, accounting.describe(self.plan))
+
+
+class FitResult(NamedTuple):
+    """What a run releases.
+
+    Attributes:
+      model: centers, noisy sizes and releases.
+      privacy: the guarantee.
+      fingerprint: HMAC of the input's files under the run key.
+    """
+
+    model: ClusterModel
+    privacy: PrivacyStatement
+    fingerprint: str
+
+
+def prepare(config: FitConfig) -> PreparedFit:
+    """Reads the public server data, finds the frame and calibrates the plan.
+
+    Raises:
+      ConfigError: if the settings do not fit the server data, or no noise meets the budget.
+      InputError: if the server data cannot be used.
+    """
+    server = _server_points(config)
+    n_features = server.shape[1]
+    initial = feddp_server.initial_state(config, server, n_features)
+    specs = feddp_kmeans.round_specs(config, n_features, len(server))
+    privacy = config.privacy
+    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, privacy.allocation)
+    by_client = privacy.unit is PrivacyUnit.CLIENT
+    contract = TableContract.from_config(config.data, n_features=n_features, by_client=by_client)
+    return PreparedFit(
+        config=config,
+        contract=contract,
+        initial=initial,
+        plan=plan,
+        rounds=feddp_kmeans.rounds(config, plan),
+    )
+
+
+def _server_points(config: FitConfig) -> NDArray[np.float64]:
+    """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
+    if config.server_data is not None:
+        contract = TableContract.from_config(config.data).features_only()
+        return read_server_points(config.server_data.path, contract)
+    n_features = len(config.data.features)
+    if isinstance(config.data.features, str):
+        contract = TableContract.from_config(config.data)
+        first = list_files(config.data.path, config.data.partition_values())[0]
+        with open_parquet(first) as file:
+            n_features = contract.list_width(file.schema_arrow, first)
+    n_points = max(_STAND_IN_POINTS, 30 * config.n_clusters)
+    return seeding.points_in_ball(n_points, n_features, float(config.clipping.norm), config.seed or 0)

@@ -1,0 +1,90 @@
+"""Where a run writes: a private staging folder first, the output folder at the end, the manifest last."""
+
+import hashlib
+import json
+import os
+import shutil
+from typing import Any
+
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.errors import ConfigError
+from transforms.publish import read_bytes, write_bytes
+
+MANIFEST = "run.json"
+KEY_FILE = "run.key"
+
+
+class RunFolder:
+    """Staging folder `OUTPUT.partial-RUN_ID` that becomes `OUTPUT` when the run is complete.
+
+    Args:
+      output: folder on any Beam filesystem; must not exist or be empty.
+      run_id: makes the staging folder's name unique.
+    """
+
+    def __init__(self, output: str, run_id: str):
+        self.output = output
+        self.staging = f"{output}.partial-{run_id}"
+        self._local = FileSystems.get_scheme(output) in (None, "file")
+        self._published: dict[str, str] = {}
+
+    def check(self) -> None:
+        """Refuses an output folder that holds something."""
+        if self._occupied():
+            raise ConfigError(f"--output must be a new or empty folder, got {self.output}; choose another one.")
+
+    def open(self) -> None:
+        """Creates the staging folder, readable by its owner only where that can be said."""
+        try:
+            if self._local:
+                os.makedirs(os.path.dirname(os.path.abspath(self.output)), exist_ok=True)
+                os.mkdir(self.staging, 0o700)
+            else:
+                FileSystems.mkdirs(self.staging)
+        except (OSError, BeamIOError) as error:
+            raise ConfigError(
+                f"--output must be a folder that can be made, got {self.output}; choose another."
+            ) from error
+
+    def _occupied(self) -> bool:
+        """Whether the output folder holds anything."""
+        if self._local:
+            return os.path.exists(self.output) and (not os.path.isdir(self.output) or bool(os.listdir(self.output)))
+        return FileSystems.exists(FileSystems.join(self.output, MANIFEST))
+
+    def path(self, name: str) -> str:
+        """A file in the staging folder."""
+        return FileSystems.join(self.staging, name)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Stages a file."""
+        write_bytes(self.path(name), content)
+        self.adopt(name, content)
+
+    def adopt(self, name: str, content: bytes | None = None) -> None:
+        """Lists a staged file in the manifest."""
+        content = read_bytes(self.path(name)) if content is None else content
+        self._published[name] = hashlib.sha256(content).hexdigest()
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Writes the manifest, with the digest of every staged file, and makes the folder the output."""
+        content = json.dumps(manifest | {"files": self._published}, indent=2, sort_keys=True).encode()
+        write_bytes(self.path(MANIFEST), content)
+        if self._local:
+            if os.path.isdir(self.output):
+                os.rmdir(self.output)
+            os.rename(self.staging, self.output)
+            return
+        FileSystems.mkdirs(self.output)
+        for name in (*self._published, MANIFEST):
+            FileSystems.rename([self.path(name)], [FileSystems.join(self.output, name)])
+        self.discard()
+
+    def discard(self) -> None:
+        """Removes the staging folder and all in it; no error if it is gone."""
+        if self._local:
+            shutil.rmtree(self.staging, ignore_errors=True)
+        elif FileSystems.exists(self.staging):
+            FileSystems.delete([self.staging])

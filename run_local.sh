@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Sets up .venv beside this script and runs something in it; needs nothing but Python 3.11, 3.12 or 3.13.
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
+venv=$root/.venv
+python=$venv/bin/python
+stamp=$venv/.installed
+
+usage() {
+  cat <<'TEXT'
+Usage: ./run_local.sh               run the census example end to end
+       ./run_local.sh test [ARGS]   run the whole test suite; ARGS go to pytest
+       ./run_local.sh lint          ruff check, ruff format --check, mypy
+       ./run_local.sh JOB [ARGS]    run a job, the same as `dapple JOB ARGS`
+       ./run_local.sh --help        print this text
+
+The first run creates .venv beside the script and installs the pinned requirements.
+TEXT
+}
+
+say() { printf 'run_local: %s\n' "$*" >&2; }
+
+# A command of the right name may be a shim that starts nothing, so each candidate is made to run.
+find_python() {
+  local candidate
+  for candidate in python3.11 python3.12 python3.13 python3 python; do
+    if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+      >/dev/null 2>&1; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done
+  say 'no working Python 3.11, 3.12 or 3.13 with the venv module on PATH; install one and run this again.'
+  return 1
+}
+
+# What the environment was built from. The folder is part of it: a copied .venv points back to where it came from.
+fingerprint() {
+  {
+    printf '%s\n' "$root"
+    "$python" -c 'import sys; print(sys.version)'
+    cat "$root/requirements.txt" "$root/requirements-dev.txt" "$root/setup.py"
+  } | cksum
+}
+
+pip_install() { "$python" -m pip --disable-pip-version-check install -q "$@" >&2; }
+
+# The stamp is removed first and written last, so an interrupted install is started afresh by the next run.
+set_up() { # set_up run|dev
+  local level=$1 built have='' base
+  if [[ -f $stamp ]] && built=$(fingerprint 2>/dev/null); then
+    have=$(<"$stamp")
+    case $have in "$built $level" | "$built dev") return ;; esac
+  fi
+  rm -f "$stamp"
+  if [[ $have != "${built:-} run" ]]; then
+    base=$(find_python)
+    say "creating .venv with $("$base" --version) and installing requirements; this takes a minute or two."
+    "$base" -m venv --clear "$venv"
+    pip_install -r "$root/requirements.txt"
+    pip_install --no-deps --no-build-isolation --editable "$root"
+  fi
+  if [[ $level == dev ]]; then
+    say 'installing what tests and lint need.'
+    pip_install -r "$root/requirements-dev.txt"
+  fi
+  printf '%s %s\n' "$(fingerprint)" "$level" >"$stamp"
+}
+
+case ${1:-} in
+  -h | --help)
+    usage
+    ;;
+  '')
+    set_up run
+    exec "$python" "$root/examples/census/run.py"
+    ;;
+  test)
+    set_up dev
+    cd "$root"
+    exec "$python" -m pytest "${@:2}"
+    ;;
+  lint)
+    set_up dev
+    cd "$root"
+    "$python" -m ruff check .
+    "$python" -m ruff format --check .
+    "$python" -m mypy
+    ;;
+  *)
+    set_up run
+    # Safe path: a folder named `pipelines` in the caller's folder must not stand in for ours.
+    PYTHONSAFEPATH=1 exec "$python" -m pipelines "$@"
+    ;;
+esac

@@ -1,0 +1,139 @@
+"""Why a config was rejected, in one sentence: dotted name, rule, value, remedy."""
+
+import difflib
+import typing
+from collections.abc import Iterator, Mapping
+
+import pydantic
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+_RULES: Mapping[str, str] = {
+    "missing": "given",
+    "float_type": "a number",
+    "int_type": "an integer",
+    "string_type": "a string",
+    "string_too_short": "a non-empty string",
+    "dict_type": "a mapping",
+    "model_type": "a section of settings",
+    "invalid_key": "a string",
+}
+_WORDS = (
+    ("Input should be ", ""),
+    ("must be ", ""),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+)
+_LONGEST_VALUE = 60
+Model = type[pydantic.BaseModel]
+Location = tuple[int | str, ...]
+
+
+def broken_rule(rule: str, got: str | None = None) -> PydanticCustomError:
+    """What a validator raises: the setting must be `rule`, got `got` (default: the value as it was given)."""
+    context = {"rule": rule} if got is None else {"rule": rule, "got": got}
+    return PydanticCustomError("broken_rule", "must be {rule}", context)
+
+
+def sentence(error: pydantic.ValidationError, model: Model) -> str:
+    """The sentence for the most telling of the errors.
+
+    Args:
+      error: raised by `model`; an unknown key comes before all others, since a mistyped name also leaves
+        the right one missing.
+      model: config whose field descriptions are noun phrases that fit after "give".
+
+    Returns:
+      One sentence; a validator that raised a ValueError of its own is quoted as it is.
+    """
+    details = error.errors(include_url=False)
+    unknown = [each["loc"] for each in details if _is_unknown(each, model)]
+    if unknown:
+        return _unknown_setting(unknown[0], model)
+    first = details[0]
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    name = _name(first["loc"])
+    return f"{name} must be {_rule(first)}, got {_got(first)}; give {description(name, model)}."
+
+
+def _is_unknown(details: ErrorDetails, model: Model) -> bool:
+    """Whether the error is a key that no setting has."""
+    misnamed = details["type"] == "invalid_key" and _section(details["loc"][:-1], model) is not None
+    return misnamed or details["type"] == "extra_forbidden"
+
+
+def _name(location: Location) -> str:
+    """Dotted name of a setting."""
+    return ".".join(str(part) for part in location if part != "[key]") or "the job"
+
+
+def _rule(details: ErrorDetails) -> str:
+    """Completes "must be"."""
+    rule = _RULES.get(details["type"], details["msg"])
+    for words, shorter in _WORDS:
+        rule = rule.replace(words, shorter)
+    return rule
+
+
+def _got(details: ErrorDetails) -> str:
+    """The offending value, shortened."""
+    given = details.get("ctx", {}).get("got")
+    if given is not None:
+        return str(given)
+    if details["type"] == "missing" or details["input"] is None:
+        return "nothing"
+    shown = repr(details["input"])
+    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}..."
+
+
+def description(name: str, model: Model) -> str:
+    """Description of the setting with this dotted name; of the innermost section around it if it has none."""
+    location, found = tuple(name.split(".")), "a known setting"
+    for depth, part in enumerate(location):
+        section = _section(location[:depth], model)
+        field = section.model_fields.get(part) if section else None
+        found = (field.description if field else None) or found
+    return found
+
+
+def _section(location: Location, model: Model) -> Model | None:
+    """Model of the section at `location`; None if there is no section."""
+    for part in location:
+        field = model.model_fields.get(str(part))
+        inner = _inner_model(field) if field else None
+        if inner is None:
+            return None
+        model = inner
+    return model
+
+
+def _inner_model(field: FieldInfo) -> Model | None:
+    """Model of a field that is a section, optional or not."""
+    for kind in (field.annotation, *typing.get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel):
+            return kind
+    return None
+
+
+def _dotted_names(model: Model, prefix: Location = ()) -> Iterator[Location]:
+    """Locations of all settings, sections included."""
+    for name, field in model.model_fields.items():
+        yield (*prefix, name)
+        inner = _inner_model(field)
+        if inner is not None:
+            yield from _dotted_names(inner, (*prefix, name))
+
+
+def _unknown_setting(location: Location, model: Model) -> str:
+    """The sentence for a key that no setting has; looks beside it first, then in the whole job."""
+    *parents, key = location
+    section = _section(tuple(parents), model)
+    siblings = list(section.model_fields) if section else []
+    name = f"{_name(location)} is not a setting"
+    for match in difflib.get_close_matches(str(key), siblings, n=1):
+        return f"{name}; did you mean {_name((*parents, match))}?"
+    elsewhere = {str(names[-1]): names for names in _dotted_names(model)}
+    for match in difflib.get_close_matches(str(key), list(elsewhere), n=1, cutoff=0.8):
+        return f"{name}; did you mean {_name(elsewhere[match])}?"
+    return f"{name}; the settings here are {', '.join(siblings)}."

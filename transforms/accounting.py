@@ -1,0 +1,326 @@
+"""The privacy accountant: what a plan costs, and the least noise that keeps a job inside its budget.
+
+Public settings in, `PrivacyPlan` out; no data are read. All releases are composed as privacy loss distributions
+(dp_accounting), neighbors add or remove one unit. `transforms.discretization` pays for noise on the lattice.
+"""
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import scipy.optimize
+from dp_accounting import NeighboringRelation, dp_event, gaussian_mechanism
+from dp_accounting.pld import PLDAccountant
+
+from schemas.config import Allocation
+from schemas.errors import ConfigError, UnsupportedEventError
+from schemas.plan import (
+    Geometry,
+    Mechanism,
+    PrivacyPlan,
+    PrivacyUnit,
+    ReleasePlan,
+    ReleaseSpec,
+    RoundPlan,
+    RoundSpec,
+)
+from transforms import plan_cache
+from transforms.discretization import discretization_slack
+from transforms.numerics.noise import check_release_noise
+
+MIN_DELTA = 1e-12
+"""Smallest delta that the accountant's float64 convolutions resolve."""
+
+_FLOAT_MARGIN = 1e-14
+"""Taken off delta for the rounding of convolutions: about 1e-16 each, measured against exact compositions."""
+_AIM = 1.0 - 6e-4
+_LOG_LEVEL_TOLERANCE = 2e-4
+_CACHED_PART = 0.99
+_MAX_STEPS = 40
+
+_Scaling = Callable[[float], tuple[RoundPlan, ...]]
+
+
+def events(rounds: Sequence[RoundPlan]) -> dp_event.DpEvent:
+    """One event per release, in order.
+
+    A Laplace release bounds its L1 sensitivity, so it is pure epsilon-DP with epsilon = 1 / noise_multiplier (its
+    scale is rounded up to an integer, which only lowers epsilon). Its event is the discrete Laplace mechanism with
+    sensitivity 1, whose privacy loss is always +epsilon or -epsilon: the pair of randomized response, which dominates every
+    pure epsilon-DP mechanism. The event of the scalar Laplace mechanism would be smaller, but is not known to hold
+    for a vector that changes in several coordinates.
+
+    Args:
+      rounds: calibrated rounds.
+
+    Source: Kairouz, Oh, Viswanath (2015), "The Composition Theorem for Differential Privacy", for the domination.
+    """
+    return dp_event.ComposedDpEvent([_event(release) for release in _releases(rounds)])
+
+
+def compose_epsilon(rounds: Sequence[RoundPlan], delta: float, target_epsilon: float) -> float:
+    """Epsilon of all rounds at `delta`, as if Gaussian noise were continuous.
+
+    Gaussian releases compose exactly into one with multiplier (sum of 1 / z^2)^(-1/2), so that is done first.
+
+    Args:
+      rounds: calibrated rounds, adaptively composed.
+      delta: in (0, 1).
+      target_epsilon: > 0; sets the resolution, in which the figure is an upper bound.
+
+    Returns:
+      Infinity where `delta` is too small for float64.
+    """
+    laplace = collections.Counter(1.0 / each.noise_multiplier for each in _releases(rounds) if _is_laplace(each.spec))
+    accountant = PLDAccountant(
+        NeighboringRelation.ADD_OR_REMOVE_ONE, _discretization_interval(target_epsilon, laplace.total())
+    )
+    for pure_epsilon, count in sorted(laplace.items()):
+        accountant.compose(dp_event.DiscreteLaplaceDpEvent(pure_epsilon, 1), count)
+    multiplier = _merged_multiplier(rounds)
+    if multiplier < math.inf:
+        accountant.compose(dp_event.GaussianDpEvent(multiplier))
+    return float(accountant.get_epsilon(delta - _FLOAT_MARGIN)) if delta > _FLOAT_MARGIN else math.inf
+
+
+def calibrate(
+    unit: PrivacyUnit, rounds: Sequence[RoundSpec], epsilon: float, delta: float, allocation: Allocation
+) -> PrivacyPlan:
+    """The least noise with which all rounds together stay within (epsilon, delta).
+
+    One number, the level, scales all shares together until the composed epsilon, the slack for discrete noise
+    included, lies between 99.8% and 100% of the target. Allocation `tuned`: the noise multiplier of a release is
+    1 / (level * sqrt(share / sum of shares)). Allocation `paper`: its nominal epsilon is level * share; a Gaussian
+    release gets the noise of the analytic Gaussian mechanism at (nominal epsilon, delta), a Laplace release the
+    multiplier 1 / nominal epsilon. Levels found before are kept in memory and on disk, and checked when reused.
+
+    Args:
+      unit: what one neighbor adds or removes.
+      rounds: every release of the run, in order; at least one.
+      epsilon: > 0, finite; the total of the run.
+      delta: in [1e-12, 1); the total of the run.
+      allocation: how shares become noise.
+
+    Returns:
+      A plan with `epsilon` at most the target.
+
+    Raises:
+      ConfigError: if epsilon, delta or a release is out of range, or the noise would not fit the lattice.
+      UnsupportedEventError: if the allocation or the accountant has no rule for a release.
+
+    Source: Balle, Wang (2018), "Improving the Gaussian Mechanism for Differential Privacy", Theorem 8.
+    """
+    return _calibrate(unit, tuple(rounds), float(epsilon), float(delta), Allocation(allocation))
+
+
+def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:
+    """One row of plain data per release, in order, as `privacy.json` lists them."""
+    return [
+        {
+            "path": f"{each.path}/{release.spec.name}",
+            "mechanism": str(release.spec.mechanism),
+            "geometry": str(release.spec.geometry),
+            "shape": list(release.spec.shape),
+            "sensitivity_lattice": release.spec.sensitivity,
+            "noise_multiplier": release.noise_multiplier,
+            "noise_stddev_lattice": release.noise_stddev,
+        }
+        for each in plan.rounds
+        for release in each.releases
+    ]
+
+
+@functools.lru_cache(maxsize=64)
+def _calibrate(
+    unit: PrivacyUnit, specs: tuple[RoundSpec, ...], epsilon: float, delta: float, allocation: Allocation
+) -> PrivacyPlan:
+    """`calibrate` of hashable arguments."""
+    _check_budget(epsilon, delta)
+    _check_specs(specs, allocation)
+    at_level = _tuned(specs) if allocation is Allocation.TUNED else _paper(specs, delta)
+    guess = _first_level(specs, epsilon, delta, allocation)
+    request = {
+        "unit": unit,
+        "rounds": [dataclasses.asdict(each) for each in specs],
+        "epsilon": epsilon,
+        "delta": delta,
+        "allocation": allocation,
+    }
+    digest = plan_cache.digest(request)
+    found = _recheck(plan_cache.load(digest), at_level, guess, epsilon, delta)
+    if found is None:
+        found = _search(at_level, guess, epsilon, delta)
+        plan_cache.store(digest, found[0])
+    level, spent = found
+    rounds = at_level(level)
+    _check_lattice(rounds, epsilon)
+    slack = discretization_slack(rounds, epsilon, delta).delta
+    return PrivacyPlan(unit=unit, epsilon=spent, delta=delta, discretization_slack=slack, rounds=rounds)
+
+
+def _check_budget(epsilon: float, delta: float) -> None:
+    """Refuses what the accountant cannot resolve."""
+    if not 0.0 < epsilon < math.inf:
+        raise ConfigError(f"epsilon must be a finite number > 0, got {epsilon}; give the total of the run.")
+    if not MIN_DELTA <= delta < 1.0:
+        raise ConfigError(
+            f"delta must be at least {MIN_DELTA:g} and less than 1, got {delta}; "
+            "give about one part in the squared number of units."
+        )
+
+
+def _check_specs(specs: tuple[RoundSpec, ...], allocation: Allocation) -> None:
+    """Refuses releases that cannot be calibrated."""
+    releases = [release for each in specs for release in each.releases]
+    if not releases:
+        raise ConfigError("rounds must have at least one release, got none; a plan without releases needs no budget.")
+    for spec in releases:
+        if not (0.0 < spec.share < math.inf and spec.sensitivity >= 1):
+            raise ConfigError(
+                f"{spec.name} must have a finite share > 0 and a sensitivity >= 1 lattice unit, "
+                f"got {spec.share} and {spec.sensitivity}; leave out what needs no noise."
+            )
+        laplace = _is_laplace(spec)
+        if laplace and allocation is Allocation.TUNED:
+            raise UnsupportedEventError(
+                f"the mechanism of {spec.name} must be {Mechanism.DISCRETE_GAUSSIAN} for allocation tuned, "
+                f"got {spec.mechanism}; use Gaussian noise or allocation paper."
+            )
+        if laplace and spec.geometry is not Geometry.VECTOR:
+            raise UnsupportedEventError(
+                f"the geometry of {spec.name} must be {Geometry.VECTOR} for Laplace noise, got {spec.geometry}; "
+                "use Gaussian noise."
+            )
+
+
+def _check_lattice(rounds: tuple[RoundPlan, ...], epsilon: float) -> None:
+    """Refuses noise that the noise stage would refuse."""
+    for release in _releases(rounds):
+        try:
+            check_release_noise(release)
+        except ValueError as error:
+            raise ConfigError(
+                f"epsilon must leave every release noise that fits the lattice, got {epsilon} with "
+                f"{release.noise_scale:.4g} lattice units for {release.spec.name}; choose a finer or coarser lattice, or another share."
+            ) from error
+
+
+def _tuned(specs: tuple[RoundSpec, ...]) -> _Scaling:
+    """Scaling by Gaussian weights; the level is 1 / (noise multiplier of the whole run)."""
+    total = math.fsum(release.share for each in specs for release in each.releases)
+    return lambda level: _scaled(specs, lambda spec: math.sqrt(total / spec.share) / level)
+
+
+def _paper(specs: tuple[RoundSpec, ...], delta: float) -> _Scaling:
+    """Scaling of nominal epsilons; the level is nominal epsilon / share."""
+
+    def multiplier(spec: ReleaseSpec, level: float) -> float:
+        nominal = level * spec.share
+        return 1.0 / nominal if _is_laplace(spec) else float(gaussian_mechanism.get_sigma_gaussian(nominal, delta))
+
+    return lambda level: _scaled(specs, lambda spec: multiplier(spec, level))
+
+
+def _scaled(specs: tuple[RoundSpec, ...], multiplier: Callable[[ReleaseSpec], float]) -> tuple[RoundPlan, ...]:
+    """Rounds with the noise multiplier of each release."""
+    return tuple(
+        RoundPlan(
+            path=each.path,
+            releases=tuple(ReleasePlan(spec=spec, noise_multiplier=multiplier(spec)) for spec in each.releases),
+        )
+        for each in specs
+    )
+
+
+def _first_level(specs: tuple[RoundSpec, ...], epsilon: float, delta: float, allocation: Allocation) -> float:
+    """Where the search starts: exact but for slack and resolution if tuned, within a small factor if paper."""
+    if allocation is Allocation.TUNED:
+        return 1.0 / float(gaussian_mechanism.get_sigma_gaussian(_AIM * epsilon, delta))
+    return 1.4 * epsilon / math.fsum(release.share for each in specs for release in each.releases)
+
+
+def _search(at_level: _Scaling, guess: float, epsilon: float, delta: float) -> tuple[float, float]:
+    """The highest level tried, and what it spends, of those that meet the budget."""
+    spent: dict[float, float] = {}
+
+    def excess(log_level: float) -> float:
+        """Logarithm of spent / aim, bounded."""
+        if log_level not in spent:
+            spent[log_level] = _spent(at_level(math.exp(log_level)), epsilon, delta)
+        return math.log(min(max(spent[log_level] / (_AIM * epsilon), 1e-3), 1e3))
+
+    low, high = _bracket(excess, math.log(guess))
+    scipy.optimize.brentq(excess, low, high, xtol=_LOG_LEVEL_TOLERANCE)
+    best = max(log_level for log_level, value in spent.items() if value <= epsilon)
+    return math.exp(best), spent[best]
+
+
+def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float]:
+    """Two points around the zero of `excess`, which grows about as fast as its argument or faster."""
+    low = high = start
+    for _ in range(_MAX_STEPS):
+        if excess(high) < 0.0:
+            low, high = high, high + 0.002 - 1.05 * excess(high)
+        elif excess(low) > 0.0:
+            low, high = low - 0.002 - 1.05 * excess(low), low
+        else:
+            return low, high
+    raise ConfigError(
+        "epsilon and delta must be large enough for some noise to meet them, got a pair that none meets; raise delta."
+    )
+
+
+def _recheck(
+    level: float | None, at_level: _Scaling, guess: float, epsilon: float, delta: float
+) -> tuple[float, float] | None:
+    """A stored level with what it spends now; None unless that is just within the budget."""
+    if level is None or not guess / 100.0 < level < guess * 100.0:
+        return None
+    spent = _spent(at_level(level), epsilon, delta)
+    return (level, spent) if _CACHED_PART * epsilon <= spent <= epsilon else None
+
+
+def _spent(rounds: tuple[RoundPlan, ...], epsilon: float, delta: float) -> float:
+    """Composed epsilon with its slack; only a lower bound where that is beyond twice `epsilon`.
+
+    The lower bound, of single events, keeps distributions small while the search is far from the target.
+    """
+    slack = discretization_slack(rounds, epsilon, delta)
+    multiplier = _merged_multiplier(rounds)
+    gaussian = gaussian_mechanism.get_epsilon_gaussian(multiplier, delta) if multiplier < math.inf else 0.0
+    laplace = max((1.0 / each.noise_multiplier for each in _releases(rounds) if _is_laplace(each.spec)), default=0.0)
+    single = max(float(gaussian), laplace + math.log1p(-delta * (1.0 + math.exp(-laplace))))
+    if single + slack.epsilon > 2.0 * epsilon:
+        return single + slack.epsilon
+    return compose_epsilon(rounds, delta - slack.delta, epsilon) + slack.epsilon
+
+
+def _discretization_interval(epsilon: float, n_laplace: int) -> float:
+    """Width of a bin of losses: every Laplace event is rounded up by as much as one; bins are bounded in number."""
+    return max(min(1e-3, epsilon / 1e3), epsilon / 1e5) / min(max(n_laplace, 1), 10)
+
+
+def _merged_multiplier(rounds: Sequence[RoundPlan]) -> float:
+    """Noise multiplier of all Gaussian releases together; infinity without any."""
+    precision = math.fsum(each.noise_multiplier**-2 for each in _releases(rounds) if not _is_laplace(each.spec))
+    return 1.0 / math.sqrt(precision) if precision > 0.0 else math.inf
+
+
+def _event(release: ReleasePlan) -> dp_event.DpEvent:
+    """The event of one release."""
+    if _is_laplace(release.spec):
+        return dp_event.DiscreteLaplaceDpEvent(1.0 / release.noise_multiplier, 1)
+    return dp_event.GaussianDpEvent(release.noise_multiplier)
+
+
+def _is_laplace(spec: ReleaseSpec) -> bool:
+    """Whether the release is bounded in L1."""
+    return spec.mechanism is Mechanism.DISCRETE_LAPLACE
+
+
+def _releases(rounds: Sequence[RoundPlan]) -> Iterator[ReleasePlan]:
+    """All releases, in order."""
+    return (release for each in rounds for release in each.releases)

@@ -1,0 +1,54 @@
+"""Exact sums of statistics: int64 vectors in, exactly one int64 vector out, also for empty input."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import apache_beam as beam
+import numpy as np
+
+
+class SumVectorsFn(beam.CombineFn):
+    """Adds int64 vectors of one length; addition is exact and does not depend on order."""
+
+    def __init__(self, size: int):
+        self._size = size
+
+    def create_accumulator(self) -> np.ndarray:
+        """A zero vector."""
+        return np.zeros(self._size, dtype=np.int64)
+
+    def add_input(self, accumulator: np.ndarray, element: np.ndarray) -> np.ndarray:
+        """Adds one vector; the accumulator is owned and may be changed in place."""
+        accumulator += element
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[np.ndarray]) -> np.ndarray:
+        """Adds up into a new vector."""
+        total = self.create_accumulator()
+        for accumulator in accumulators:
+            total += accumulator
+        return total
+
+    def extract_output(self, accumulator: np.ndarray) -> np.ndarray:
+        """The exact sum; noise is added in a stage of its own."""
+        return accumulator
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SumStatistics(beam.PTransform):
+    """int64 vectors of shape (size,) → their exact sum, one element.
+
+    The input is never empty, because the empty shard is part of every listing and its statistic is zero. So
+    there is no default, and the exact sum is nobody's side input.
+
+    Attributes:
+      size: length of every vector.
+
+    Windowing: global. Cost: one shuffle of one vector per bundle.
+    """
+
+    size: int
+
+    def expand(self, statistics: beam.PCollection) -> beam.PCollection:
+        """Combines without defaults."""
+        return statistics | "Sum" >> beam.CombineGlobally(SumVectorsFn(self.size)).without_defaults()

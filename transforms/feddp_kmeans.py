@@ -1,0 +1,243 @@
+"""FedDP-KMeans as a list of rounds: FedDP-Init, its optional preparations, and FedDP-Lloyds.
+
+Source: Scott, Lampert, Saulpic (2025), "Differentially private federated k-means clustering with server-side
+data", Algorithms 1, 2, 4, 5 and Lemma 16.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import apache_beam as beam
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.client_block import ClientBlock
+from schemas.config import Allocation, FitConfig
+from schemas.plan import Geometry, Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.table import TableContract
+from transforms import feddp_server
+from transforms.feddp_state import FedDPState
+from transforms.numerics import client_statistics, lattice, server_points, statistics
+from transforms.rounds import PrivateRound, Round
+
+NAME = "feddp_kmeans"
+ROWS_SHARE = 0.01
+"""Share of the tuned budget that buys a noisy number of rows (clients) when it is not public."""
+
+
+class Shares(NamedTuple):
+    """Budget shares of FedDP-Init: nominal epsilons (paper) or weights 1 / noise multiplier^2 (tuned)."""
+
+    outer_product: float
+    weights: float
+    sums: float
+    counts: float
+
+
+DEFAULT_SHARES = {
+    (Allocation.PAPER, PrivacyUnit.RECORD): Shares(0.20, 0.20, 0.45, 0.15),
+    (Allocation.PAPER, PrivacyUnit.CLIENT): Shares(0.35, 0.10, 0.45, 0.10),
+    (Allocation.TUNED, PrivacyUnit.RECORD): Shares(0.35, 0.10, 0.45, 0.10),
+    (Allocation.TUNED, PrivacyUnit.CLIENT): Shares(0.35, 0.05, 0.50, 0.10),
+}
+
+
+def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
+    """Every release of a job, before calibration.
+
+    Args:
+      config: the job.
+      n_features: d.
+      n_bins: number of server points.
+    """
+    shares, extra = _init_shares(config), _extra_shares(config)
+    scale = (1.0 - sum(extra.values())) / sum(shares)
+    tuned = config.privacy.allocation is Allocation.TUNED
+    laplace = Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
+
+    def histogram(share: float) -> tuple[ReleaseSpec, ...]:
+        return (_spec("histogram", (n_bins,), laplace, lattice.SUM_UNITS, share),)
+
+    def means(sums: float, counts: float) -> tuple[ReleaseSpec, ...]:
+        shape = (config.n_clusters, n_features)
+        return (
+            _spec("sums", shape, Mechanism.DISCRETE_GAUSSIAN, lattice.SUM_UNITS, sums),
+            _spec("counts", shape[:1], laplace, lattice.SUM_UNITS, counts),
+        )
+
+    specs: list[RoundSpec] = []
+    for name in _preparations(config, n_bins, "diameter"):
+        specs.append(_round(name, histogram(extra["diameter"])))
+    specs.append(_round("outer_product", _outer_specs(config, n_features, shares.outer_product * scale)))
+    thinning = _preparations(config, n_bins, "simplify")
+    for name in thinning:
+        specs.append(_round(name, histogram(extra["simplify"] / len(thinning))))
+    specs.append(_round("weights", histogram(shares.weights * scale)))
+    specs.append(_round("centers", means(shares.sums * scale, shares.counts * scale)))
+    per_step = extra.get("lloyd", 0.0) / max(config.lloyd.steps, 1) / (shares.sums + shares.counts)
+    for step in range(config.lloyd.steps):
+        specs.append(_round(f"lloyd_{step:02d}", means(shares.sums * per_step, shares.counts * per_step)))
+    return tuple(specs)
+
+
+def _spec(name: str, shape: tuple[int, ...], mechanism: Mechanism, sensitivity: int, share: float) -> ReleaseSpec:
+    """A release whose sensitivity is a plain vector norm."""
+    return ReleaseSpec(name=name, shape=shape, mechanism=mechanism, sensitivity=sensitivity, share=share)
+
+
+def _outer_specs(config: FitConfig, n_features: int, share: float) -> tuple[ReleaseSpec, ...]:
+    """The outer product, and a noisy number of rows where the tuned allocation needs one."""
+    outer = ReleaseSpec(
+        name="scatter",
+        shape=(statistics.triangle_size(n_features),),
+        mechanism=Mechanism.DISCRETE_GAUSSIAN,
+        sensitivity=statistics.OUTER_SENSITIVITY,
+        share=share,
+        geometry=Geometry.SYMMETRIC,
+    )
+    if not _counts_rows(config):
+        return (outer,)
+    return outer, _spec("rows", (1,), Mechanism.DISCRETE_GAUSSIAN, lattice.SUM_UNITS, ROWS_SHARE)
+
+
+def _counts_rows(config: FitConfig) -> bool:
+    """Whether a noisy number of rows (clients) is released."""
+    return config.privacy.allocation is Allocation.TUNED and config.data.public_rows is None
+
+
+def _round(name: str, releases: tuple[ReleaseSpec, ...]) -> RoundSpec:
+    """A round of this protocol."""
+    return RoundSpec(path=f"{NAME}/{name}", releases=releases)
+
+
+def _init_shares(config: FitConfig) -> Shares:
+    """Shares of FedDP-Init's four releases."""
+    given = config.privacy.shares
+    if given is None:
+        return DEFAULT_SHARES[config.privacy.allocation, config.privacy.unit]
+    return Shares(given.outer_product, given.weights, given.sums, given.counts)
+
+
+def _extra_shares(config: FitConfig) -> dict[str, float]:
+    """Shares of the whole budget that go to the optional parts."""
+    options = config.feddp_kmeans
+    extra = {}
+    if config.lloyd.steps:
+        extra["lloyd"] = config.lloyd.share
+    if options.simplify is not None:
+        extra["simplify"] = options.simplify.share
+    if options.reduce_diameter is not None:
+        extra["diameter"] = options.reduce_diameter.share
+    return extra
+
+
+def _preparations(config: FitConfig, n_bins: int, kind: str) -> list[str]:
+    """Names of the optional histogram rounds of one kind."""
+    options = config.feddp_kmeans
+    if kind == "diameter":
+        return ["diameter"] if options.reduce_diameter is not None else []
+    if options.simplify is None:
+        return []
+    n_rounds = options.simplify.rounds
+    if n_rounds == "auto":
+        epsilon = config.privacy.epsilon * options.simplify.share
+        n_rounds = server_points.thinning_rounds(n_bins, epsilon, options.simplify.w_min)
+    return [f"simplify_{step:02d}" for step in range(int(n_rounds))]
+
+
+def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
+    """The calibrated rounds of a job, in order; `plan` was made from `round_specs` of the same config."""
+    thinning = [each for each in plan.rounds if "/simplify_" in each.path]
+    return tuple(_bind(config, each, thinning) for each in plan.rounds)
+
+
+def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Round:
+    """Joins a round's plan with its statistic and its server step."""
+    name = plan.path.removeprefix(f"{NAME}/")
+    options = config.feddp_kmeans
+    if name == "outer_product":
+        counted = len(plan.releases) > 1
+        return Round(plan, functools.partial(outer_statistic, counted=counted), feddp_server.outer_product_step)
+    if name == "weights":
+        return Round(plan, histogram_statistic, feddp_server.weights_step)
+    if name == "diameter" and options.reduce_diameter is not None:
+        step = functools.partial(feddp_server.diameter_step, config=options.reduce_diameter)
+        return Round(plan, histogram_statistic, step)
+    if plan in thinning and options.simplify is not None:
+        index = thinning.index(plan)
+        last = index == len(thinning) - 1
+        simplify = functools.partial(feddp_server.simplify_step, config=options.simplify, step=index, last=last)
+        return Round(plan, histogram_statistic, simplify)
+    return Round(plan, functools.partial(means_statistic, absolute=name != "centers"), feddp_server.means_step)
+
+
+def outer_statistic(block: ClientBlock, state: FedDPState, *, counted: bool) -> NDArray[np.int64]:
+    """Scatter (upper triangle), followed by the number of rows or clients if `counted`."""
+    if state.settings.by_client:
+        parts = [client_statistics.outer_product(block, state.frame, state.bounds.scatter)]
+        count = client_statistics.client_count(block)
+    else:
+        parts = [statistics.outer_product(block.points, state.frame)]
+        count = statistics.row_count(block.points)
+    return np.concatenate([*parts, count]) if counted else parts[0]
+
+
+def histogram_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:
+    """Rows per point of the state's assigner; one coordinate per server point, unused ones zero at the end."""
+    assigner = state.assigner
+    if assigner is None:
+        raise ValueError("histogram_statistic must be given a state with an assigner; run the earlier rounds first.")
+    if state.settings.by_client:
+        found = client_statistics.histogram(
+            block, state.frame, assigner, state.bounds.histogram, relative=state.settings.tuned
+        )
+    else:
+        found = statistics.histogram(block.points, state.frame, assigner)
+    return np.concatenate([found, np.zeros(len(state.server) - assigner.size, dtype=np.int64)])
+
+
+def means_statistic(block: ClientBlock, state: FedDPState, *, absolute: bool) -> NDArray[np.int64]:
+    """Sums per cluster, then counts; `absolute` says that the paper's client level sums rows, not means."""
+    assigner = state.assigner
+    if assigner is None:
+        raise ValueError("means_statistic must be given a state with an assigner; run the earlier rounds first.")
+    if not state.settings.by_client:
+        return statistics.sums_and_counts(block.points, state.frame, assigner)
+    form: Callable[..., NDArray[np.int64]] = client_statistics.means_of_means
+    if state.settings.tuned:
+        form = client_statistics.mean_sums_and_counts
+    elif absolute:
+        form = client_statistics.clipped_sums_and_counts
+    return form(block, state.frame, assigner, state.bounds.sums, state.bounds.counts)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class FedDPKMeans(beam.PTransform):
+    """`ShardRef`s → the `FedDPState` after the last round, exactly one element.
+
+    Attributes:
+      rounds: calibrated rounds, unrolled in this order.
+      initial: state before the first round; public data only.
+      contract: how shards are read.
+      key_uri: where noise stages find the run key.
+
+    Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: one pass over the needed
+    columns and one small shuffle per round.
+    """
+
+    rounds: tuple[Round, ...]
+    initial: FedDPState
+    contract: TableContract
+    key_uri: str
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Chains the rounds: each one's state is the next one's broadcast."""
+        state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
+        for each in self.rounds:
+            label = each.plan.path.removeprefix(f"{NAME}/").title().replace("_", "")
+            state = shards | label >> PrivateRound(
+                round=each, state=state, contract=self.contract, key_uri=self.key_uri
+            )
+        return state

@@ -1,0 +1,249 @@
+"""Server steps of FedDP-KMeans: pure functions of releases and public data, one per kind of round."""
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.config import ClippingCenter, DiameterConfig, FitConfig, SimplifyConfig
+from schemas.errors import ConfigError
+from schemas.release import Release
+from transforms.feddp_state import ClippingBounds, FedDPSettings, FedDPState
+from transforms.numerics import bounds, centers, lattice, scatter, seeding, server_points
+from transforms.numerics.assignment import Assigner, Projection
+from transforms.numerics.centers import NoisyMeans, Prior
+from transforms.numerics.frame import Frame
+from transforms.numerics.lattice import Lattice
+from transforms.rounds import Releases
+
+
+def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> FedDPState:
+    """State before the first round, from public data only.
+
+    Args:
+      config: the job; its clipping section says how the frame is found.
+      server: shape (q, d), feature units; public server points.
+      n_features: d.
+
+    Raises:
+      ConfigError: if there are fewer server points than clusters, or they do not span a ball.
+    """
+    settings = FedDPSettings.from_config(config)
+    if len(server) < settings.n_clusters:
+        raise ConfigError(
+            f"n_clusters must be at most the number of server rows, got {settings.n_clusters} clusters and "
+            f"{len(server)} rows; ask for fewer clusters or give more server data."
+        )
+    lattice.check_features(n_features, lattice.SUM_BITS)
+    samples = np.zeros((0, 1), dtype=np.int64)
+    if settings.by_client:
+        samples = seeding.pseudo_clients(len(server), settings.client_rows, bounds.PSEUDO_CLIENTS, settings.seed)
+    everything = np.ones(len(server), dtype=np.bool_)
+    state = FedDPState(
+        settings=settings,
+        server=server,
+        frame=Frame(_lattice(config, server)),
+        samples=samples,
+        active=everything,
+        frozen=~everything,
+    )
+    return _await_scatter(_await_full_space_histogram(state))
+
+
+def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
+    """Public center and clipping norm of a run."""
+    center = np.zeros(server.shape[1])
+    if config.clipping.center is ClippingCenter.SERVER_MEAN:
+        center = server.mean(axis=0)
+    norm = config.clipping.norm
+    radius = float(np.linalg.norm(server - center, axis=1).max()) if norm == "server_radius" else float(norm)
+    if not 0.0 < radius < math.inf:
+        raise ConfigError(
+            f"clipping.norm must be a positive finite radius, got {radius} from the server data; give it as a number."
+        )
+    return Lattice(center, radius)
+
+
+def _await_scatter(state: FedDPState) -> FedDPState:
+    """Bounds of the outer-product round."""
+    if not state.settings.by_client:
+        return state
+    bound = bounds.scatter_bound(state.server_rows(), state.samples)
+    return dataclasses.replace(state, bounds=dataclasses.replace(state.bounds, scatter=bound))
+
+
+def _await_full_space_histogram(state: FedDPState) -> FedDPState:
+    """Assigner and bounds of the diameter-reduction round."""
+    return _with_histogram_bound(dataclasses.replace(state, assigner=Assigner(state.server_integers())))
+
+
+def _await_histogram(state: FedDPState) -> FedDPState:
+    """Assigner and bounds of the next histogram over the active server points."""
+    bins = state.projected_server()[state.active]
+    return _with_histogram_bound(dataclasses.replace(state, assigner=Assigner(bins, state.projection)))
+
+
+def _with_histogram_bound(state: FedDPState) -> FedDPState:
+    """Client-level bound of a histogram by the state's assigner."""
+    if not state.settings.by_client or state.assigner is None:
+        return state
+    bound = float(state.settings.client_rows)
+    if state.settings.tuned:
+        bound = bounds.histogram_bound(state.labels(), state.samples, state.assigner.size)
+    return dataclasses.replace(state, bounds=dataclasses.replace(state.bounds, histogram=bound))
+
+
+def _await_means(state: FedDPState, *, absolute: bool) -> FedDPState:
+    """Client-level bounds of the next sums-and-counts round; `absolute` for FedDP-Lloyds of the paper."""
+    settings = state.settings
+    if not settings.by_client or state.assigner is None:
+        return state
+    rows, labels, size = state.server_rows(), state.labels(), state.assigner.size
+    samples, client_rows = state.samples, float(settings.client_rows)
+    if settings.tuned:
+        sums = bounds.sums_bound(rows, labels, samples, size) / client_rows
+        counts = bounds.histogram_bound(labels, samples, size)
+    elif absolute:
+        sums, counts = bounds.sums_bound(rows, labels, samples, size), client_rows
+    else:
+        sums = bounds.means_bound(rows, labels, samples, size)
+        counts = bounds.presence_bound(labels, samples, size)
+    return dataclasses.replace(state, bounds=ClippingBounds(sums=sums, counts=counts))
+
+
+def _histogram_unit(state: FedDPState) -> float:
+    """Rows (record), or clients' bound (client), of one lattice step of a histogram."""
+    bound = state.bounds.histogram if state.settings.by_client else 1.0
+    return bound / lattice.SUM_UNITS
+
+
+def _rows_per_weight(state: FedDPState) -> float:
+    """Rows for which one unit of histogram weight stands."""
+    return float(state.settings.client_rows) if state.settings.by_client and state.settings.tuned else 1.0
+
+
+def diameter_step(state: FedDPState, releases: Releases, config: DiameterConfig) -> FedDPState:
+    """After the full-space histogram: drops server points without mass and moves the components together."""
+    release = releases[0].with_unit(_histogram_unit(state))
+    rows = release.decoded * _rows_per_weight(state)
+    n_rows = max(float(state.settings.public_rows or rows.sum()), 2.0)
+    distance = 4.0 * math.log(n_rows) * math.sqrt(state.server.shape[1]) * config.sigma_max
+    kept = server_points.massive_points(
+        state.server, rows, distance, n_rows, config.w_min, state.settings.epsilon * config.share
+    )
+    kept = server_points.at_least(kept, rows, state.settings.n_clusters)
+    frame = server_points.reduce_diameter(state.server, kept, distance, state.frame, centered=state.settings.centered)
+    return _await_scatter(dataclasses.replace(state, frame=frame, active=kept, releases=(*state.releases, release)))
+
+
+def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
+    """After the outer product: blends it with the public scatter (tuned) and finds the subspace."""
+    settings = state.settings
+    bound = state.bounds.scatter if settings.by_client else state.frame.lattice.clipping_norm**2
+    release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
+    matrix = scatter.unpack_symmetric(release.decoded)
+    done: list[Release] = [release]
+    n_rows: float | None = settings.public_rows
+    if len(releases) > 1:
+        count = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
+        done.append(count)
+        n_rows = max(float(count.decoded[0]), count.stddev)
+    if settings.tuned and n_rows is not None:
+        total = n_rows * (settings.client_rows if settings.by_client else 1)
+        matrix = matrix / total
+        if settings.shrinks:
+            entry_variance = 0.5 * (release.stddev / total) ** 2
+            matrix = scatter.shrink_to_public(matrix, entry_variance, state.server_rows())
+    n_dims = min(settings.n_clusters, len(matrix))
+    projection = Projection.from_basis(scatter.top_eigenvectors(matrix, n_dims))
+    return _await_histogram(
+        dataclasses.replace(state, projection=projection, n_rows=n_rows, releases=(*state.releases, *done))
+    )
+
+
+def _scattered(state: FedDPState, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Released bins of active server points, zero elsewhere, shape (q,).
+
+    A histogram has one coordinate per server point; those of the active points come first.
+    """
+    spread = np.zeros(len(state.server))
+    spread[state.active] = values[: int(state.active.sum())]
+    return spread
+
+
+def simplify_step(state: FedDPState, releases: Releases, config: SimplifyConfig, step: int, last: bool) -> FedDPState:
+    """After one histogram of Algorithm 4: freezes heavy server points, halves the light ones."""
+    settings = state.settings
+    release = releases[0].with_unit(_histogram_unit(state))
+    weights = _scattered(state, release.decoded) * _rows_per_weight(state)
+    n_rows = max(float(settings.public_rows or weights.sum()), 2.0)
+    threshold = 2.0 * math.log(n_rows) / (settings.epsilon * config.share)
+    active, frozen = server_points.thin(state.active, state.frozen, weights, threshold, settings.seed, step)
+    if last:
+        active = frozen
+    active = server_points.at_least(active, weights, settings.n_clusters)
+    return _await_histogram(
+        dataclasses.replace(state, active=active, frozen=frozen, releases=(*state.releases, release))
+    )
+
+
+def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
+    """After the histogram: clusters the weighted projected server points."""
+    settings = state.settings
+    release = releases[0].with_unit(_histogram_unit(state))
+    clean = server_points.shrunken_weights if settings.shrinks else server_points.significant_weights
+    weights = clean(release.decoded[: int(state.active.sum())], release.stddev)
+    clustering = seeding.weighted_kmeans(
+        state.projected_server()[state.active] * state.sum_unit,
+        weights,
+        settings.n_clusters,
+        settings.restarts,
+        settings.seed,
+    )
+    integers = np.rint(clustering.centers / state.sum_unit)
+    state = dataclasses.replace(
+        state,
+        assigner=Assigner(integers, state.projection, settings.one_third),
+        prior=_prior(state, clustering, weights),
+        releases=(*state.releases, release),
+    )
+    return _await_means(state, absolute=False)
+
+
+def _prior(state: FedDPState, clustering: seeding.Clustering, weights: NDArray[np.float64]) -> Prior:
+    """Centers lifted from the projection, or (tuned) the means of the server points of each cluster."""
+    if state.projection is None:
+        raise ValueError("_prior must be asked for after the outer-product round; run that round first.")
+    lifted = clustering.centers @ state.projection.basis.T
+    if not state.settings.shrinks:
+        return Prior(lifted, np.full(len(lifted), np.inf))
+    return centers.public_prior(state.server_rows()[state.active], clustering.labels, weights, lifted)
+
+
+def means_step(state: FedDPState, releases: Releases) -> FedDPState:
+    """After sums and counts (FedDP-Init's third round or a Lloyd step): the next centers."""
+    if state.prior is None:
+        raise ValueError("means_step must run after the weights round; run that round first.")
+    settings = state.settings
+    units = (state.sum_unit, 1.0 / lattice.SUM_UNITS)
+    if settings.by_client:
+        units = (state.bounds.sums / lattice.SUM_UNITS, state.bounds.counts / lattice.SUM_UNITS)
+    sums, counts = (release.with_unit(unit) for release, unit in zip(releases, units, strict=True))
+    noisy = NoisyMeans(sums.decoded, counts.decoded, sums.stddev, counts.stddev)
+    if state.prior.informative:
+        found = centers.shrunken_means(noisy, state.prior)
+    else:
+        found = centers.guarded_means(noisy, state.prior.means)
+    centered = state.frame.lattice._replace(center=np.zeros(found.shape[1]))
+    integers = lattice.quantize(found, centered, lattice.SUM_BITS)
+    inside = integers * state.sum_unit
+    state = dataclasses.replace(
+        state,
+        centers=inside,
+        sizes=noisy.counts,
+        assigner=Assigner(integers),
+        prior=state.prior.updated(inside, noisy),
+        releases=(*state.releases, sums, counts),
+    )
+    return _await_means(state, absolute=True)

@@ -1,0 +1,147 @@
+"""What travels between the rounds of FedDP-KMeans: public data, releases, and what was computed from them."""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.config import Allocation, Assignment, FitConfig
+from schemas.model import ClusterModel
+from schemas.plan import PrivacyUnit
+from schemas.release import Release
+from transforms.numerics import assignment, lattice
+from transforms.numerics.assignment import Assigner, Projection
+from transforms.numerics.centers import Prior
+from transforms.numerics.frame import Frame
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FedDPSettings:
+    """Public parameters that server steps and statistics read; all from the job's config."""
+
+    n_clusters: int
+    unit: PrivacyUnit
+    epsilon: float
+    tuned: bool
+    one_third: bool
+    centered: bool
+    restarts: int
+    seed: int
+    public_rows: int | None
+    client_rows: int
+    representative: bool
+
+    @classmethod
+    def from_config(cls, config: FitConfig) -> "FedDPSettings":
+        """Settings of a job; `representative` is False where public points stand in for server data."""
+        return cls(
+            n_clusters=config.n_clusters,
+            unit=config.privacy.unit,
+            epsilon=config.privacy.epsilon,
+            tuned=config.privacy.allocation is Allocation.TUNED,
+            one_third=config.feddp_kmeans.assignment is Assignment.ONE_THIRD,
+            centered=config.clipping.center == "server_mean",
+            restarts=config.feddp_kmeans.restarts,
+            seed=config.seed or 0,
+            public_rows=config.data.public_rows,
+            client_rows=config.clipping.client_rows or 1,
+            representative=config.server_data is not None,
+        )
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether releases are blended with what the server data say."""
+        return self.tuned and self.representative
+
+    @property
+    def by_client(self) -> bool:
+        """Whether the privacy unit is the client."""
+        return self.unit is PrivacyUnit.CLIENT
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClippingBounds:
+    """Public bounds of a client's statistics (privacy unit `client`).
+
+    Attributes:
+      scatter: feature units squared (Frobenius).
+      histogram: fraction of rows (L2) in the tuned allocation, rows (L1) in the paper's.
+      sums: feature units (L2), of whatever kind of sums the round forms.
+      counts: of the counts or presences that go with them.
+    """
+
+    scatter: float = float("nan")
+    histogram: float = float("nan")
+    sums: float = float("nan")
+    counts: float = float("nan")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FedDPState:
+    """Everything a round may broadcast: no private number but in `releases`.
+
+    Attributes:
+      settings: public parameters.
+      server: shape (q, d), feature units: the public server points as they were read.
+      frame: public frame of the run.
+      samples: shape (n_clients, client_rows): bootstrapped pseudo-clients; empty at record level.
+      bounds: client-level bounds of the next round.
+      n_rows: public or noisy number of rows; None before it is known.
+      active: shape (q,): server points that still take part.
+      frozen: shape (q,): server points frozen by thinning.
+      projection: to the subspace of the clusters, after the outer-product round.
+      assigner: how the next round assigns rows; bins are the active server points, in order.
+      prior: what is known of each center before that round, centered feature units.
+      centers: shape (k, d), centered feature units, after a sums-and-counts round.
+      sizes: shape (k,): noisy counts.
+      releases: all so far, in order.
+    """
+
+    settings: FedDPSettings
+    server: NDArray[np.float64]
+    frame: Frame
+    samples: NDArray[np.int64]
+    active: NDArray[np.bool_]
+    frozen: NDArray[np.bool_]
+    bounds: ClippingBounds = ClippingBounds()
+    n_rows: float | None = None
+    projection: Projection | None = None
+    assigner: Assigner | None = None
+    prior: Prior | None = None
+    centers: NDArray[np.float64] | None = None
+    sizes: NDArray[np.float64] | None = None
+    releases: tuple[Release, ...] = ()
+
+    def server_integers(self) -> NDArray[np.float64]:
+        """Server points on the lattice at SUM_BITS, shape (q, d)."""
+        return self.frame.quantize(self.server, lattice.SUM_BITS)
+
+    def server_rows(self) -> NDArray[np.float64]:
+        """Server points centered and clipped, feature units, shape (q, d)."""
+        return self.server_integers() * self.sum_unit
+
+    @property
+    def sum_unit(self) -> float:
+        """Feature units of one lattice step in sums of rows."""
+        return self.frame.lattice.unit(lattice.SUM_BITS)
+
+    def projected_server(self) -> NDArray[np.float64]:
+        """Server points in the projected space, integers, shape (q, n_dims)."""
+        if self.projection is None:
+            raise ValueError("projected_server must be asked for after the outer-product round; run that round first.")
+        return assignment.project(self.server_integers(), self.projection)
+
+    def labels(self) -> NDArray[np.int64]:
+        """What `assigner` makes of the server points, shape (q,)."""
+        if self.assigner is None:
+            raise ValueError(
+                "labels must be asked for when the state has an assigner; run the outer-product round first."
+            )
+        return self.assigner.labels(self.server_integers())
+
+    def model(self) -> ClusterModel:
+        """The released clustering; asked for after the last round."""
+        if self.centers is None or self.sizes is None:
+            raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
+        absolute = self.frame.restore(self.centers + self.frame.lattice.center)
+        return ClusterModel(centers=absolute, noisy_sizes=self.sizes, releases=self.releases)

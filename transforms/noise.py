@@ -1,0 +1,67 @@
+"""The noise stage: exact int64 sums in, tuples of `Release` out.
+
+This is the only transform through which private sums become public. Input element: int64 array of shape
+(plan.size,), exactly one. Output element: tuple of `Release`, one per aggregate of the plan. Guarantee: each
+release has the law the plan states, is the same when a bundle is retried, and shares its noise with no other sum.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from schemas.plan import RoundPlan
+from schemas.release import Release
+from transforms.keys import read_key
+from transforms.numerics import noise
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class _AddNoiseFn(beam.DoFn):
+    """Draws the noise of one round; holds the key between `setup` and `teardown` only."""
+
+    def __init__(self, plan: RoundPlan, key_uri: str):
+        self._plan = plan
+        self._key_uri = key_uri
+        self._key: bytes | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_plan": self._plan, "_key_uri": self._key_uri, "_key": None}
+
+    def setup(self) -> None:
+        """Reads the key on the worker."""
+        self._key = read_key(self._key_uri)
+
+    def teardown(self) -> None:
+        """Forgets the key."""
+        self._key = None
+
+    def process(self, exact_sum: np.ndarray) -> Iterator[tuple[Release, ...]]:
+        """Adds the noise of this round."""
+        if self._key is None:
+            raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
+        yield noise.draw_release(self._key, self._plan, exact_sum)
+        _LOGGER.info("released %s", self._plan.path)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class AddNoise(beam.PTransform):
+    """Exact sum of a round → its releases.
+
+    Attributes:
+      plan: what is promised; sensitivities are those of the statistic that was summed.
+      key_uri: where workers find the run key.
+
+    Windowing: global. Cost: no shuffle, one element.
+    """
+
+    plan: RoundPlan
+    key_uri: str
+
+    def expand(self, exact_sum: beam.PCollection) -> beam.PCollection:
+        """Adds the noise in a stage of its own."""
+        return exact_sum | "Draw" >> beam.ParDo(_AddNoiseFn(self.plan, self.key_uri))

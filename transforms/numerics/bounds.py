@@ -1,0 +1,64 @@
+"""Clipping bounds of clients, found on public rows only: medians over bootstrapped pseudo-clients."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+PSEUDO_CLIENTS = 200
+"""Bootstrapped pseudo-clients behind every median."""
+
+
+def scatter_bound(rows: NDArray[np.float64], samples: NDArray[np.int64]) -> float:
+    """Median Frobenius norm of a pseudo-client's scatter.
+
+    Args:
+      rows: shape (q, d), centered and clipped public rows, feature units.
+      samples: shape (n_clients, client_rows): indices of each pseudo-client's rows.
+
+    Returns:
+      Feature units squared, > 0.
+    """
+    scatter = rows @ rows.T
+    return _median([float(np.linalg.norm(scatter[np.ix_(sample, sample)])) for sample in samples])
+
+
+def histogram_bound(labels: NDArray[np.int64], samples: NDArray[np.int64], n_bins: int) -> float:
+    """Median L2 norm of a pseudo-client's relative histogram; `labels` (q,) are the bins of the public rows."""
+    return _median([float(np.linalg.norm(_counts(labels[sample], n_bins))) / samples.shape[1] for sample in samples])
+
+
+def sums_bound(
+    rows: NDArray[np.float64], labels: NDArray[np.int64], samples: NDArray[np.int64], n_clusters: int
+) -> float:
+    """Median L2 norm of a pseudo-client's stacked sums per cluster, in feature units (not divided by its rows)."""
+    return _median([float(np.linalg.norm(_sums(rows[sample], labels[sample], n_clusters))) for sample in samples])
+
+
+def means_bound(
+    rows: NDArray[np.float64], labels: NDArray[np.int64], samples: NDArray[np.int64], n_clusters: int
+) -> float:
+    """Median L2 norm of a pseudo-client's stacked means per cluster, in feature units."""
+    norms = []
+    for sample in samples:
+        counts = np.maximum(_counts(labels[sample], n_clusters), 1.0)
+        norms.append(float(np.linalg.norm(_sums(rows[sample], labels[sample], n_clusters) / counts[:, None])))
+    return _median(norms)
+
+
+def presence_bound(labels: NDArray[np.int64], samples: NDArray[np.int64], n_clusters: int) -> float:
+    """Median number of clusters in which a pseudo-client has rows."""
+    return _median([float((_counts(labels[sample], n_clusters) > 0).sum()) for sample in samples])
+
+
+def _counts(labels: NDArray[np.int64], n_bins: int) -> NDArray[np.float64]:
+    """Rows per bin, those labeled -1 left out."""
+    return np.bincount(labels[labels >= 0], minlength=n_bins).astype(np.float64)
+
+
+def _sums(rows: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
+    """Sum of rows per cluster, shape (n_clusters, d)."""
+    return (labels[:, None] == np.arange(n_clusters)).astype(np.float64).T @ rows
+
+
+def _median(norms: list[float]) -> float:
+    """Median, kept above zero so that it can be a scale."""
+    return max(float(np.median(norms)), 1e-9)

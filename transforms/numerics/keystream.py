@@ -1,0 +1,158 @@
+"""Keyed deterministic random bits: the same key and label give the same stream on every machine.
+
+A stream is the ChaCha20 keystream under a key of its own, BLAKE2b(key, label). To whoever lacks the key, streams
+of different labels are independent uniform bits; to whoever holds it they can be drawn again, bit for bit.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import NoReturn, SupportsIndex
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import NDArray
+
+KEY_BYTES = 32
+MAX_BOUND = 1 << 62
+"""Largest `bound` of `KeyStream.residues`."""
+BATCH_TRIALS = 1 << 16
+"""Trials drawn at a time; such a batch stays in the cache. Part of the stream's format: it orders the draws."""
+
+_STREAM_PERSON = b"dapple-stream"
+_SUBSTREAM_PERSON = b"dapple-substream"
+_NONCE = bytes(16)
+
+
+class KeyStream:
+    """A stream of uniform bits, read once from its start.
+
+    Args:
+      key: 32 secret bytes.
+      label: what the stream is for; build it with `encode_label` so that no two purposes share one.
+
+    Raises:
+      ValueError: if the key is not 32 bytes.
+
+    Source: Nir, Langley (2018), RFC 8439 (ChaCha20); Saarinen, Aumasson (2015), RFC 7693 (BLAKE2).
+
+    Example:
+      >>> stream = KeyStream(bytes(32), encode_label("coins", 1))
+      >>> stream.residues(6, 4)
+      array([4, 0, 1, 1])
+    """
+
+    __slots__ = ("_encryptor", "_position", "_secret")
+
+    def __init__(self, key: bytes, label: bytes) -> None:
+        self._secret = _derive(key, label, _STREAM_PERSON)
+        self._encryptor = Cipher(algorithms.ChaCha20(self._secret, _NONCE), mode=None).encryptor()
+        self._position = 0
+
+    def __repr__(self) -> str:
+        return f"KeyStream(secret, position={self._position})"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a KeyStream must not be pickled or copied, keys stay out of the job graph; build it in setup()."
+        )
+
+    @property
+    def position(self) -> int:
+        """64-bit words read so far; a word's position names it for good."""
+        return self._position
+
+    def substream(self, label: bytes) -> "KeyStream":
+        """A new stream, independent of this one; it does not depend on how far this one has been read."""
+        return KeyStream(_derive(self._secret, label, _SUBSTREAM_PERSON), label)
+
+    def uint64(self, n: int) -> NDArray[np.uint64]:
+        """The next `n` words, shape (n,), read as little-endian."""
+        self._position += n
+        return np.frombuffer(self._encryptor.update(bytes(8 * n)), dtype="<u8").astype(np.uint64)
+
+    def bits(self, n: int) -> NDArray[np.bool_]:
+        """`n` fair coins, shape (n,); reads ceil(n / 64) words."""
+        octets = self.uint64(-(-n // 64)).astype("<u8").view(np.uint8)
+        return np.unpackbits(octets, count=n, bitorder="little").view(np.bool_)
+
+    def residues(self, bound: int, n: int) -> NDArray[np.int64]:
+        """Integers uniform on {0, ..., bound - 1}, shape (n,), exactly: by rejection below the next power of two.
+
+        Raises:
+          ValueError: if not 1 <= bound <= 2**62.
+        """
+        if not 1 <= bound <= MAX_BOUND:
+            raise ValueError(f"bound must be in [1, 2**62], got {bound}; draw a wider integer in two parts.")
+        width = (bound - 1).bit_length()
+        if width == 0:
+            return np.zeros(n, dtype=np.int64)
+
+        def accepted(trials: int) -> NDArray[np.int64]:
+            candidates = (self.uint64(trials) >> np.uint64(64 - width)).view(np.int64)
+            return candidates[candidates < bound]
+
+        return first_accepted(accepted, bound / (1 << width), n)
+
+
+def first_accepted(draw: Callable[[int], NDArray[np.int64]], rate: float, size: int) -> NDArray[np.int64]:
+    """Rejection sampling in batches: the first `size` survivors of independent trials.
+
+    Args:
+      draw: takes a number of trials, returns the survivors of that many new trials, in order.
+      rate: in (0, 1]; about the share of trials that survive. It sets the batch sizes, never the law.
+      size: >= 0.
+
+    Returns:
+      Shape (size,). Survivors beyond `size` are discarded unseen, so the law is that of one trial given survival.
+    """
+    survivors = [np.empty(0, dtype=np.int64)]
+    missing = size
+    while missing > 0:
+        trials = int(missing / rate) + 4 * math.isqrt(missing) + 8
+        kept = draw(min(trials, BATCH_TRIALS))[:missing]
+        survivors.append(kept)
+        missing -= len(kept)
+    return np.concatenate(survivors)
+
+
+def encode_label(*parts: bytes | str | int | float) -> bytes:
+    """Injective encoding of a tuple: different tuples never give the same bytes.
+
+    Every part is a type tag, the payload's length in eight bytes, and the payload. Types count: 1, 1.0 and "1"
+    are three different parts. Floats are written exactly, in hexadecimal.
+
+    Args:
+      *parts: bytes, str, int (not bool) or float.
+
+    Returns:
+      The label; empty for no parts.
+
+    Raises:
+      TypeError: for a part of any other type.
+
+    Example:
+      >>> encode_label("ab", "c") == encode_label("a", "bc")
+      False
+    """
+    return b"".join(_encode_part(part) for part in parts)
+
+
+def _encode_part(part: bytes | str | int | float) -> bytes:
+    if isinstance(part, bytes):
+        tag, payload = b"b", part
+    elif isinstance(part, str):
+        tag, payload = b"s", part.encode()
+    elif isinstance(part, int) and not isinstance(part, bool):
+        tag, payload = b"i", str(int(part)).encode()
+    elif isinstance(part, float):
+        tag, payload = b"f", part.hex().encode()
+    else:
+        raise TypeError(f"a label part must be bytes, str, int or float, got {type(part).__name__}; convert it first.")
+    return tag + len(payload).to_bytes(8, "big") + payload
+
+
+def _derive(key: bytes, label: bytes, person: bytes) -> bytes:
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        raise ValueError(f"key must be {KEY_BYTES} bytes; create one with secrets.token_bytes({KEY_BYTES}).")
+    return hashlib.blake2b(label, key=key, digest_size=KEY_BYTES, person=person).digest()

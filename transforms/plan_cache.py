@@ -1,0 +1,59 @@
+"""Found noise levels on disk, so that the next run of a job need not search again.
+
+A cache file is a hint: whoever loads one recomputes what it costs. Plans depend on public settings only.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+FORMAT_VERSION = 1
+
+
+def digest(request: dict[str, Any]) -> str:
+    """SHA-256, 64 hex digits, of everything a plan depends on, the versions of this format and accountant included.
+
+    Args:
+      request: plain data, as JSON would give it.
+    """
+    versions = {"format": FORMAT_VERSION, "dp_accounting": importlib.metadata.version("dp-accounting")}
+    return hashlib.sha256(json.dumps([versions, request], sort_keys=True).encode()).hexdigest()
+
+
+def load(request_digest: str) -> float | None:
+    """The stored level: a finite number > 0, otherwise unchecked; None if there is none or it cannot be read."""
+    try:
+        content = json.loads(_path(request_digest).read_text(encoding="utf-8"))
+        level = content["level"]
+    except (OSError, ValueError, RuntimeError, LookupError, TypeError):
+        return None
+    return level if isinstance(level, float) and math.isfinite(level) and level > 0.0 else None
+
+
+def store(request_digest: str, level: float) -> None:
+    """Keeps a level if the cache folder can be written, and does nothing otherwise."""
+    try:
+        path = _path(request_digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                json.dump({"level": level}, file)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except (OSError, RuntimeError):
+        return
+
+
+def _path(request_digest: str) -> pathlib.Path:
+    """The file of one request; raises RuntimeError where there is no home folder."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    root = pathlib.Path(given) if os.path.isabs(given) else pathlib.Path.home() / ".cache"
+    return root / "dapple" / "plans" / f"{request_digest}.json"

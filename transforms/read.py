@@ -1,0 +1,228 @@
+"""From a path to shards to rows. Lists and footers are read inside the pipeline, rows only where they are used."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.client_block import ClientBlock
+from schemas.errors import InputError
+from schemas.shard import EMPTY_SHARD, ShardRef
+from schemas.table import TableContract, group_by_client
+from transforms.numerics import lattice
+
+_BUCKETS = 64
+
+
+def open_parquet(path: str) -> pq.ParquetFile:
+    """Opens a Parquet file on any Beam filesystem.
+
+    Raises:
+      InputError: if the file cannot be read as Parquet.
+    """
+    try:
+        local = FileSystems.get_scheme(path) in (None, "file")
+        source = path if local else FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        return pq.ParquetFile(source, pre_buffer=False)
+    except (OSError, BeamIOError, pa.ArrowException) as error:
+        raise InputError(f"{path} must be a readable Parquet file; check the file or leave it out.") from error
+
+
+def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
+    """The named columns of one row group.
+
+    Raises:
+      InputError: if the row group cannot be read.
+    """
+    with open_parquet(shard.path) as file:
+        try:
+            return file.read_row_group(shard.row_group, columns=columns, use_threads=False)
+        except (OSError, BeamIOError, pa.ArrowException) as error:
+            raise InputError(f"{_where(shard)} must be readable; check the file or leave it out.") from error
+
+
+def read_block(shard: ShardRef, contract: TableContract) -> ClientBlock:
+    """Rows of one shard as the contract asks for them; none for the empty shard.
+
+    Raises:
+      InputError: for null or non-finite values, wrong types or missing columns, naming file, row group, column.
+    """
+    if shard == EMPTY_SHARD:
+        offsets = np.zeros(1, dtype=np.int64) if contract.by_client else None
+        return ClientBlock(np.zeros((0, contract.n_features or 0)), offsets)
+    return contract.to_block(read_columns(shard, list(contract.columns)), _where(shard))
+
+
+def _where(shard: ShardRef) -> str:
+    return f"{shard.path}, row group {shard.row_group}"
+
+
+def read_server_points(path: str, contract: TableContract) -> NDArray[np.float64]:
+    """All public server rows, shape (q, n_features), feature units.
+
+    Args:
+      path: a Parquet file, a glob, or a folder.
+      contract: the features, without a client column.
+
+    Raises:
+      InputError: if a file is missing or cannot be used.
+    """
+    blocks = []
+    for file in list_files(path, {}, "server_data.path"):
+        with open_parquet(file) as source:
+            contract.check_schema(source.schema_arrow, file)
+            row_groups = range(source.num_row_groups)
+        blocks += [read_block(ShardRef(file, index, 0), contract).points for index in row_groups]
+    widths = {block.shape[1] for block in blocks}
+    if len(widths) != 1 or not sum(len(block) for block in blocks):
+        raise InputError(f"server_data must hold rows of one width, got {path} without; check the file.")
+    return np.concatenate(blocks).astype(np.float64)
+
+
+def list_files(path: str, partitions: dict[str, str], setting: str = "data.path") -> list[str]:
+    """Parquet files at `path`: a file, a glob, or a folder (searched to any depth), sorted.
+
+    Args:
+      path: on any Beam filesystem.
+      partitions: only files below Hive folders `column=value` for every entry.
+      setting: what the path is called in error messages.
+
+    Raises:
+      InputError: if there are none.
+    """
+    patterns = [path, path.rstrip("/") + "/**"]
+    try:
+        found = {entry.path for result in FileSystems.match(patterns) for entry in result.metadata_list}
+    except BeamIOError as error:
+        raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
+    if any(entry.startswith(path.rstrip("/") + "/") for entry in found):
+        found -= {path, path.rstrip("/")}
+    wanted = {f"{column}={value}" for column, value in partitions.items()}
+    files = sorted(file for file in found if _is_data(file, path) and wanted <= set(file.split("/")))
+    if not files:
+        raise InputError(f"{setting} must match at least one Parquet file, got {path}; check path and partitions.")
+    return files
+
+
+def _is_data(file: str, root: str) -> bool:
+    """Whether a matched file is data: not hidden, not a marker, and Parquet by name unless named in full."""
+    below = file.removeprefix(root).split("/")
+    hidden = any(part.startswith(("_", ".")) for part in below if part)
+    return file == root or (not hidden and file.endswith((".parquet", ".parq", ".pq")))
+
+
+def _list_row_groups(path: str, contract: TableContract) -> Iterator[ShardRef]:
+    with open_parquet(path) as file:
+        contract.check_schema(file.schema_arrow, path)
+        for index in range(file.num_row_groups):
+            n_rows = file.metadata.row_group(index).num_rows
+            if n_rows:
+                yield ShardRef(path, index, n_rows)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ListShards(beam.PTransform):
+    """Pipeline root → `ShardRef`s of every non-empty row group, and the public `EMPTY_SHARD`.
+
+    Attributes:
+      path: a Parquet file, a glob, or a folder, on any Beam filesystem.
+      partitions: filter on Hive partition folders.
+      contract: every file's schema is checked against it.
+
+    Cost: one listing, one footer per file, two shuffles of references.
+    """
+
+    path: str
+    partitions: dict[str, str]
+    contract: TableContract
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
+        """Lists files, then row groups."""
+        empty = root | "Empty" >> beam.Create([EMPTY_SHARD], reshuffle=False)
+        listed = (
+            root
+            | "Path" >> beam.Create([self.path], reshuffle=False)
+            | "ListFiles" >> beam.FlatMap(list_files, self.partitions)
+            | "SpreadFiles" >> beam.Reshuffle()
+            | "ListRowGroups" >> beam.FlatMap(_list_row_groups, self.contract)
+        )
+        return (listed, empty) | "WithEmpty" >> beam.Flatten() | "SpreadShards" >> beam.Reshuffle()
+
+
+def _rows(shard: ShardRef) -> int:
+    return shard.n_rows
+
+
+def _check_total(n_rows: int) -> Iterator[None]:
+    if n_rows == 0:
+        raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
+    lattice.check_rows(n_rows)
+    yield from ()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class CheckRows(beam.PTransform):
+    """`ShardRef`s → nothing; stops the job if there are no rows or more than an int64 sum can hold."""
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Adds up the footers' row counts; the number goes nowhere."""
+        return (
+            shards
+            | "Rows" >> beam.Map(_rows)
+            | "Total" >> beam.CombineGlobally(sum)
+            | "Check" >> beam.FlatMap(_check_total)
+        )
+
+
+def _client_digests(shard: ShardRef, client_id: str) -> Iterator[tuple[int, np.ndarray]]:
+    if shard == EMPTY_SHARD:
+        return
+    ids = read_columns(shard, [client_id]).column(client_id)
+    unique = group_by_client(ids.drop_null())[2]
+    texts = (repr(value).encode() for value in unique.to_pylist())
+    joined = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    digests = np.frombuffer(joined, dtype="<u8")
+    for bucket in range(_BUCKETS):
+        yield bucket, digests[digests % _BUCKETS == bucket]
+
+
+def _check_disjoint(bucket: tuple[int, Iterable[np.ndarray]]) -> Iterator[None]:
+    digests = np.concatenate(list(bucket[1]))
+    if len(np.unique(digests)) < len(digests):
+        raise InputError(
+            "every client must lie whole in one row group when privacy.unit is client, got a client in several; "
+            "rewrite the data so that no client crosses a row group."
+        )
+    yield from ()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class CheckClientsWhole(beam.PTransform):
+    """`ShardRef`s → nothing; stops the job if a client id occurs in more than one shard.
+
+    Ids are compared by 64-bit digests: two of a million clients collide, and stop the job without need, with
+    probability 3e-8.
+
+    Attributes:
+      client_id: column of the client ids.
+
+    Cost: one pass over that column, one shuffle of eight bytes per client and shard.
+    """
+
+    client_id: str
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Groups digests and looks for repeats."""
+        return (
+            shards
+            | "Digests" >> beam.FlatMap(_client_digests, self.client_id)
+            | "Group" >> beam.GroupByKey()
+            | "Check" >> beam.FlatMap(_check_disjoint)
+        )

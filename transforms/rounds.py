@@ -1,0 +1,80 @@
+"""The round: shards and the state so far in, the next state out.
+
+    shards + broadcast -> statistic per shard -> exact sum -> noise -> releases -> server step -> next broadcast
+
+Input element: `ShardRef`. Output element: the next state, exactly one. Guarantee: the state contains nothing
+private but releases of the round's plan.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsSingleton
+from numpy.typing import NDArray
+
+from schemas.client_block import ClientBlock
+from schemas.plan import RoundPlan
+from schemas.release import Release
+from schemas.shard import ShardRef
+from schemas.table import TableContract
+from transforms.aggregation import SumStatistics
+from transforms.noise import AddNoise
+from transforms.read import read_block
+
+Releases = tuple[Release, ...]
+
+
+class Round(NamedTuple):
+    """One round of a protocol whose state is of some type S.
+
+    Attributes:
+      plan: releases, noise and sensitivities.
+      statistic: (block, S) -> int64, shape (plan.size,); its sums over blocks keep the plan's sensitivities.
+      step: (S, releases) -> next S; a pure function of releases and public data.
+    """
+
+    plan: RoundPlan
+    statistic: Callable[[ClientBlock, Any], NDArray[np.int64]]
+    step: Callable[[Any, Releases], Any]
+
+
+def _statistic(shard: ShardRef, state: Any, contract: TableContract, each: Round) -> np.ndarray:
+    return each.statistic(read_block(shard, contract), state)
+
+
+def _step(releases: tuple, state: Any, each: Round) -> Any:
+    return each.step(state, releases)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PrivateRound(beam.PTransform):
+    """`ShardRef`s and one state → the next state.
+
+    Attributes:
+      round: statistic, plan and server step.
+      state: PCollection of one element: what is broadcast. Public data and releases only.
+      contract: how shards are read.
+      key_uri: where the noise stage finds the run key.
+
+    Windowing: global. Privacy: the state gains the releases of `round.plan` and nothing else from the shards.
+    Cost: one pass over the needed columns, one shuffle of one vector per bundle.
+    """
+
+    round: Round
+    state: beam.PCollection
+    contract: TableContract
+    key_uri: str
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Statistic, sum, noise, server step."""
+        state = AsSingleton(self.state)
+        return (
+            shards
+            | "Statistic" >> beam.Map(_statistic, state, self.contract, self.round)
+            | "Aggregate" >> SumStatistics(size=self.round.plan.size)
+            | "Noise" >> AddNoise(plan=self.round.plan, key_uri=self.key_uri)
+            | "Server" >> beam.Map(_step, state, self.round)
+        )
