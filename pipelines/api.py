@@ -5,11 +5,12 @@ import tempfile
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import fit as fit_job
+from pipelines.estimator import DPKMeans
 from pipelines.options import beam_options
 from pipelines.prepared_fit import FitResult, prepare
 from schemas.config import FitConfig
 
-__all__ = ["FitResult", "fit"]
+__all__ = ["DPKMeans", "FitResult", "fit"]
 
 
 def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:

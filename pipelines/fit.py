@@ -2,7 +2,6 @@
 
 import io
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from pipelines import outputs
 from pipelines.failures import original_error
 from pipelines.fingerprint import keyed_fingerprint
-from pipelines.options import local_workers, parse_job, read_text
+from pipelines.options import parse_job, read_text
 from pipelines.prepared_fit import FitResult, PreparedFit, prepare
 from pipelines.run_folder import KEY_FILE, RunFolder
 from schemas.config import load_config
@@ -80,10 +79,9 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
 
 
 def _run(prepared: PreparedFit, options: PipelineOptions, key_uri: str, folder: str) -> None:
-    """Runs the graph; BLAS threads times workers never exceed the cores."""
-    threads = max((os.cpu_count() or 1) // local_workers(options), 1)
+    """Runs the graph; workers of this process set BLAS to one thread, and it has its own again afterwards."""
     try:
-        with threadpool_limits(limits=threads):
+        with threadpool_limits(limits=1):
             pipeline = beam.Pipeline(options=options)
             build(pipeline, prepared, key_uri, folder)
             pipeline.run().wait_until_finish()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from apache_beam.io.filesystem import BeamIOError
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from schemas.errors import ConfigError
 from transforms.publish import read_bytes
@@ -120,9 +120,3 @@ def _subclasses(base: type) -> list[type]:
     for child in base.__subclasses__():
         found += [child, *_subclasses(child)]
     return found
-
-
-def local_workers(options: PipelineOptions) -> int:
-    """Worker threads or processes on this machine; 1 for remote runners."""
-    direct = options.view_as(DirectOptions)
-    return max(int(direct.direct_num_workers or 1), 1)

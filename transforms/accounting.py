@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import scipy.optimize
 from dp_accounting import NeighboringRelation, dp_event, gaussian_mechanism
 from dp_accounting.pld import PLDAccountant
@@ -40,6 +41,8 @@ _AIM = 1.0 - 6e-4
 _LOG_LEVEL_TOLERANCE = 2e-4
 _CACHED_PART = 0.99
 _MAX_STEPS = 40
+_MAX_REFINEMENT = 10
+_MIDDLE_SCALE = 2.0**27
 
 _Scaling = Callable[[float], tuple[RoundPlan, ...]]
 
@@ -49,8 +52,8 @@ def events(rounds: Sequence[RoundPlan]) -> dp_event.DpEvent:
 
     A Laplace release bounds its L1 sensitivity, so it is pure epsilon-DP with epsilon = 1 / noise_multiplier (its
     scale is rounded up to an integer, which only lowers epsilon). Its event is the discrete Laplace mechanism with
-    sensitivity 1, whose privacy loss is always +epsilon or -epsilon: the pair of randomized response, which dominates every
-    pure epsilon-DP mechanism. The event of the scalar Laplace mechanism would be smaller, but is not known to hold
+    sensitivity 1, whose privacy loss is always +epsilon or -epsilon: the pair of randomized response, which dominates
+    every pure epsilon-DP mechanism. The event of the scalar Laplace mechanism would be smaller, but is not known to hold
     for a vector that changes in several coordinates.
 
     Args:
@@ -75,12 +78,11 @@ def compose_epsilon(rounds: Sequence[RoundPlan], delta: float, target_epsilon: f
       Infinity where `delta` is too small for float64.
     """
     laplace = collections.Counter(1.0 / each.noise_multiplier for each in _releases(rounds) if _is_laplace(each.spec))
-    accountant = PLDAccountant(
-        NeighboringRelation.ADD_OR_REMOVE_ONE, _discretization_interval(target_epsilon, laplace.total())
-    )
+    multiplier = _merged_multiplier(rounds)
+    interval = _discretization_interval(target_epsilon, multiplier, laplace.total())
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
     for pure_epsilon, count in sorted(laplace.items()):
         accountant.compose(dp_event.DiscreteLaplaceDpEvent(pure_epsilon, 1), count)
-    multiplier = _merged_multiplier(rounds)
     if multiplier < math.inf:
         accountant.compose(dp_event.GaussianDpEvent(multiplier))
     return float(accountant.get_epsilon(delta - _FLOAT_MARGIN)) if delta > _FLOAT_MARGIN else math.inf
@@ -194,6 +196,11 @@ def _check_specs(specs: tuple[RoundSpec, ...], allocation: Allocation) -> None:
                 f"the geometry of {spec.name} must be {Geometry.VECTOR} for Laplace noise, got {spec.geometry}; "
                 "use Gaussian noise."
             )
+        if spec.geometry is Geometry.SYMMETRIC and math.isqrt(8 * spec.size + 1) ** 2 != 8 * spec.size + 1:
+            raise ConfigError(
+                f"{spec.name} must have d * (d + 1) / 2 coordinates for geometry {spec.geometry}, got {spec.size}; "
+                f"release the upper triangle or use geometry {Geometry.VECTOR}."
+            )
 
 
 def _check_lattice(rounds: tuple[RoundPlan, ...], epsilon: float) -> None:
@@ -202,9 +209,13 @@ def _check_lattice(rounds: tuple[RoundPlan, ...], epsilon: float) -> None:
         try:
             check_release_noise(release)
         except ValueError as error:
+            too_little = release.noise_scale < _MIDDLE_SCALE
+            rule, remedy = ("small", "lower") if too_little else ("large", "raise")
+            limit = "at least 2**10 lattice units" if too_little else "below 2**44 lattice units"
             raise ConfigError(
-                f"epsilon must leave every release noise that fits the lattice, got {epsilon} with "
-                f"{release.noise_scale:.4g} lattice units for {release.spec.name}; choose a finer or coarser lattice, or another share."
+                f"epsilon must be {rule} enough for the noise of {release.spec.name} to be {limit} in every "
+                f"coordinate, got {epsilon} and a noise scale of {release.noise_scale:.4g}; "
+                f"{remedy} epsilon or the share of this release."
             ) from error
 
 
@@ -219,7 +230,7 @@ def _paper(specs: tuple[RoundSpec, ...], delta: float) -> _Scaling:
 
     def multiplier(spec: ReleaseSpec, level: float) -> float:
         nominal = level * spec.share
-        return 1.0 / nominal if _is_laplace(spec) else float(gaussian_mechanism.get_sigma_gaussian(nominal, delta))
+        return 1.0 / nominal if _is_laplace(spec) else _gaussian_multiplier(nominal, delta)
 
     return lambda level: _scaled(specs, lambda spec: multiplier(spec, level))
 
@@ -238,7 +249,7 @@ def _scaled(specs: tuple[RoundSpec, ...], multiplier: Callable[[ReleaseSpec], fl
 def _first_level(specs: tuple[RoundSpec, ...], epsilon: float, delta: float, allocation: Allocation) -> float:
     """Where the search starts: exact but for slack and resolution if tuned, within a small factor if paper."""
     if allocation is Allocation.TUNED:
-        return 1.0 / float(gaussian_mechanism.get_sigma_gaussian(_AIM * epsilon, delta))
+        return 1.0 / _gaussian_multiplier(_AIM * epsilon, delta)
     return 1.4 * epsilon / math.fsum(release.share for each in specs for release in each.releases)
 
 
@@ -252,14 +263,19 @@ def _search(at_level: _Scaling, guess: float, epsilon: float, delta: float) -> t
             spent[log_level] = _spent(at_level(math.exp(log_level)), epsilon, delta)
         return math.log(min(max(spent[log_level] / (_AIM * epsilon), 1e-3), 1e3))
 
-    low, high = _bracket(excess, math.log(guess))
-    scipy.optimize.brentq(excess, low, high, xtol=_LOG_LEVEL_TOLERANCE)
+    bracket = _bracket(excess, math.log(guess))
+    if bracket is None:
+        raise ConfigError(
+            f"epsilon and delta must be such that some noise meets them, got {epsilon:g} and {delta:g}; "
+            "raise epsilon, or lower a delta that is close to it."
+        )
+    scipy.optimize.brentq(excess, *bracket, xtol=_LOG_LEVEL_TOLERANCE)
     best = max(log_level for log_level, value in spent.items() if value <= epsilon)
     return math.exp(best), spent[best]
 
 
-def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float]:
-    """Two points around the zero of `excess`, which grows about as fast as its argument or faster."""
+def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float] | None:
+    """Two points around the zero of `excess`, which grows about as fast as its argument or faster; None if lost."""
     low = high = start
     for _ in range(_MAX_STEPS):
         if excess(high) < 0.0:
@@ -268,9 +284,7 @@ def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, flo
             low, high = low - 0.002 - 1.05 * excess(low), low
         else:
             return low, high
-    raise ConfigError(
-        "epsilon and delta must be large enough for some noise to meet them, got a pair that none meets; raise delta."
-    )
+    return None
 
 
 def _recheck(
@@ -289,18 +303,35 @@ def _spent(rounds: tuple[RoundPlan, ...], epsilon: float, delta: float) -> float
     The lower bound, of single events, keeps distributions small while the search is far from the target.
     """
     slack = discretization_slack(rounds, epsilon, delta)
-    multiplier = _merged_multiplier(rounds)
-    gaussian = gaussian_mechanism.get_epsilon_gaussian(multiplier, delta) if multiplier < math.inf else 0.0
-    laplace = max((1.0 / each.noise_multiplier for each in _releases(rounds) if _is_laplace(each.spec)), default=0.0)
-    single = max(float(gaussian), laplace + math.log1p(-delta * (1.0 + math.exp(-laplace))))
-    if single + slack.epsilon > 2.0 * epsilon:
-        return single + slack.epsilon
+    at_least = _single_epsilon(rounds, delta) + slack.epsilon
+    if at_least > 2.0 * epsilon:
+        return at_least
     return compose_epsilon(rounds, delta - slack.delta, epsilon) + slack.epsilon
 
 
-def _discretization_interval(epsilon: float, n_laplace: int) -> float:
-    """Width of a bin of losses: every Laplace event is rounded up by as much as one; bins are bounded in number."""
-    return max(min(1e-3, epsilon / 1e3), epsilon / 1e5) / min(max(n_laplace, 1), 10)
+def _single_epsilon(rounds: tuple[RoundPlan, ...], delta: float) -> float:
+    """Exact epsilon of the Gaussian releases together or of the worst Laplace release, whichever is larger."""
+    laplace = max((1.0 / each.noise_multiplier for each in _releases(rounds) if _is_laplace(each.spec)), default=0.0)
+    randomized_response = laplace + math.log(max(1.0 - delta * (1.0 + math.exp(-laplace)), math.ulp(0.0)))
+    with np.errstate(divide="ignore"):
+        gaussian = gaussian_mechanism.get_epsilon_gaussian(_merged_multiplier(rounds), delta)
+    return max(float(gaussian), randomized_response)
+
+
+def _discretization_interval(epsilon: float, multiplier: float, n_laplace: int) -> float:
+    """Width of a bin of losses; wider where more than a few 100,000 would be needed.
+
+    The loss of the Gaussian releases has stddev 1 / multiplier and hardly depends on the width; that of every
+    Laplace release is rounded up by as much as one bin.
+    """
+    width = max(min(1e-3, epsilon / 1e3), epsilon / 2e4, 1e-4 / multiplier)
+    return width / min(max(n_laplace, 1), _MAX_REFINEMENT)
+
+
+def _gaussian_multiplier(epsilon: float, delta: float) -> float:
+    """Least noise multiplier of one (epsilon, delta)-DP Gaussian release."""
+    with np.errstate(divide="ignore"):
+        return float(gaussian_mechanism.get_sigma_gaussian(epsilon, delta))
 
 
 def _merged_multiplier(rounds: Sequence[RoundPlan]) -> float:

@@ -7,13 +7,14 @@ private but releases of the round's plan.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from schemas.client_block import ClientBlock
 from schemas.plan import RoundPlan
@@ -41,8 +42,20 @@ class Round(NamedTuple):
     step: Callable[[Any, Releases], Any]
 
 
-def _statistic(shard: ShardRef, state: Any, contract: TableContract, each: Round) -> np.ndarray:
-    return each.statistic(read_block(shard, contract), state)
+class _StatisticFn(beam.DoFn):
+    """Reads a shard and adds up its statistic; blocks are small, so BLAS gets one thread and workers the cores."""
+
+    def __init__(self, contract: TableContract, each: Round):
+        self._contract = contract
+        self._round = each
+
+    def setup(self) -> None:
+        """Keeps BLAS from starting threads for small blocks."""
+        threadpool_limits(limits=1)
+
+    def process(self, shard: ShardRef, state: Any) -> Iterator[np.ndarray]:
+        """One int64 vector per shard."""
+        yield self._round.statistic(read_block(shard, self._contract), state)
 
 
 def _step(releases: tuple, state: Any, each: Round) -> Any:
@@ -73,7 +86,7 @@ class PrivateRound(beam.PTransform):
         state = AsSingleton(self.state)
         return (
             shards
-            | "Statistic" >> beam.Map(_statistic, state, self.contract, self.round)
+            | "Statistic" >> beam.ParDo(_StatisticFn(self.contract, self.round), state)
             | "Aggregate" >> SumStatistics(size=self.round.plan.size)
             | "Noise" >> AddNoise(plan=self.round.plan, key_uri=self.key_uri)
             | "Server" >> beam.Map(_step, state, self.round)
