@@ -1,0 +1,1 @@
+"""Benchmarks: scripts whose results are committed with the command that made them."""

@@ -52,9 +52,8 @@ def events(rounds: Sequence[RoundPlan]) -> dp_event.DpEvent:
 
     A Laplace release bounds its L1 sensitivity, so it is pure epsilon-DP with epsilon = 1 / noise_multiplier (its
     scale is rounded up to an integer, which only lowers epsilon). Its event is the discrete Laplace mechanism with
-    sensitivity 1, whose privacy loss is always +epsilon or -epsilon: the pair of randomized response, which dominates
-    every pure epsilon-DP mechanism. The event of the scalar Laplace mechanism would be smaller, but is not known to hold
-    for a vector that changes in several coordinates.
+    sensitivity 1, whose privacy loss is always +epsilon or -epsilon: the pair of randomized response, which
+    dominates every pure epsilon-DP mechanism, so it also holds for a vector that changes in several coordinates.
 
     Args:
       rounds: calibrated rounds.
@@ -94,10 +93,11 @@ def calibrate(
     """The least noise with which all rounds together stay within (epsilon, delta).
 
     One number, the level, scales all shares together until the composed epsilon, the slack for discrete noise
-    included, lies between 99.8% and 100% of the target. Allocation `tuned`: the noise multiplier of a release is
-    1 / (level * sqrt(share / sum of shares)). Allocation `paper`: its nominal epsilon is level * share; a Gaussian
-    release gets the noise of the analytic Gaussian mechanism at (nominal epsilon, delta), a Laplace release the
-    multiplier 1 / nominal epsilon. Levels found before are kept in memory and on disk, and checked when reused.
+    included, is at most the target and, unless delta is of the order of epsilon, within 0.2% of it.
+    Allocation `tuned`: the noise multiplier of a release is 1 / (level * sqrt(share / sum of shares)).
+    Allocation `paper`: its nominal epsilon is level * share, and the multiplier is sqrt(2 log(1.25 / delta)) /
+    nominal epsilon (Gaussian) or 1 / nominal epsilon (Laplace); what that spends is for the composition to say.
+    Levels found before are kept in memory and on disk; one read from disk is composed again before it is used.
 
     Args:
       unit: what one neighbor adds or removes.
@@ -113,7 +113,9 @@ def calibrate(
       ConfigError: if epsilon, delta or a release is out of range, or the noise would not fit the lattice.
       UnsupportedEventError: if the allocation or the accountant has no rule for a release.
 
-    Source: Balle, Wang (2018), "Improving the Gaussian Mechanism for Differential Privacy", Theorem 8.
+    Source: Dong, Roth, Su (2022), "Gaussian Differential Privacy", Corollary 3.3, for `tuned`; Scott, Lampert,
+      Saulpic (2025), "Differentially private federated k-means clustering with server-side data", Section 2 and
+      Dwork, Roth (2014), Theorem A.1, for `paper`.
     """
     return _calibrate(unit, tuple(rounds), float(epsilon), float(delta), Allocation(allocation))
 
@@ -227,12 +229,8 @@ def _tuned(specs: tuple[RoundSpec, ...]) -> _Scaling:
 
 def _paper(specs: tuple[RoundSpec, ...], delta: float) -> _Scaling:
     """Scaling of nominal epsilons; the level is nominal epsilon / share."""
-
-    def multiplier(spec: ReleaseSpec, level: float) -> float:
-        nominal = level * spec.share
-        return 1.0 / nominal if _is_laplace(spec) else _gaussian_multiplier(nominal, delta)
-
-    return lambda level: _scaled(specs, lambda spec: multiplier(spec, level))
+    gaussian = math.sqrt(2.0 * math.log(1.25 / delta))
+    return lambda level: _scaled(specs, lambda spec: (1.0 if _is_laplace(spec) else gaussian) / (level * spec.share))
 
 
 def _scaled(specs: tuple[RoundSpec, ...], multiplier: Callable[[ReleaseSpec], float]) -> tuple[RoundPlan, ...]:
@@ -249,7 +247,8 @@ def _scaled(specs: tuple[RoundSpec, ...], multiplier: Callable[[ReleaseSpec], fl
 def _first_level(specs: tuple[RoundSpec, ...], epsilon: float, delta: float, allocation: Allocation) -> float:
     """Where the search starts: exact but for slack and resolution if tuned, within a small factor if paper."""
     if allocation is Allocation.TUNED:
-        return 1.0 / _gaussian_multiplier(_AIM * epsilon, delta)
+        with np.errstate(divide="ignore"):
+            return 1.0 / float(gaussian_mechanism.get_sigma_gaussian(_AIM * epsilon, delta))
     return 1.4 * epsilon / math.fsum(release.share for each in specs for release in each.releases)
 
 
@@ -326,12 +325,6 @@ def _discretization_interval(epsilon: float, multiplier: float, n_laplace: int) 
     """
     width = max(min(1e-3, epsilon / 1e3), epsilon / 2e4, 1e-4 / multiplier)
     return width / min(max(n_laplace, 1), _MAX_REFINEMENT)
-
-
-def _gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """Least noise multiplier of one (epsilon, delta)-DP Gaussian release."""
-    with np.errstate(divide="ignore"):
-        return float(gaussian_mechanism.get_sigma_gaussian(epsilon, delta))
 
 
 def _merged_multiplier(rounds: Sequence[RoundPlan]) -> float:

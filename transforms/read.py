@@ -1,5 +1,6 @@
 """From a path to shards to rows. Lists and footers are read inside the pipeline, rows only where they are used."""
 
+import concurrent.futures
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ from schemas.table import TableContract, group_by_client
 from transforms.numerics import lattice
 
 _BUCKETS = 64
+_BATCH_ROWS = 8192
 
 
 def open_parquet(path: str) -> pq.ParquetFile:
@@ -48,16 +50,45 @@ def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
             raise InputError(f"{_where(shard)} must be readable; check the file or leave it out.") from error
 
 
-def read_block(shard: ShardRef, contract: TableContract) -> ClientBlock:
-    """Rows of one shard as the contract asks for them; none for the empty shard.
+def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
+    """Rows of one shard as the contract asks for them: in batches, or all at once where clients are grouped.
+
+    The empty shard yields one block without rows.
 
     Raises:
       InputError: for null or non-finite values, wrong types or missing columns, naming file, row group, column.
     """
     if shard == EMPTY_SHARD:
         offsets = np.zeros(1, dtype=np.int64) if contract.by_client else None
-        return ClientBlock(np.zeros((0, contract.n_features or 0)), offsets)
-    return contract.to_block(read_columns(shard, list(contract.columns)), _where(shard))
+        yield ClientBlock(np.zeros((0, contract.n_features or 0)), offsets)
+    elif contract.by_client:
+        yield contract.to_block(read_columns(shard, list(contract.columns)), _where(shard))
+    else:
+        for table in _read_batches(shard, list(contract.columns)):
+            yield contract.to_block(table, _where(shard))
+
+
+def _read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
+    """The named columns of one row group, a few thousand rows at a time."""
+    with open_parquet(shard.path) as file:
+        batches = file.iter_batches(_BATCH_ROWS, row_groups=[shard.row_group], columns=columns, use_threads=False)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (OSError, BeamIOError, pa.ArrowException) as error:
+                raise InputError(f"{_where(shard)} must be readable; check the file or leave it out.") from error
+            if batch is None:
+                return
+            yield pa.Table.from_batches([batch])
+
+
+def prefetched(blocks: Iterator[ClientBlock]) -> Iterator[ClientBlock]:
+    """The same blocks; the next one is read in another thread while the caller works on the present one."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        pending = pool.submit(next, blocks, None)
+        while (block := pending.result()) is not None:
+            pending = pool.submit(next, blocks, None)
+            yield block
 
 
 def _where(shard: ShardRef) -> str:
@@ -79,7 +110,7 @@ def read_server_points(path: str, contract: TableContract) -> NDArray[np.float64
         with open_parquet(file) as source:
             contract.check_schema(source.schema_arrow, file)
             row_groups = range(source.num_row_groups)
-        blocks += [read_block(ShardRef(file, index, 0), contract).points for index in row_groups]
+        blocks += [block.points for index in row_groups for block in read_blocks(ShardRef(file, index, 0), contract)]
     widths = {block.shape[1] for block in blocks}
     if len(widths) != 1 or not sum(len(block) for block in blocks):
         raise InputError(f"server_data must hold rows of one width, got {path} without; check the file.")

@@ -23,7 +23,7 @@ from schemas.shard import ShardRef
 from schemas.table import TableContract
 from transforms.aggregation import SumStatistics
 from transforms.noise import AddNoise
-from transforms.read import read_block
+from transforms.read import prefetched, read_blocks
 
 Releases = tuple[Release, ...]
 
@@ -55,7 +55,10 @@ class _StatisticFn(beam.DoFn):
 
     def process(self, shard: ShardRef, state: Any) -> Iterator[np.ndarray]:
         """One int64 vector per shard."""
-        yield self._round.statistic(read_block(shard, self._contract), state)
+        total = np.zeros(self._round.plan.size, dtype=np.int64)
+        for block in prefetched(read_blocks(shard, self._contract)):
+            total += self._round.statistic(block, state)
+        yield total
 
 
 def _step(releases: tuple, state: Any, each: Round) -> Any:

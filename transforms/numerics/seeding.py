@@ -25,7 +25,8 @@ def weighted_kmeans(
 
     Args:
       points: shape (n_points, n_dims), n_points >= n_clusters.
-      weights: shape (n_points,), >= 0; fewer than n_clusters positive ones are topped up with a tiny weight.
+      weights: shape (n_points,), >= 0; if fewer than n_clusters distinct points have a positive one, all are
+        topped up with a tiny weight.
       n_clusters: >= 1.
       restarts: >= 1; one restart lands in a bad minimum in about a quarter of all runs.
       seed: public.
@@ -33,7 +34,7 @@ def weighted_kmeans(
     Returns:
       `Clustering`, deterministic for a given CPU type.
     """
-    if (weights > 0).sum() < max(n_clusters, len(np.unique(points[weights > 0], axis=0))):
+    if len(np.unique(points[weights > 0], axis=0)) < n_clusters:
         weights = weights + max(float(weights.max(initial=0.0)), 1.0) * 1e-9
     with threadpool_limits(limits=1):
         fitted = KMeans(n_clusters, n_init=restarts, random_state=seed % 2**32).fit(points, sample_weight=weights)
