@@ -187,22 +187,27 @@ def _check_specs(specs: tuple[RoundSpec, ...], allocation: Allocation) -> None:
                 f"{spec.name} must have a finite share > 0 and a sensitivity >= 1 lattice unit, "
                 f"got {spec.share} and {spec.sensitivity}; leave out what needs no noise."
             )
-        laplace = _is_laplace(spec)
-        if laplace and allocation is Allocation.TUNED:
-            raise UnsupportedEventError(
-                f"the mechanism of {spec.name} must be {Mechanism.DISCRETE_GAUSSIAN} for allocation tuned, "
-                f"got {spec.mechanism}; use Gaussian noise or allocation paper."
-            )
-        if laplace and spec.geometry is not Geometry.VECTOR:
-            raise UnsupportedEventError(
-                f"the geometry of {spec.name} must be {Geometry.VECTOR} for Laplace noise, got {spec.geometry}; "
-                "use Gaussian noise."
-            )
+        if _is_laplace(spec):
+            _check_laplace(spec, allocation)
         if spec.geometry is Geometry.SYMMETRIC and math.isqrt(8 * spec.size + 1) ** 2 != 8 * spec.size + 1:
             raise ConfigError(
                 f"{spec.name} must have d * (d + 1) / 2 coordinates for geometry {spec.geometry}, got {spec.size}; "
                 f"release the upper triangle or use geometry {Geometry.VECTOR}."
             )
+
+
+def _check_laplace(spec: ReleaseSpec, allocation: Allocation) -> None:
+    """Refuses Laplace releases for which there is no rule."""
+    if allocation is Allocation.TUNED:
+        raise UnsupportedEventError(
+            f"the mechanism of {spec.name} must be {Mechanism.DISCRETE_GAUSSIAN} for allocation tuned, "
+            f"got {spec.mechanism}; use Gaussian noise or allocation paper."
+        )
+    if spec.geometry is not Geometry.VECTOR:
+        raise UnsupportedEventError(
+            f"the geometry of {spec.name} must be {Geometry.VECTOR} for Laplace noise, got {spec.geometry}; "
+            "use Gaussian noise."
+        )
 
 
 def _check_lattice(rounds: tuple[RoundPlan, ...], epsilon: float) -> None:

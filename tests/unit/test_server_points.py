@@ -151,6 +151,7 @@ def test_points_left_out_do_not_count():
     [
         (10000.0, 20000.0),  # one component
         (20.0, 3.0),  # two, but a spacing of 141 would drive them apart
+        (130.0, 3.0),
     ],
 )
 def test_the_frame_stays_where_moving_does_not_make_it_smaller(gap, distance):
