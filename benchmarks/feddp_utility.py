@@ -4,7 +4,7 @@ Every cell is a real `fit` of a lake on disk. The cost (mean squared distance of
 each draw is scaled so that the draw's optimum is 49.95. Reference figures are read from a JSON file: the public code
 of the paper, at record level with its first sensitivity corrected, at client level as it is.
 
-    python -m benchmarks.feddp_utility --reference feddp_kmeans.json --seeds 10 --out benchmarks/results/feddp_utility.md
+    python -m benchmarks.feddp_utility --reference REFERENCE.json --out benchmarks/results/feddp_utility.md
 """
 
 import argparse
