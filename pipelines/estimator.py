@@ -52,7 +52,7 @@ class DPKMeans(ClusterMixin, BaseEstimator):
       epsilon: spent by one fit, > 0; has no default.
       delta: spent by one fit, in (0, 1); has no default.
       clipping_norm: the largest L2 norm of a centered row, > 0, feature units, chosen without looking at the
-        rows; or "server_radius" for the radius of the server data.
+        rows; or "server_radius" for the radius of the server data; has no default.
       unit: what one neighbor adds or removes: "record" (a row) or "client" (all rows of one group).
       allocation: how the budget is split: "tuned" or "paper" (Scott et al. 2025).
       client_rows: typical number of rows of a client, >= 1, public; needed by unit "client".
@@ -82,7 +82,7 @@ class DPKMeans(ClusterMixin, BaseEstimator):
         *,
         epsilon: float,
         delta: float,
-        clipping_norm: float | str = "server_radius",
+        clipping_norm: float | str,
         unit: str = "record",
         allocation: str = "tuned",
         client_rows: int | None = None,

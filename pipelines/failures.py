@@ -5,7 +5,7 @@ import re
 from schemas import errors
 from schemas.errors import DappleError
 
-_RAISED = re.compile(r"^(?:schemas\.errors\.)(\w+): (.+?)(?: \[while running .*)?$", re.MULTILINE)
+_RAISED = re.compile(r"(?:^|\\n)schemas\.errors\.(\w+): (.+?)(?: \[while running |\\n|$)", re.MULTILINE)
 
 
 def original_error(error: BaseException) -> DappleError | None:
@@ -20,7 +20,7 @@ def original_error(error: BaseException) -> DappleError | None:
         found = _RAISED.findall(str(seen))
         kind = getattr(errors, found[-1][0], None) if found else None
         if isinstance(kind, type) and issubclass(kind, DappleError):
-            return kind(found[-1][1].replace("\\n", " "))
+            return kind(found[-1][1])
         seen = seen.__cause__ or seen.__context__
     return None
 

@@ -246,11 +246,12 @@ def test_more_clusters_than_server_rows_are_refused():
         model().fit(np.zeros((10, 2)), server_data=np.eye(2))
 
 
-def test_epsilon_and_delta_have_no_default():
-    with pytest.raises(TypeError, match="epsilon"):
-        DPKMeans(3, delta=1e-6)
-    with pytest.raises(TypeError, match="delta"):
-        DPKMeans(3, epsilon=1.0)
+@pytest.mark.parametrize("missing", ["epsilon", "delta", "clipping_norm"])
+def test_what_decides_the_guarantee_has_no_default(missing):
+    given = {"epsilon": 1.0, "delta": 1e-6, "clipping_norm": 1.0}
+    del given[missing]
+    with pytest.raises(TypeError, match=missing):
+        DPKMeans(3, **given)
 
 
 def test_parameters_are_stored_as_they_are_and_cloned():

@@ -35,6 +35,12 @@ def test_the_class_is_read_too(kind):
     assert type(found) is kind
 
 
+def test_the_sentence_is_found_in_a_traceback_escaped_onto_one_line():
+    found = failures.original_error(RuntimeError("failed: " + WORKER_TEXT.replace("\n", "\\n")))
+    assert type(found) is InputError
+    assert str(found) == SENTENCE
+
+
 def test_an_error_of_this_process_loses_the_name_of_the_step():
     found = failures.original_error(InputError(f"{SENTENCE} [while running 'CheckRows/Check']"))
     assert type(found) is InputError
