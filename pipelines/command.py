@@ -1,11 +1,14 @@
 """Dispatch, exit codes and progress of the `dapple` command."""
 
+import contextlib
 import importlib
 import json
 import logging
+import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TextIO
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -25,20 +28,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     verbose = "--verbose" in words
-    words = [word for word in words if word != "--verbose"]
-    _set_up_logging(verbose)
+    with _own_stderr(verbose) as stream:
+        _set_up_logging(stream, verbose)
+        return _run([word for word in words if word != "--verbose"], stream, verbose)
+
+
+def _run(words: list[str], stream: TextIO, verbose: bool) -> int:
+    """Runs the job that `words` ask for and says on `stream` why it stopped."""
     try:
         if words and words[0] in ("-h", "--help"):
             sys.stdout.write(_USAGE + ", ".join(JOBS) + "\n")
             return 0
         summary = _job(words).run(words[1:])
     except DappleError as error:
-        return _fail(str(error), error.exit_code, verbose)
+        return _fail(str(error), error.exit_code, stream, verbose)
     except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
-        return _fail(describe_unexpected(error), 1, verbose)
+        return _fail(describe_unexpected(error), 1, stream, verbose)
     sys.stdout.write(json.dumps(summary) + "\n")
     sys.stdout.flush()
     return 0
+
+
+@contextlib.contextmanager
+def _own_stderr(verbose: bool) -> Iterator[TextIO]:
+    """Yields stderr and keeps everybody else from writing there, worker processes and their tracebacks included.
+
+    A traceback carries messages of other libraries, and those may carry values; --verbose lets them through.
+    """
+    if verbose:
+        yield sys.stderr
+        return
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(open(os.devnull, "w"))
+        own = sys.stderr
+        with contextlib.suppress(OSError, ValueError):
+            descriptor = own.fileno()
+            own.flush()
+            saved = os.dup(descriptor)
+            own = stack.enter_context(os.fdopen(saved, "w", buffering=1))
+            stack.callback(os.dup2, saved, descriptor)
+            os.dup2(sink.fileno(), descriptor)
+        stack.enter_context(contextlib.redirect_stderr(sink))
+        yield own
 
 
 def _job(words: list[str]):  # type: ignore[no-untyped-def]
@@ -49,24 +80,24 @@ def _job(words: list[str]):  # type: ignore[no-untyped-def]
     return importlib.import_module(f"pipelines.{words[0]}")
 
 
-def _fail(sentence: str, code: int, verbose: bool) -> int:
-    """Prints why, and returns the exit code."""
+def _fail(sentence: str, code: int, stream: TextIO, verbose: bool) -> int:
+    """Says why, and returns the exit code."""
     if verbose:
-        traceback.print_exc()
-    sys.stderr.write(f"dapple: {sentence}\n")
+        traceback.print_exc(file=stream)
+    stream.write(f"dapple: {sentence}\n")
     return code
 
 
-def _set_up_logging(verbose: bool) -> None:
+def _set_up_logging(stream: TextIO, verbose: bool) -> None:
     """Progress on stderr: rich on a terminal, plain lines elsewhere. Beam speaks only when asked to."""
-    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("dapple: %(message)s"))
-    if sys.stderr.isatty():
-        handler = RichHandler(console=Console(stderr=True), show_path=False, show_level=False)
+    if stream.isatty():
+        handler = RichHandler(console=Console(file=stream), show_path=False, show_level=False)
     for name in ("pipelines", "transforms"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.setLevel(logging.INFO)
         logger.propagate = False
-    logging.getLogger("apache_beam").setLevel(logging.INFO if verbose else logging.CRITICAL)
-    logging.getLogger().setLevel(logging.INFO if verbose else logging.CRITICAL)
+    for name in ("apache_beam", ""):
+        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.CRITICAL)

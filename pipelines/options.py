@@ -79,7 +79,12 @@ def new_run_id() -> str:
 
 def _checked_run_id(run_id: str) -> str:
     """A run id that can be part of a file name."""
-    if not run_id or not run_id.isascii() or not all(letter.isalnum() or letter in "-_." for letter in run_id) or run_id.startswith("."):
+    if (
+        not run_id
+        or not run_id.isascii()
+        or not all(letter.isalnum() or letter in "-_." for letter in run_id)
+        or run_id.startswith(".")
+    ):
         raise ConfigError(f"run_id must be letters, digits, '-', '_' and '.', got {run_id!r}; choose a simpler name.")
     return run_id
 
@@ -109,8 +114,8 @@ def _refuse_unknown(flags: Sequence[str]) -> None:
         own = ["--config", "--output", "--run_id"]
         known = [text for action in parser._actions for text in action.option_strings] + own
         near = difflib.get_close_matches(flag, known, n=1)
-        remedy = f"did you mean {near[0]}" if near else "remove it"
-        raise ConfigError(f"{flag} must be a flag of Dapple or Beam, got an unknown one; {remedy}.")
+        remedy = f"did you mean {near[0]}?" if near else "remove it."
+        raise ConfigError(f"{flag} must be a flag of Dapple or Beam, got an unknown one; {remedy}")
 
 
 def _subclasses(base: type) -> list[type]:

@@ -1,5 +1,6 @@
 """Where a run writes: a private staging folder first, the output folder at the end, the manifest last."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -29,6 +30,7 @@ class RunFolder:
         self.staging = f"{output}.partial-{run_id}"
         self._local = FileSystems.get_scheme(output) in (None, "file")
         self._published: dict[str, str] = {}
+        self._made: list[str] = []
 
     def check(self) -> None:
         """Refuses an output folder that holds something."""
@@ -39,7 +41,7 @@ class RunFolder:
         """Creates the staging folder, readable by its owner only where that can be said."""
         try:
             if self._local:
-                os.makedirs(os.path.dirname(os.path.abspath(self.output)), exist_ok=True)
+                self._make_parents()
                 os.mkdir(self.staging, 0o700)
             else:
                 FileSystems.mkdirs(self.staging)
@@ -47,6 +49,15 @@ class RunFolder:
             raise ConfigError(
                 f"--output must be a folder that can be made, got {self.output}; choose another."
             ) from error
+
+    def _make_parents(self) -> None:
+        """Creates the folders above the output that are missing and remembers them, outermost first."""
+        parent = os.path.dirname(os.path.abspath(self.output))
+        while not os.path.exists(parent):
+            self._made.insert(0, parent)
+            parent = os.path.dirname(parent)
+        for folder in self._made:
+            os.mkdir(folder)
 
     def _occupied(self) -> bool:
         """Whether the output folder holds anything."""
@@ -83,8 +94,11 @@ class RunFolder:
         self.discard()
 
     def discard(self) -> None:
-        """Removes the staging folder and all in it; no error if it is gone."""
+        """Removes the staging folder and all in it, and parents made for it; no error if they are gone or in use."""
         if self._local:
             shutil.rmtree(self.staging, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                for folder in reversed(self._made):
+                    os.rmdir(folder)
         elif FileSystems.exists(self.staging):
             FileSystems.delete([self.staging])

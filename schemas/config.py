@@ -10,7 +10,6 @@ import enum
 import hashlib
 import json
 import math
-import sys
 from collections.abc import Mapping
 from typing import Annotated, Self
 
@@ -94,12 +93,12 @@ def _partition_value(value: object) -> object:
 
 
 def _clipping_norm(value: object) -> object:
-    """`server_radius` or a positive finite number."""
+    """`server_radius` or a number whose square and reciprocal are far from the ends of float64."""
     value = _python_scalar(value)
     if value == ClippingRule.SERVER_RADIUS:
         return ClippingRule.SERVER_RADIUS
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-        raise rejection.broken_rule("'server_radius' or a finite number > 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-100 <= value <= 1e100:
+        raise rejection.broken_rule("'server_radius' or a number from 1e-100 to 1e100")
     return float(value)
 
 

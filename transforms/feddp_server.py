@@ -17,6 +17,9 @@ from transforms.numerics.frame import Frame
 from transforms.numerics.lattice import Lattice
 from transforms.rounds import Releases
 
+_RADII = (1e-100, 1e100)
+"""Feature units: clipping norms whose squares and reciprocals are far from the ends of float64."""
+
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> FedDPState:
     """State before the first round, from public data only.
@@ -58,9 +61,10 @@ def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
         center = server.mean(axis=0)
     norm = config.clipping.norm
     radius = float(np.linalg.norm(server - center, axis=1).max()) if norm == "server_radius" else float(norm)
-    if not 0.0 < radius < math.inf:
+    if not _RADII[0] <= radius <= _RADII[1]:
         raise ConfigError(
-            f"clipping.norm must be a positive finite radius, got {radius} from the server data; give it as a number."
+            f"clipping.norm must be a radius from {_RADII[0]:g} to {_RADII[1]:g}, got {radius} from the server data; "
+            "give it as a number."
         )
     return Lattice(center, radius)
 

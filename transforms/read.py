@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import glob
 import hashlib
 from collections.abc import Iterable, Iterator
 
@@ -47,7 +48,7 @@ def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
         try:
             return file.read_row_group(shard.row_group, columns=columns, use_threads=False)
         except (OSError, BeamIOError, pa.ArrowException) as error:
-            raise InputError(f"{_where(shard)} must be readable; check the file or leave it out.") from error
+            raise _unreadable(shard) from error
 
 
 def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
@@ -76,7 +77,7 @@ def _read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
             try:
                 batch = next(batches, None)
             except (OSError, BeamIOError, pa.ArrowException) as error:
-                raise InputError(f"{_where(shard)} must be readable; check the file or leave it out.") from error
+                raise _unreadable(shard) from error
             if batch is None:
                 return
             yield pa.Table.from_batches([batch])
@@ -89,6 +90,13 @@ def prefetched(blocks: Iterator[ClientBlock]) -> Iterator[ClientBlock]:
         while (block := pending.result()) is not None:
             pending = pool.submit(next, blocks, None)
             yield block
+
+
+def _unreadable(shard: ShardRef) -> InputError:
+    return InputError(
+        f"{_where(shard)} must be readable; check the file (a null list in a fixed-size-list column cannot be read) "
+        "or leave it out."
+    )
 
 
 def _where(shard: ShardRef) -> str:
@@ -128,7 +136,8 @@ def list_files(path: str, partitions: dict[str, str], setting: str = "data.path"
     Raises:
       InputError: if there are none.
     """
-    patterns = [path, path.rstrip("/") + "/**"]
+    literal = glob.escape(path) if FileSystems.exists(path) else path
+    patterns = [literal, literal.rstrip("/") + "/**"]
     try:
         found = {entry.path for result in FileSystems.match(patterns) for entry in result.metadata_list}
     except BeamIOError as error:

@@ -9,6 +9,7 @@ from schemas.client_block import ClientBlock
 from schemas.config import validated
 from schemas.errors import InputError
 from tests import lake
+from transforms.read import list_files
 
 LARGE_EPSILON = 20.0
 
@@ -203,3 +204,10 @@ def test_a_glob(plain, tmp_path):
     half = plain.points[:30], plain.points[30:], plain.points
     lake.write_files(tmp_path / "lake", [lake.table_of(points) for points in half])
     plain.check(tmp_path / "lake" / "part-0[01].parquet", tmp_path)
+
+
+def test_a_folder_with_brackets_in_its_name_is_found(tmp_path):
+    points = lake.mixture(60)
+    folder = tmp_path / "odd[1]"
+    lake.write_lake(folder, points)
+    assert list_files(str(folder), {}) == sorted(map(str, folder.rglob("*.parquet")))

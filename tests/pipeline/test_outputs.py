@@ -196,7 +196,6 @@ def test_the_process_returns_code_and_sentence(done, tmp_path):
     assert files_of(tmp_path) == {"job.yaml", "lake/part-00.parquet"}
 
 
-@pytest.mark.xfail(strict=True, reason="Beam's worker prints the traceback of a failed bundle in this mode")
 def test_one_sentence_with_worker_threads(done, tmp_path):
     points = lake.mixture(60)
     points[7, 1] = np.inf

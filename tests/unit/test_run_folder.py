@@ -107,5 +107,13 @@ def test_discard_leaves_nothing_and_may_be_repeated(folder):
     folder.open()
     folder.write("privacy.json", b"{}")
     folder.discard()
-    assert siblings(folder) == []
+    assert not os.path.exists(os.path.dirname(folder.output))
     folder.discard()
+
+
+def test_discard_removes_the_parents_it_made_and_no_others(tmp_path):
+    (tmp_path / "there").mkdir()
+    folder = RunFolder(str(tmp_path / "there" / "new" / "deep" / "out"), "r1")
+    folder.open()
+    folder.discard()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
