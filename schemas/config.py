@@ -47,6 +47,7 @@ class ClippingRule(enum.StrEnum):
     """Where a clipping norm comes from that is not given as a number."""
 
     SERVER_RADIUS = "server_radius"
+    PRIVATE = "private"
 
 
 class ClippingCenter(enum.StrEnum):
@@ -94,12 +95,12 @@ def _partition_value(value: object) -> object:
 
 
 def _clipping_norm(value: object) -> object:
-    """`server_radius` or a positive finite number."""
+    """`server_radius`, `private` or a positive finite number."""
     value = _python_scalar(value)
-    if value == ClippingRule.SERVER_RADIUS:
-        return ClippingRule.SERVER_RADIUS
+    if isinstance(value, str) and value in set(ClippingRule):
+        return ClippingRule(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-        raise rejection.broken_rule("'server_radius' or a finite number > 0")
+        raise rejection.broken_rule("'server_radius', 'private' or a finite number > 0")
     return float(value)
 
 
@@ -207,7 +208,7 @@ class ClippingConfig(_Section):
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
         description="the largest L2 norm of a centered row, a number > 0 in feature units, "
-        "or server_radius for the radius of the server data"
+        "server_radius for the radius of the server data, or private for a noisy quantile of the rows' norms"
     )
     center: ClippingCenter = Field(
         default=ClippingCenter.SERVER_MEAN, description="server_mean to subtract the mean of the server data, or none"
@@ -312,8 +313,8 @@ class FitConfig(_Section):
             return self
         if self.clipping.norm is ClippingRule.SERVER_RADIUS:
             raise ConfigError(
-                "clipping.norm must be a number where there is no server_data, got 'server_radius'; "
-                "give the norm in feature units or a server_data section."
+                "clipping.norm must be a number or private where there is no server_data, got 'server_radius'; "
+                "give the norm in feature units, private, or a server_data section."
             )
         if self.clipping.center is not ClippingCenter.NONE:
             raise ConfigError(
@@ -327,6 +328,7 @@ class FitConfig(_Section):
         options = self.feddp_kmeans
         shares = {
             "lloyd.share": self.lloyd.share if self.lloyd.steps else 0.0,
+            "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
             "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,
         }
