@@ -79,7 +79,12 @@ def new_run_id() -> str:
 
 def _checked_run_id(run_id: str) -> str:
     """A run id that can be part of a file name."""
-    if not run_id or not run_id.isascii() or not all(letter.isalnum() or letter in "-_." for letter in run_id) or run_id.startswith("."):
+    if (
+        not run_id
+        or not run_id.isascii()
+        or not all(letter.isalnum() or letter in "-_." for letter in run_id)
+        or run_id.startswith(".")
+    ):
         raise ConfigError(f"run_id must be letters, digits, '-', '_' and '.', got {run_id!r}; choose a simpler name.")
     return run_id
 

@@ -213,6 +213,12 @@ class ClippingConfig(_Section):
     center: ClippingCenter = Field(
         default=ClippingCenter.SERVER_MEAN, description="server_mean to subtract the mean of the server data, or none"
     )
+    quantile: Share = Field(
+        default=0.95, description="the share of rows inside a private norm, strictly between 0 and 1"
+    )
+    share: Share = Field(
+        default=0.05, description="the share of the budget that a private norm may spend, strictly between 0 and 1"
+    )
     client_rows: Count | None = Field(
         default=None,
         description="the public typical number of rows of a client, an integer >= 1, for privacy unit client",

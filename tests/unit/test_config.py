@@ -154,11 +154,14 @@ WRONG_VALUES = [
     ("privacy", None, "privacy must be a section of settings, got nothing; give the section of the guarantee"),
     ("clipping", ABSENT, "clipping must be given, got nothing; give the section of the contribution bounds with norm"),
     ("clipping.norm", ABSENT, "clipping.norm must be given, got nothing; give the largest L2 norm"),
-    ("clipping.norm", "private", "clipping.norm must be 'server_radius' or a finite number > 0, got 'private'; give"),
-    ("clipping.norm", 0, "clipping.norm must be 'server_radius' or a finite number > 0, got 0; give"),
-    ("clipping.norm", True, "clipping.norm must be 'server_radius' or a finite number > 0, got True; give"),
-    ("clipping.norm", float("inf"), "clipping.norm must be 'server_radius' or a finite number > 0, got inf; give"),
-    ("clipping.norm", 10**400, "clipping.norm must be 'server_radius' or a finite number > 0, got 1000"),
+    ("clipping.norm", 0, "clipping.norm must be 'server_radius', 'private' or a finite number > 0, got 0; give"),
+    ("clipping.norm", True, "clipping.norm must be 'server_radius', 'private' or a finite number > 0, got True; give"),
+    (
+        "clipping.norm",
+        float("inf"),
+        "clipping.norm must be 'server_radius', 'private' or a finite number > 0, got inf; give",
+    ),
+    ("clipping.norm", 10**400, "clipping.norm must be 'server_radius', 'private' or a finite number > 0, got 1000"),
     ("clipping.center", "mean", "clipping.center must be 'server_mean' or 'none', got 'mean'; give server_mean"),
     ("clipping.client_rows", 0, "clipping.client_rows must be at least 1, got 0; give the public typical number"),
     ("clipping.client_rows", 2.0, "clipping.client_rows must be an integer, got 2.0; give"),
@@ -261,9 +264,18 @@ def test_a_key_that_is_no_string_is_not_a_setting():
 
 CLIENT = {"privacy.unit": "client", "data.client_id": "id", "clipping.client_rows": 5}
 CONTRADICTIONS = [
-    ({"server_data": None}, "clipping.norm must be a number where there is no server_data, got 'server_radius'; give"),
-    ({"server_data": "none"}, "clipping.norm must be a number where there is no server_data, got 'server_radius'"),
-    ({"server_data": ABSENT}, "clipping.norm must be a number where there is no server_data, got 'server_radius'"),
+    (
+        {"server_data": None},
+        "clipping.norm must be a number or private where there is no server_data, got 'server_radius'; give",
+    ),
+    (
+        {"server_data": "none"},
+        "clipping.norm must be a number or private where there is no server_data, got 'server_radius'",
+    ),
+    (
+        {"server_data": ABSENT},
+        "clipping.norm must be a number or private where there is no server_data, got 'server_radius'",
+    ),
     (
         {"server_data": None, "clipping.norm": 1.0},
         "clipping.center must be 'none' where there is no server_data, got 'server_mean'; write center: none or",
