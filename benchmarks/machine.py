@@ -16,13 +16,18 @@ def heading(title: str) -> list[str]:
     return [
         f"# {title}",
         "",
-        f"- command: `python {' '.join([str(Path(sys.argv[0])), *sys.argv[1:]])}`",
+        f"- command: `python -m benchmarks.{Path(sys.argv[0]).stem} {' '.join(map(_shown, sys.argv[1:]))}`",
         f"- date: {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
         f"- machine: {_cpu()}, {os.cpu_count()} cores, {_memory_gib():.0f} GiB, {platform.system()}",
         f"- Python {platform.python_version()}, NumPy {np.__version__}, Beam {apache_beam.__version__}",
         f"- commit: {_commit()}",
         "",
     ]
+
+
+def _shown(word: str) -> str:
+    """An argument; of an absolute path only the name."""
+    return Path(word).name if word.startswith("/") else word
 
 
 def _cpu() -> str:

@@ -94,4 +94,6 @@ def _server_points(config: FitConfig) -> NDArray[np.float64]:
         with open_parquet(first) as file:
             n_features = contract.list_width(file.schema_arrow, first)
     n_points = max(_STAND_IN_POINTS, 30 * config.n_clusters)
-    return seeding.points_in_ball(n_points, n_features, float(config.clipping.norm), config.seed or 0)
+    norm = config.clipping.norm
+    radius = norm if isinstance(norm, float) else 1.0
+    return seeding.points_in_ball(n_points, n_features, radius, config.seed or 0)

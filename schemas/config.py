@@ -46,6 +46,7 @@ class ClippingRule(enum.StrEnum):
     """Where a clipping norm comes from that is not given as a number."""
 
     SERVER_RADIUS = "server_radius"
+    PRIVATE = "private"
 
 
 class ClippingCenter(enum.StrEnum):
@@ -93,12 +94,12 @@ def _partition_value(value: object) -> object:
 
 
 def _clipping_norm(value: object) -> object:
-    """`server_radius` or a number whose square and reciprocal are far from the ends of float64."""
+    """`server_radius`, `private` or a number whose square and reciprocal are far from the ends of float64."""
     value = _python_scalar(value)
-    if value == ClippingRule.SERVER_RADIUS:
-        return ClippingRule.SERVER_RADIUS
+    if isinstance(value, str) and value in set(ClippingRule):
+        return ClippingRule(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-100 <= value <= 1e100:
-        raise rejection.broken_rule("'server_radius' or a number from 1e-100 to 1e100")
+        raise rejection.broken_rule("'server_radius', 'private' or a number from 1e-100 to 1e100")
     return float(value)
 
 
@@ -206,10 +207,16 @@ class ClippingConfig(_Section):
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
         description="the largest L2 norm of a centered row, a number > 0 in feature units, "
-        "or server_radius for the radius of the server data"
+        "server_radius for the radius of the server data, or private for a noisy quantile of the rows' norms"
     )
     center: ClippingCenter = Field(
         default=ClippingCenter.SERVER_MEAN, description="server_mean to subtract the mean of the server data, or none"
+    )
+    quantile: Share = Field(
+        default=0.95, description="the share of rows inside a private norm, strictly between 0 and 1"
+    )
+    share: Share = Field(
+        default=0.05, description="the share of the budget that a private norm may spend, strictly between 0 and 1"
     )
     client_rows: Count | None = Field(
         default=None,
@@ -311,8 +318,8 @@ class FitConfig(_Section):
             return self
         if self.clipping.norm is ClippingRule.SERVER_RADIUS:
             raise ConfigError(
-                "clipping.norm must be a number where there is no server_data, got 'server_radius'; "
-                "give the norm in feature units or a server_data section."
+                "clipping.norm must be a number or private where there is no server_data, got 'server_radius'; "
+                "give the norm in feature units, private, or a server_data section."
             )
         if self.clipping.center is not ClippingCenter.NONE:
             raise ConfigError(
@@ -326,6 +333,7 @@ class FitConfig(_Section):
         options = self.feddp_kmeans
         shares = {
             "lloyd.share": self.lloyd.share if self.lloyd.steps else 0.0,
+            "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
             "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,
         }

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.client_block import ClientBlock
-from schemas.config import Allocation, FitConfig
+from schemas.config import Allocation, ClippingRule, FitConfig
 from schemas.plan import Geometry, Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundPlan, RoundSpec
 from schemas.table import TableContract
 from transforms import feddp_server
 from transforms.feddp_state import FedDPState
-from transforms.numerics import client_statistics, lattice, server_points, statistics
+from transforms.numerics import client_statistics, lattice, norms, server_points, statistics
 from transforms.rounds import PrivateRound, Round
 
 NAME = "feddp_kmeans"
@@ -68,6 +68,10 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
         )
 
     specs: list[RoundSpec] = []
+    if "norms" in extra:
+        specs.append(
+            _round("norms", (_spec("histogram", (norms.NORM_BINS,), laplace, lattice.SUM_UNITS, extra["norms"]),))
+        )
     for name in _preparations(config, n_bins, "diameter"):
         specs.append(_round(name, histogram(extra["diameter"])))
     specs.append(_round("outer_product", _outer_specs(config, n_features, shares.outer_product * scale)))
@@ -124,6 +128,8 @@ def _extra_shares(config: FitConfig) -> dict[str, float]:
     """Shares of the whole budget that go to the optional parts."""
     options = config.feddp_kmeans
     extra = {}
+    if config.clipping.norm is ClippingRule.PRIVATE:
+        extra["norms"] = config.clipping.share
     if config.lloyd.steps:
         extra["lloyd"] = config.lloyd.share
     if options.simplify is not None:
@@ -160,6 +166,9 @@ def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Roun
     if name == "outer_product":
         counted = len(plan.releases) > 1
         return Round(plan, functools.partial(outer_statistic, counted=counted), feddp_server.outer_product_step)
+    if name == "norms":
+        step = functools.partial(feddp_server.norm_step, quantile=config.clipping.quantile)
+        return Round(plan, norm_statistic, step)
     if name == "weights":
         return Round(plan, histogram_statistic, feddp_server.weights_step)
     if name == "diameter" and options.reduce_diameter is not None:
@@ -182,6 +191,14 @@ def outer_statistic(block: ClientBlock, state: FedDPState, *, counted: bool) -> 
         parts = [statistics.outer_product(block.points, state.frame)]
         count = statistics.row_count(block.points)
     return np.concatenate([*parts, count]) if counted else parts[0]
+
+
+def norm_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:
+    """Rows (fractions of clients) per bin of the norm."""
+    center = state.frame.lattice.center
+    if state.settings.by_client:
+        return norms.client_norm_histogram(block, center)
+    return norms.norm_histogram(block.points, center)
 
 
 def histogram_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:

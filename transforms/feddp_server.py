@@ -6,11 +6,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.config import ClippingCenter, DiameterConfig, FitConfig, SimplifyConfig
+from schemas.config import ClippingCenter, ClippingRule, DiameterConfig, FitConfig, SimplifyConfig
 from schemas.errors import ConfigError
 from schemas.release import Release
 from transforms.feddp_state import ClippingBounds, FedDPSettings, FedDPState
-from transforms.numerics import bounds, centers, lattice, scatter, seeding, server_points
+from transforms.numerics import bounds, centers, lattice, norms, scatter, seeding, server_points
 from transforms.numerics.assignment import Assigner, Projection
 from transforms.numerics.centers import NoisyMeans, Prior
 from transforms.numerics.frame import Frame
@@ -51,16 +51,32 @@ def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: in
         active=everything,
         frozen=~everything,
     )
+    return state if config.clipping.norm is ClippingRule.PRIVATE else _with_frame(state)
+
+
+def _with_frame(state: FedDPState) -> FedDPState:
+    """Assigner and bounds of the first round that needs the clipping norm."""
     return _await_scatter(_await_full_space_histogram(state))
 
 
+def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPState:
+    """After the histogram of norms: the clipping norm; points that stand in for server data fill its ball."""
+    release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
+    norm = norms.noisy_quantile(release.decoded, release.stddev, quantile)
+    server = state.server if state.settings.representative else state.server * norm
+    frame = Frame(state.frame.lattice._replace(clipping_norm=norm))
+    return _with_frame(dataclasses.replace(state, server=server, frame=frame, releases=(*state.releases, release)))
+
+
 def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
-    """Public center and clipping norm of a run."""
+    """Public center and clipping norm of a run; a private norm is 1 until it is released."""
     center = np.zeros(server.shape[1])
     if config.clipping.center is ClippingCenter.SERVER_MEAN:
         center = server.mean(axis=0)
     norm = config.clipping.norm
-    radius = float(np.linalg.norm(server - center, axis=1).max()) if norm == "server_radius" else float(norm)
+    if norm is ClippingRule.PRIVATE:
+        return Lattice(center, 1.0)
+    radius = float(np.linalg.norm(server - center, axis=1).max()) if norm is ClippingRule.SERVER_RADIUS else float(norm)
     if not _RADII[0] <= radius <= _RADII[1]:
         raise ConfigError(
             f"clipping.norm must be a radius from {_RADII[0]:g} to {_RADII[1]:g}, got {radius} from the server data; "

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from schemas.client_block import ClientBlock
-from transforms.numerics import client_statistics, lattice, statistics
+from transforms.numerics import client_statistics, lattice, norms, statistics
 from transforms.numerics.assignment import Assigner, Projection
 from transforms.numerics.frame import Frame
 from transforms.numerics.lattice import Lattice
@@ -127,3 +127,12 @@ def test_clipped_rows_keep_their_norm(points, frame):
         quantized = frame.quantize(points, bits)
         assert (quantized == np.trunc(quantized)).all()
         assert all(l2_squared(row) <= 4**bits for row in quantized)
+
+
+@given(rows, frames, st.integers(0, 29))
+def test_norm_histograms(points, frame, at):
+    center = frame.lattice.center
+    change = moved(lambda p: norms.norm_histogram(p, center), points, at % len(points))
+    assert np.abs(change).sum() <= lattice.SUM_UNITS
+    change = client_change(lambda b: norms.client_norm_histogram(b, center), points, at)
+    assert np.abs(change).sum() <= lattice.SUM_UNITS

@@ -128,6 +128,7 @@ def test_no_default_decides_the_guarantee(section):
     assert config_module.ClippingConfig.model_fields["norm"].is_required()
 
 
+NORM_RULE = "clipping.norm must be 'server_radius', 'private' or a number from 1e-100 to 1e100"
 WRONG_VALUES = [
     ("privacy.epsilon", 0, "privacy.epsilon must be greater than 0, got 0; give the total epsilon of the run"),
     ("privacy.epsilon", -1.5, "privacy.epsilon must be greater than 0, got -1.5; give the total epsilon"),
@@ -154,20 +155,12 @@ WRONG_VALUES = [
     ("privacy", None, "privacy must be a section of settings, got nothing; give the section of the guarantee"),
     ("clipping", ABSENT, "clipping must be given, got nothing; give the section of the contribution bounds with norm"),
     ("clipping.norm", ABSENT, "clipping.norm must be given, got nothing; give the largest L2 norm"),
-    (
-        "clipping.norm",
-        "private",
-        "clipping.norm must be 'server_radius' or a number from 1e-100 to 1e100, got 'private'",
-    ),
-    ("clipping.norm", 0, "clipping.norm must be 'server_radius' or a number from 1e-100 to 1e100, got 0; give"),
-    ("clipping.norm", 1e300, "clipping.norm must be 'server_radius' or a number from 1e-100 to 1e100, got 1e+300"),
-    ("clipping.norm", True, "clipping.norm must be 'server_radius' or a number from 1e-100 to 1e100, got True; give"),
-    (
-        "clipping.norm",
-        float("inf"),
-        "clipping.norm must be 'server_radius' or a number from 1e-100 to 1e100, got inf",
-    ),
-    ("clipping.norm", 10**400, "clipping.norm must be 'server_radius' or a number from 1e-100 to 1e100, got 1000"),
+    ("clipping.norm", "public", f"{NORM_RULE}, got 'public'; give the largest L2 norm"),
+    ("clipping.norm", 0, f"{NORM_RULE}, got 0; give"),
+    ("clipping.norm", 1e300, f"{NORM_RULE}, got 1e+300; give"),
+    ("clipping.norm", True, f"{NORM_RULE}, got True; give"),
+    ("clipping.norm", float("inf"), f"{NORM_RULE}, got inf; give"),
+    ("clipping.norm", 10**400, f"{NORM_RULE}, got 1000"),
     ("clipping.center", "mean", "clipping.center must be 'server_mean' or 'none', got 'mean'; give server_mean"),
     ("clipping.client_rows", 0, "clipping.client_rows must be at least 1, got 0; give the public typical number"),
     ("clipping.client_rows", 2.0, "clipping.client_rows must be an integer, got 2.0; give"),
@@ -270,9 +263,18 @@ def test_a_key_that_is_no_string_is_not_a_setting():
 
 CLIENT = {"privacy.unit": "client", "data.client_id": "id", "clipping.client_rows": 5}
 CONTRADICTIONS = [
-    ({"server_data": None}, "clipping.norm must be a number where there is no server_data, got 'server_radius'; give"),
-    ({"server_data": "none"}, "clipping.norm must be a number where there is no server_data, got 'server_radius'"),
-    ({"server_data": ABSENT}, "clipping.norm must be a number where there is no server_data, got 'server_radius'"),
+    (
+        {"server_data": None},
+        "clipping.norm must be a number or private where there is no server_data, got 'server_radius'; give",
+    ),
+    (
+        {"server_data": "none"},
+        "clipping.norm must be a number or private where there is no server_data, got 'server_radius'",
+    ),
+    (
+        {"server_data": ABSENT},
+        "clipping.norm must be a number or private where there is no server_data, got 'server_radius'",
+    ),
     (
         {"server_data": None, "clipping.norm": 1.0},
         "clipping.center must be 'none' where there is no server_data, got 'server_mean'; write center: none or",

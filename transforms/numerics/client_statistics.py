@@ -58,7 +58,7 @@ def _take(points: NDArray[np.floating], offsets: NDArray[np.int64], clients: NDA
     return ClientBlock(points[rows], taken)
 
 
-def _owners(chunk: ClientBlock) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def owners(chunk: ClientBlock) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of each client, and the client of each row."""
     sizes = np.diff(chunk.client_offsets)
     return sizes, np.repeat(np.arange(len(sizes)), sizes)
@@ -94,7 +94,7 @@ def _clipped_rows(chunk: ClientBlock, frame: Frame, stretch: float) -> NDArray[n
     `stretch` leads from rows whose clipping norm is 2**OUTER_BITS to rows whose scatter bound is 2**(2 * OUTER_BITS).
     """
     rows = frame.quantize(chunk.points, lattice.OUTER_BITS)
-    sizes, owner = _owners(chunk)
+    sizes, owner = owners(chunk)
     place = np.arange(len(rows)) - chunk.client_offsets[owner]
     padded = np.zeros((len(sizes), int(sizes.max(initial=1)), rows.shape[1]))
     padded[owner, place] = rows
@@ -188,7 +188,7 @@ def histogram(
 
 def _counts(chunk: ClientBlock, frame: Frame, assigner: Assigner) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Rows of each client, and its rows per bin as integers, shape (n_clients, n_bins)."""
-    sizes, owner = _owners(chunk)
+    sizes, owner = owners(chunk)
     counts = np.zeros(len(sizes) * assigner.size)
     for start in range(0, len(owner), CLIENT_BLOCK_ROWS):
         part = slice(start, start + CLIENT_BLOCK_ROWS)
@@ -311,7 +311,7 @@ def _client_totals(
     chunk: ClientBlock, frame: Frame, assigner: Assigner
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Exact sums (n_clients, n_clusters * n_features), counts (n_clients, n_clusters) and rows (n_clients,)."""
-    sizes, owner = _owners(chunk)
+    sizes, owner = owners(chunk)
     cells = len(sizes) * assigner.size
     sums = np.zeros((cells, chunk.points.shape[1]))
     counts = np.zeros(cells)

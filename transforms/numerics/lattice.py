@@ -129,10 +129,32 @@ def quantize(points: NDArray[np.floating], lattice: Lattice, bits: int) -> NDArr
 
 def _clip_outside(points: NDArray[np.floating], lattice: Lattice, bits: int) -> NDArray[np.float64]:
     """Rows longer than the clipping norm: scaled exactly by a power of two first, so that any magnitude fits."""
-    quarter = np.multiply(points, 0.25, dtype=np.float64) - 0.25 * lattice.center
+    return clip_l2(_scaled_to_one(points, lattice.center, bits)[0], float(1 << bits), rescale=np.inf)
+
+
+def _scaled_to_one(
+    points: NDArray[np.floating], center: NDArray[np.float64], bits: int
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Centered rows truncated to integers of `bits` bits each, and the exponents (n, 1) of their units."""
+    quarter = np.multiply(points, 0.25, dtype=np.float64) - 0.25 * center
     exponent = np.frexp(np.abs(quarter).max(axis=1, keepdims=True))[1]
-    rows = np.trunc(np.ldexp(quarter, bits - exponent))
-    return clip_l2(rows, float(1 << bits), rescale=np.inf)
+    return np.trunc(np.ldexp(quarter, bits - exponent)), exponent - bits + 2
+
+
+def row_norms(points: NDArray[np.floating], center: NDArray[np.float64]) -> NDArray[np.float64]:
+    """L2 norms of centered rows to about six digits, the same for a row in any block; infinite past float64's range.
+
+    Args:
+      points: shape (n_rows, n_features), feature units, finite, n_features >= 1.
+      center: shape (n_features,), feature units.
+
+    Returns:
+      shape (n_rows,), feature units, truncated.
+    """
+    check_features(points.shape[1], SUM_BITS)
+    rows, exponent = _scaled_to_one(points, center, SUM_BITS)
+    with np.errstate(over="ignore"):
+        return np.ldexp(np.sqrt(squared_norms(rows)), exponent[:, 0])
 
 
 def squared_norms(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
