@@ -31,6 +31,7 @@ def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str,
     return {
         "run_id": run_id,
         "algorithm": str(prepared.config.algorithm),
+        "features": list(prepared.feature_names),
         "config_digest": config_digest(prepared.config),
         "input_fingerprint": result.fingerprint,
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES},
