@@ -41,10 +41,12 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionaries and extension types."""
+    """The column without dictionaries, extension types and string views, which Arrow cannot filter or look up."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return plain(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
     return plain(column.cast(kind.value_type)) if pa.types.is_dictionary(kind) else column
 
 

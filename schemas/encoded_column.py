@@ -140,8 +140,6 @@ class OneHotColumn(EncodedColumn):
 
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
         """Values are looked up all at once."""
-        if pa.types.is_string_view(values.type):  # Arrow cannot look these up
-            values = values.cast(pa.large_string())
         held = [index for index, value in enumerate(self.vocabulary) if _can_hold(values.type, value)]
         listed = pa.array([self.vocabulary[index] for index in held], values.type)
         found = pc.fill_null(pc.index_in(values, value_set=listed, skip_nulls=True), len(held)).to_numpy()
