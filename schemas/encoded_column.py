@@ -100,7 +100,7 @@ class BinnedColumn(_Numbers):
     @property
     def names(self) -> tuple[str, ...]:
         """Bins as inequalities, for example "age<=25", "25<age<=40", "age>40"."""
-        ends = [f"{edge:.15g}" for edge in self.edges]
+        ends = list(map(_shortest, self.edges))
         inner = [f"{low}<{self.column}<={high}" for low, high in itertools.pairwise(ends)]
         return (f"{self.column}<={ends[0]}", *inner, f"{self.column}>{ends[-1]}")
 
@@ -153,6 +153,12 @@ def category_type(kind: pa.DataType) -> type | None:
     if pa.types.is_boolean(kind):
         return bool
     return int if pa.types.is_integer(kind) else None
+
+
+def _shortest(number: float) -> str:
+    """A few digits if they are exact, else all, so that names of different edges differ."""
+    short = f"{number:.15g}"
+    return short if float(short) == number else repr(number)
 
 
 def _can_hold(kind: pa.DataType, value: Category) -> bool:

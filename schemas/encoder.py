@@ -66,6 +66,10 @@ class Encoder:
         """Width of the encoded matrix."""
         return len(self.names)
 
+    def to_json(self) -> list[dict[str, object]]:
+        """Columns with all their parameters, as JSON can hold them."""
+        return [dataclasses.asdict(column) for column in self.columns]
+
     def column_of(self, index: int) -> EncodedColumn:
         """The column that feature `index`, from 0, comes from."""
         return next(column for column, part in self._parts() if index < part.stop)

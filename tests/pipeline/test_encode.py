@@ -112,7 +112,9 @@ def test_the_command_names_the_encoded_features(census, tmp_path):
     config = job(census / "raw")
     (tmp_path / "job.yaml").write_text(dump_config(config))
     run(["--config", str(tmp_path / "job.yaml"), "--output", str(tmp_path / "result")])
-    names = json.loads((tmp_path / "result" / "run.json").read_text())["features"]
+    manifest = json.loads((tmp_path / "result" / "run.json").read_text())
+    names = manifest["features"]
+    assert [each["column"] for each in manifest["encoding"]] == [*CATEGORICAL, *BINNED]
     centers = pq.read_table(tmp_path / "result" / "centers.parquet")["center"]
     assert len(names) == centers.type.list_size
     assert names[: len(CATEGORICAL)][0].startswith("education=")

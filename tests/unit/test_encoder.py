@@ -1,5 +1,6 @@
 """Encoders: matrices worked out by hand, what is learned from server rows, and tables that are refused."""
 
+import json
 import pickle
 
 import numpy as np
@@ -69,6 +70,21 @@ def test_edges_are_quantiles_and_equal_ones_are_merged():
     assert merged.edges == (0.0,)
     points = encoded(QuantileBins(bins=5), pa.array([-1, 0, 1, 9]), pa.array([0] * 9 + [7]))
     np.testing.assert_array_equal(points, [[1, 0], [1, 0], [0, 1], [0, 1]])
+
+
+def test_names_of_different_edges_differ():
+    column = one_column(QuantileBins(bins=3), pa.array([0.1, 0.1, 0.1 + 2**-56, 0.1 + 2**-56])).columns[0]
+    assert column.edges == (0.1, 0.1 + 2**-56)
+    assert column.names == ("a<=0.1", "0.1<a<=0.10000000000000002", "a>0.10000000000000002")
+
+
+def test_parameters_are_told_as_json():
+    encoder = Encoder.learn(("a", "b"), {"b": OneHot(vocabulary=("x", "y"))})
+    scaled = {"column": "a", "weight": 1.0, "mean": 0.0, "stddev": 1.0}
+    assert json.loads(json.dumps(encoder.to_json())) == [
+        scaled,
+        {"column": "b", "weight": 1.0, "vocabulary": ["x", "y"]},
+    ]
 
 
 def test_a_value_on_an_edge_is_in_the_bin_below():
