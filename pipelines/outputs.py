@@ -28,9 +28,12 @@ def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -
 
 def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str, Any]:
     """Content of `run.json`, without the list of files."""
+    encoder = prepared.contract.encoder
     return {
         "run_id": run_id,
         "algorithm": str(prepared.config.algorithm),
+        "features": list(prepared.feature_names),
+        "encoding": None if encoder is None else encoder.to_json(),
         "config_digest": config_digest(prepared.config),
         "input_fingerprint": result.fingerprint,
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES},

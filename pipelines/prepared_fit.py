@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.config import FitConfig
+from schemas.encoder import Encoder
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.statement import PrivacyStatement
@@ -14,7 +15,7 @@ from schemas.table import TableContract
 from transforms import accounting, feddp_kmeans, feddp_server
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
-from transforms.read import list_files, open_parquet, read_server_points
+from transforms.read import list_files, open_parquet, read_server_points, read_server_rows
 from transforms.rounds import Round
 
 _STAND_IN_POINTS = 300
@@ -43,6 +44,14 @@ class PreparedFit:
         """The guarantee that every output repeats."""
         return PrivacyStatement.from_plan(self.plan, accounting.describe(self.plan))
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
+        features = self.config.data.features
+        if isinstance(features, str):
+            return tuple(f"{features}[{index}]" for index in range(self.initial.server.shape[1]))
+        return features if self.contract.encoder is None else self.contract.encoder.names
+
 
 class FitResult(NamedTuple):
     """What a run releases.
@@ -59,20 +68,21 @@ class FitResult(NamedTuple):
 
 
 def prepare(config: FitConfig) -> PreparedFit:
-    """Reads the public server data, finds the frame and calibrates the plan.
+    """Reads the public server data, learns encodings, finds the frame and calibrates the plan.
 
     Raises:
       ConfigError: if the settings do not fit the server data, or no noise meets the budget.
       InputError: if the server data cannot be used.
     """
-    server = _server_points(config)
+    encoder = _encoder(config)
+    server = _server_points(config, encoder)
     n_features = server.shape[1]
     initial = feddp_server.initial_state(config, server, n_features)
     specs = feddp_kmeans.round_specs(config, n_features, len(server))
     privacy = config.privacy
     plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, privacy.allocation)
     by_client = privacy.unit is PrivacyUnit.CLIENT
-    contract = TableContract.from_config(config.data, n_features=n_features, by_client=by_client)
+    contract = TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder)
     return PreparedFit(
         config=config,
         contract=contract,
@@ -82,12 +92,22 @@ def prepare(config: FitConfig) -> PreparedFit:
     )
 
 
-def _server_points(config: FitConfig) -> NDArray[np.float64]:
+def _encoder(config: FitConfig) -> Encoder | None:
+    """Encoder of the `encode` section, learned from the server data where it asks for that; None without section."""
+    features, server = config.data.features, config.server_data
+    if not config.encode or isinstance(features, str):
+        return None
+    if server is None or not any(encoding.needs_server for encoding in config.encode.values()):
+        return Encoder.learn(features, config.encode)
+    return Encoder.learn(features, config.encode, read_server_rows(server.path, features), server.path)
+
+
+def _server_points(config: FitConfig, encoder: Encoder | None) -> NDArray[np.float64]:
     """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
     if config.server_data is not None:
-        contract = TableContract.from_config(config.data).features_only()
+        contract = TableContract.from_config(config.data, encoder=encoder).features_only()
         return read_server_points(config.server_data.path, contract)
-    n_features = len(config.data.features)
+    n_features = len(config.data.features) if encoder is None else encoder.n_features
     if isinstance(config.data.features, str):
         contract = TableContract.from_config(config.data)
         first = list_files(config.data.path, config.data.partition_values())[0]

@@ -21,19 +21,11 @@ def render(prepared: PreparedFit, result: FitResult) -> str:
         unit=unit,
         lattice=prepared.initial.frame.lattice,
         releases=_release_rows(result),
-        features=_feature_names(prepared)[:_SHOWN_FEATURES],
+        features=prepared.feature_names[:_SHOWN_FEATURES],
         n_features=result.model.centers.shape[1],
         clusters=_cluster_rows(result),
         warnings=_warnings(result),
     )
-
-
-def _feature_names(prepared: PreparedFit) -> list[str]:
-    """Column names, or the list column's name with an index."""
-    features = prepared.config.data.features
-    if isinstance(features, str):
-        return [f"{features}[{index}]" for index in range(prepared.initial.server.shape[1])]
-    return list(features)
 
 
 def _release_rows(result: FitResult) -> list[dict[str, object]]:

@@ -13,13 +13,17 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-import numpy as np
 import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
+from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
 from schemas.plan import PrivacyUnit
+from schemas.section import Count, Positive, Share, Text
+from schemas.section import Scalar as _Scalar
+from schemas.section import Section as _Section
+from schemas.section import python_scalar as _python_scalar
 
 
 class Algorithm(enum.StrEnum):
@@ -69,11 +73,6 @@ class RoundCount(enum.StrEnum):
     AUTO = "auto"
 
 
-def _python_scalar(value: object) -> object:
-    """NumPy scalars as Python's, so that a sweep over an array of values needs no casts."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _feature_names(value: object) -> object:
     """One column name, or a tuple of distinct ones."""
     names = (value,) if isinstance(value, str) else value
@@ -118,18 +117,7 @@ def _section_or_none(value: object) -> object:
     return None if value == "none" else value
 
 
-_Scalar = BeforeValidator(_python_scalar)
-Text = Annotated[str, Field(strict=True, min_length=1)]
-Count = Annotated[int, Field(strict=True, ge=1), _Scalar]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), _Scalar]
-Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False), _Scalar]
 MinimalWeight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), _Scalar]
-
-
-class _Section(pydantic.BaseModel):
-    """A group of settings; unknown keys are errors."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DataConfig(_Section):
@@ -291,6 +279,10 @@ class FitConfig(_Section):
     n_clusters: Count = Field(description="the number of centers, an integer >= 1")
     privacy: PrivacyConfig = Field(description="the section of the guarantee with unit, epsilon and delta")
     clipping: ClippingConfig = Field(description="the section of the contribution bounds with norm")
+    encode: Encodings = Field(
+        default_factory=dict,
+        description="a mapping of columns of data.features to a section with kind, or leave it out",
+    )
     lloyd: LloydConfig = Field(default=LloydConfig(), description="a section with steps, or leave it out")
     feddp_kmeans: FedDPOptions = Field(default=FedDPOptions(), description="a section of options, or leave it out")
     key_uri: Text | None = Field(
@@ -326,6 +318,11 @@ class FitConfig(_Section):
                 f"clipping.center must be 'none' where there is no server_data, got {str(self.clipping.center)!r}; "
                 "write center: none or give a server_data section."
             )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _encodings_fit_the_data(self) -> Self:
+        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
         return self
 
     @pydantic.model_validator(mode="after")

@@ -35,26 +35,27 @@ def broken_rule(rule: str, got: str | None = None) -> PydanticCustomError:
     return PydanticCustomError("broken_rule", "must be {rule}", context)
 
 
-def sentence(error: pydantic.ValidationError, model: Model) -> str:
+def sentence(error: pydantic.ValidationError, model: Model, within: str = "") -> str:
     """The sentence for the most telling of the errors.
 
     Args:
       error: raised by `model`; an unknown key comes before all others, since a mistyped name also leaves
         the right one missing.
       model: config whose field descriptions are noun phrases that fit after "give".
+      within: dotted name of the section that `model` is in a job; empty for the job itself.
 
     Returns:
       One sentence; a validator that raised a ValueError of its own is quoted as it is.
     """
-    details = error.errors(include_url=False)
+    details, prefix = error.errors(include_url=False), f"{within}." if within else ""
     unknown = [each["loc"] for each in details if _is_unknown(each, model)]
     if unknown:
-        return _unknown_setting(unknown[0], model)
+        return prefix + _unknown_setting(unknown[0], model)
     first = details[0]
     if first["type"] == "value_error":
-        return str(first["ctx"]["error"])
+        return prefix + str(first["ctx"]["error"])
     name = _name(first["loc"])
-    return f"{name} must be {_rule(first)}, got {_got(first)}; give {description(name, model)}."
+    return f"{prefix}{name} must be {_rule(first)}, got {_got(first)}; give {description(name, model)}."
 
 
 def _is_unknown(details: ErrorDetails, model: Model) -> bool:
@@ -81,10 +82,15 @@ def _got(details: ErrorDetails) -> str:
     given = details.get("ctx", {}).get("got")
     if given is not None:
         return str(given)
-    if details["type"] == "missing" or details["input"] is None:
+    return "nothing" if details["type"] == "missing" else shown(details["input"])
+
+
+def shown(value: object) -> str:
+    """A setting as messages quote it."""
+    if value is None:
         return "nothing"
-    shown = repr(details["input"])
-    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}..."
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 def description(name: str, model: Model) -> str:
@@ -92,7 +98,7 @@ def description(name: str, model: Model) -> str:
     location, found = tuple(name.split(".")), "a known setting"
     for depth, part in enumerate(location):
         section = _section(location[:depth], model)
-        field = section.model_fields.get(part) if section else None
+        field = _settings(section).get(part) if section else None
         found = (field.description if field else None) or found
     return found
 
@@ -100,12 +106,17 @@ def description(name: str, model: Model) -> str:
 def _section(location: Location, model: Model) -> Model | None:
     """Model of the section at `location`; None if there is no section."""
     for part in location:
-        field = model.model_fields.get(str(part))
+        field = _settings(model).get(str(part))
         inner = _inner_model(field) if field else None
         if inner is None:
             return None
         model = inner
     return model
+
+
+def _settings(model: Model) -> dict[str, FieldInfo]:
+    """Fields of a section under the names that a job gives them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _inner_model(field: FieldInfo) -> Model | None:
@@ -118,7 +129,7 @@ def _inner_model(field: FieldInfo) -> Model | None:
 
 def _dotted_names(model: Model, prefix: Location = ()) -> Iterator[Location]:
     """Locations of all settings, sections included."""
-    for name, field in model.model_fields.items():
+    for name, field in _settings(model).items():
         yield (*prefix, name)
         inner = _inner_model(field)
         if inner is not None:
@@ -129,7 +140,7 @@ def _unknown_setting(location: Location, model: Model) -> str:
     """The sentence for a key that no setting has; looks beside it first, then in the whole job."""
     *parents, key = location
     section = _section(tuple(parents), model)
-    siblings = list(section.model_fields) if section else []
+    siblings = list(_settings(section)) if section else []
     name = f"{_name(location)} is not a setting"
     for match in difflib.get_close_matches(str(key), siblings, n=1):
         return f"{name}; did you mean {_name((*parents, match))}?"

@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import difflib
 import math
 
 import numpy as np
@@ -13,10 +12,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.client_block import ClientBlock
+from schemas.columns import find as _find
+from schemas.columns import floats as _floats
+from schemas.columns import is_numeric as _is_numeric
+from schemas.columns import is_text
+from schemas.columns import mismatch as _mismatch
+from schemas.columns import plain as _plain
+from schemas.columns import plain_type as _plain_type
 from schemas.config import DataConfig, InvalidRows
-from schemas.errors import InputError, SchemaMismatchError
-
-_MOST_NAMES = 8
+from schemas.encoder import Encoder
+from schemas.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +31,16 @@ class TableContract:
     Columns that are not named here may come and go from file to file.
 
     Attributes:
-      features: numeric columns, in the order of the features; empty if `feature_list` is set.
+      features: columns in the order of the features, numeric unless `encoder` says otherwise; empty if
+        `feature_list` is set.
       feature_list: one column of lists of numbers, all of one length.
       client_id: column that names the client; mandatory if `by_client`.
-      n_features: required width; `len(features)`, or None while that of `feature_list` is not known.
+      n_features: required width; `len(features)`, with an encoder that of its matrix, or None while that of
+        `feature_list` is not known.
       on_invalid_rows: what becomes of a row with a null or non-finite feature, a null client id, or a list
         of another length than `n_features`.
       by_client: whether `to_block` groups rows by client.
+      encoder: turns the columns `features` into features; None if these are the features.
     """
 
     features: tuple[str, ...] = ()
@@ -41,6 +49,7 @@ class TableContract:
     n_features: int | None = None
     on_invalid_rows: InvalidRows = InvalidRows.FAIL
     by_client: bool = False
+    encoder: Encoder | None = None
 
     def __post_init__(self) -> None:
         if bool(self.features) == (self.feature_list is not None):
@@ -48,17 +57,26 @@ class TableContract:
                 f"features must be given if and only if feature_list is not, got {self.features!r} and "
                 f"{self.feature_list!r}; give one of the two."
             )
-        if self.features and self.n_features != len(self.features):
+        if self.encoder is not None and tuple(each.column for each in self.encoder.columns) != self.features:
             raise ValueError(
-                f"n_features must be the number of features, {len(self.features)}, got {self.n_features}; "
-                "give that number."
+                f"encoder must be of the columns in features, {self.features!r}, got another; learn it for them."
+            )
+        width = len(self.features) if self.encoder is None else self.encoder.n_features
+        if self.features and self.n_features != width:
+            raise ValueError(
+                f"n_features must be the number of features, {width}, got {self.n_features}; give that number."
             )
         if self.by_client and self.client_id is None:
             raise ValueError("client_id must be a column if by_client is set, got None; name the column.")
 
     @classmethod
     def from_config(
-        cls, config: DataConfig, n_features: int | None = None, *, by_client: bool = False
+        cls,
+        config: DataConfig,
+        n_features: int | None = None,
+        *,
+        by_client: bool = False,
+        encoder: Encoder | None = None,
     ) -> "TableContract":
         """Contract of a job's table.
 
@@ -66,18 +84,21 @@ class TableContract:
           config: the job's data section.
           n_features: required width, if it is known from elsewhere, for example from the server data.
           by_client: whether the privacy unit is the client.
+          encoder: of the job's `encode` section, if it has one.
 
         Raises:
           ValueError: if `n_features` contradicts the number of named columns.
         """
         names = () if isinstance(config.features, str) else config.features
+        width = len(names) if encoder is None else encoder.n_features
         return cls(
             features=names,
             feature_list=config.features if isinstance(config.features, str) else None,
             client_id=config.client_id,
-            n_features=len(names) if names and n_features is None else n_features,
+            n_features=width if names and n_features is None else n_features,
             on_invalid_rows=config.on_invalid_rows,
             by_client=by_client,
+            encoder=encoder,
         )
 
     def features_only(self) -> "TableContract":
@@ -101,7 +122,9 @@ class TableContract:
           SchemaMismatchError: if a column is missing, ambiguous or of another type, or lists have another width.
         """
         types = {name: _plain_type(_find(schema, name, where).type) for name in self.columns}
-        for name in self.features:
+        if self.encoder is not None:
+            self.encoder.check_types(schema, where)
+        for name in self.features if self.encoder is None else ():
             if not _is_numeric(types[name]):
                 raise _mismatch(name, where, "be numeric", str(types[name]), "cast it or leave it out of data.features")
         if self.feature_list is not None:
@@ -143,7 +166,8 @@ class TableContract:
           where: names it in messages.
 
         Returns:
-          Shape (n_valid_rows, n_features), C-contiguous, finite; float32 if every feature is, else float64.
+          Shape (n_valid_rows, n_features), C-contiguous, finite; float32 if every feature is, else float64, as
+          all encoded features are.
           May be a read-only view of the table.
 
         Raises:
@@ -169,7 +193,7 @@ class TableContract:
     def _screened(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray | None]:
         """Valid rows: features, and client ids if `by_client`."""
         self.check_schema(table.schema, where)
-        points = self._scalars(table) if self.feature_list is None else self._lists(table, where)
+        points = self._points(table, where)
         ids = table.column(self.client_id) if self.by_client else None
         ids_valid = None if ids is None else _valid_ids(ids)
         if _all_finite(points) and (ids_valid is None or ids_valid.all()):
@@ -179,6 +203,12 @@ class TableContract:
         valid = np.isfinite(points).all(axis=1)
         valid = valid if ids_valid is None else valid & ids_valid
         return points[valid], None if ids is None else ids.filter(pa.array(valid))
+
+    def _points(self, table: pa.Table, where: str) -> NDArray[np.floating]:
+        """Matrix of all rows; rows that are not valid have a value that is not finite."""
+        if self.encoder is not None:
+            return self.encoder.encode(table, where)
+        return self._scalars(table) if self.feature_list is None else self._lists(table, where)
 
     def _scalars(self, table: pa.Table) -> NDArray[np.floating]:
         """Matrix of scalar columns; nulls are NaN."""
@@ -219,8 +249,12 @@ class TableContract:
         name, rule, got = self.client_id, "name a client in every row", "a null"
         finite = np.isfinite(points).all(axis=0)
         if not finite.all():
-            name = self.feature_list or self.features[int(finite.argmin())]
+            first = int(finite.argmin())
             rule, got = "hold finite numbers only", "a null, NaN or infinity"
+            if self.encoder is not None:
+                name, (rule, got) = self.encoder.column_of(first).column, self.encoder.column_of(first).complaint
+            else:
+                name = self.feature_list or self.features[first]
         return InputError(
             f"column {name!r} of {where} must {rule}, got {got}; correct the data or set data.on_invalid_rows to drop."
         )
@@ -254,63 +288,14 @@ def group_by_client(ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np
     return np.argsort(clients, kind="stable").astype(np.int64, copy=False), offsets, encoded.dictionary
 
 
-def _find(schema: pa.Schema, name: str, where: str) -> pa.Field:
-    """The one field of that name."""
-    times = schema.names.count(name)
-    if times == 1:
-        return schema.field(name)
-    if times > 1:
-        raise _mismatch(name, where, "appear once", f"{times} columns of that name", "rename the others")
-    close = difflib.get_close_matches(name, schema.names, n=1)
-    listed = ", ".join(map(repr, schema.names[:_MOST_NAMES])) + (", ..." if len(schema.names) > _MOST_NAMES else "")
-    remedy = f"did you mean {close[0]!r}?" if close else f"the columns there are {listed or 'none'}."
-    raise SchemaMismatchError(f"column {name!r} of {where} must exist, got no such column; {remedy}")
-
-
-def _mismatch(name: str, where: str, rule: str, got: str, remedy: str) -> SchemaMismatchError:
-    """The error for a column that is not what the contract asks for."""
-    return SchemaMismatchError(f"column {name!r} of {where} must {rule}, got {got}; {remedy}.")
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Type of the values behind dictionaries and extension types."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _plain_type(kind.storage_type)
-    return _plain_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionaries and extension types."""
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return _plain(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
-    return _plain(column.cast(kind.value_type)) if pa.types.is_dictionary(kind) else column
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    kind, types = _plain_type(kind), pa.types
-    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
-
-
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
 def _is_identifier(kind: pa.DataType) -> bool:
     types = pa.types
-    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     octets = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-    return types.is_integer(kind) or text or octets or types.is_fixed_size_binary(kind)
-
-
-def _floats(column: pa.ChunkedArray) -> NDArray[np.floating]:
-    """Numbers of a plain column; float32 stays, everything else becomes float64; nulls are NaN."""
-    if not pa.types.is_float32(column.type):
-        # A safe cast would quote the value that has no exact double in its message.
-        column = column.cast(pa.float64(), safe=False)
-    if column.num_chunks == 1:
-        return column.chunk(0).to_numpy(zero_copy_only=False)
-    return column.to_numpy(zero_copy_only=False)
+    return types.is_integer(kind) or is_text(kind) or octets or types.is_fixed_size_binary(kind)
 
 
 def _list_points(chunk: pa.Array, width: int) -> NDArray[np.floating]:

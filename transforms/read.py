@@ -15,6 +15,7 @@ from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
 from schemas.client_block import ClientBlock
+from schemas.columns import find, plain
 from schemas.errors import InputError
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract, group_by_client
@@ -123,6 +124,34 @@ def read_server_points(path: str, contract: TableContract) -> NDArray[np.float64
     if len(widths) != 1 or not sum(len(block) for block in blocks):
         raise InputError(f"server_data must hold rows of one width, got {path} without; check the file.")
     return np.concatenate(blocks).astype(np.float64)
+
+
+def read_server_rows(path: str, names: tuple[str, ...]) -> pa.Table:
+    """The named columns of all public server rows as they are stored, dictionaries decoded.
+
+    Args:
+      path: a Parquet file, a glob, or a folder.
+      names: of columns, at least one.
+
+    Raises:
+      InputError: if a file cannot be read, lacks a column, or holds another type than the others.
+    """
+    tables = []
+    for file in list_files(path, {}, "server_data.path"):
+        with open_parquet(file) as source:
+            for name in names:
+                find(source.schema_arrow, name, file)
+            row_groups = range(source.num_row_groups)
+        tables += [read_columns(ShardRef(file, index, 0), list(names)) for index in row_groups]
+    decoded = [pa.table({name: plain(table[name]) for name in names}) for table in tables]
+    if not decoded:
+        raise InputError(f"server_data must hold rows, got {path} without; check the file.")
+    try:
+        return pa.concat_tables(decoded, promote_options="permissive")
+    except pa.ArrowException:
+        raise InputError(
+            f"server_data must have columns of one type in all files, got {path} with several; cast them to one."
+        ) from None
 
 
 def list_files(path: str, partitions: dict[str, str], setting: str = "data.path") -> list[str]:

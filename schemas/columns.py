@@ -1,0 +1,71 @@
+"""Columns of a table: finding them, their types, and their values as plain Arrow or NumPy."""
+
+import difflib
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.errors import SchemaMismatchError
+
+_MOST_NAMES = 8
+
+
+def find(schema: pa.Schema, name: str, where: str) -> pa.Field:
+    """The one field of that name.
+
+    Raises:
+      SchemaMismatchError: if there is none, or several.
+    """
+    times = schema.names.count(name)
+    if times == 1:
+        return schema.field(name)
+    if times > 1:
+        raise mismatch(name, where, "appear once", f"{times} columns of that name", "rename the others")
+    close = difflib.get_close_matches(name, schema.names, n=1)
+    listed = ", ".join(map(repr, schema.names[:_MOST_NAMES])) + (", ..." if len(schema.names) > _MOST_NAMES else "")
+    remedy = f"did you mean {close[0]!r}?" if close else f"the columns there are {listed or 'none'}."
+    raise SchemaMismatchError(f"column {name!r} of {where} must exist, got no such column; {remedy}")
+
+
+def mismatch(name: str, where: str, rule: str, got: str, remedy: str) -> SchemaMismatchError:
+    """The error for a column that is not what a contract asks for."""
+    return SchemaMismatchError(f"column {name!r} of {where} must {rule}, got {got}; {remedy}.")
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Type of the values behind dictionaries and extension types."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    return plain_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column without dictionaries, extension types and string views, which Arrow cannot filter or look up."""
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    return plain(column.cast(kind.value_type)) if pa.types.is_dictionary(kind) else column
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Whether values, behind dictionaries and extension types, are numbers or booleans."""
+    kind, types = plain_type(kind), pa.types
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a plain type holds strings."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def floats(column: pa.ChunkedArray) -> NDArray[np.floating]:
+    """Numbers of a plain column; float32 stays, everything else becomes float64; nulls are NaN."""
+    if not pa.types.is_float32(column.type):
+        # A safe cast would quote the value that has no exact double in its message.
+        column = column.cast(pa.float64(), safe=False)
+    if column.num_chunks == 1:
+        return column.chunk(0).to_numpy(zero_copy_only=False)
+    return column.to_numpy(zero_copy_only=False)
