@@ -251,10 +251,9 @@ def means_step(state: FedDPState, releases: Releases) -> FedDPState:
         units = (state.bounds.sums / lattice.SUM_UNITS, state.bounds.counts / lattice.SUM_UNITS)
     sums, counts = (release.with_unit(unit) for release, unit in zip(releases, units, strict=True))
     noisy = NoisyMeans(sums.decoded, counts.decoded, sums.stddev, counts.stddev)
-    if state.prior.informative:
-        found = centers.shrunken_means(noisy, state.prior)
-    else:
-        found = centers.guarded_means(noisy, state.prior.means)
+    prior = state.prior.widened(noisy)
+    blend = centers.shrunken_means if prior.informative else centers.guarded_means
+    found = blend(noisy, prior)
     centered = state.frame.lattice._replace(center=np.zeros(found.shape[1]))
     integers = lattice.quantize(found, centered, lattice.SUM_BITS)
     inside = integers * state.sum_unit
@@ -263,7 +262,7 @@ def means_step(state: FedDPState, releases: Releases) -> FedDPState:
         centers=inside,
         sizes=noisy.counts,
         assigner=Assigner(integers),
-        prior=state.prior.updated(inside, noisy),
+        prior=prior.updated(inside, noisy),
         releases=(*state.releases, sums, counts),
     )
     return _await_means(state, absolute=True)

@@ -9,6 +9,7 @@ from schemas.client_block import ClientBlock
 from schemas.config import validated
 from schemas.errors import InputError
 from tests import lake
+from transforms.numerics import norms
 from transforms.read import list_files
 
 LARGE_EPSILON = 20.0
@@ -211,3 +212,36 @@ def test_a_folder_with_brackets_in_its_name_is_found(tmp_path):
     folder = tmp_path / "odd[1]"
     lake.write_lake(folder, points)
     assert list_files(str(folder), {}) == sorted(map(str, folder.rglob("*.parquet")))
+
+
+@pytest.mark.parametrize(("unit", "allocation"), [("record", "tuned"), ("client", "paper")])
+def test_private_norm_finds_the_scale_of_the_data(place, unit, allocation):
+    """Data 1,000 times as wide as the server's radius would say nothing if clipped to it."""
+    points = 1000.0 * lake.mixture(600)
+    clients = ten_each(points) if unit == "client" else None
+    model = place.fit(
+        points,
+        clients,
+        unit,
+        clipping__norm="private",
+        privacy__epsilon=LARGE_EPSILON,
+        privacy__allocation=allocation,
+    )
+    released = model.releases[0]
+    assert released.path == "feddp_kmeans/norms/histogram"
+    norm = norms.noisy_quantile(released.decoded, released.stddev, 0.95)
+    radius = np.linalg.norm(points - lake.mixture(60, seed=99).mean(axis=0), axis=1)
+    assert (radius <= norm).mean() >= 0.9
+    assert norm <= 1.2 * radius.max()
+    if unit == "record":
+        sums = next(each for each in model.releases if each.path.endswith("centers/sums"))
+        assert sums.plan.spec.sensitivity * sums.lattice_unit == norm
+        assert np.abs(model.centers).max() > 1000.0
+
+
+def test_private_norm_needs_no_server_data(place):
+    place.server = None
+    settings = place.job(lake.mixture(2000), clipping__norm="private", privacy__epsilon=50.0, lloyd={"steps": 2})
+    model = lake.run_fit(settings, place.folder / "run").model
+    assert_full(model)
+    assert distances(model.centers, lake.MEANS).max() < 1.0

@@ -21,8 +21,9 @@ def test_safe_counts_are_at_least_one_noise_stddev():
 def test_means_and_variances_by_hand():
     found = noisy([4, 0])
     np.testing.assert_array_equal(found.means, [[2.0, 1.0], [3.0, 0.0]])
-    # two coordinates, (0.5 / 4)^2 = 1 / 64 and 0.5^2 = 1 / 4
-    np.testing.assert_allclose(found.variances, [1 / 32, 1 / 2])
+    # sums: two coordinates, (0.5 / 4)^2 = 1 / 64 and 0.5^2 = 1 / 4; counts: squared means 5 and 9 times (1 / 4)^2 and 1
+    np.testing.assert_allclose(found.variances, [1 / 32 + 5 / 16, 1 / 2 + 9])
+    np.testing.assert_allclose(noisy([4, 0], counts_stddev=0.0).variances[0], 1 / 32)
 
 
 @pytest.mark.parametrize(
@@ -35,17 +36,19 @@ def test_means_and_variances_by_hand():
     ],
 )
 def test_guarded_means_fall_back_at_two_noise_stddevs_or_less(counts, expected):
-    np.testing.assert_allclose(centers.guarded_means(noisy(counts), FALLBACK), expected)
+    np.testing.assert_allclose(centers.guarded_means(noisy(counts), Prior(FALLBACK, np.full(2, np.inf))), expected)
 
 
 def test_guarded_means_without_noise_keep_every_cluster_that_has_rows():
-    found = centers.guarded_means(noisy([4, 0], sums_stddev=0.0, counts_stddev=0.0), FALLBACK)
+    found = centers.guarded_means(
+        noisy([4, 0], sums_stddev=0.0, counts_stddev=0.0), Prior(FALLBACK, np.full(2, np.inf))
+    )
     np.testing.assert_array_equal(found, [[2, 1], [8, 8]])
 
 
 def test_shrunken_means_by_hand():
-    # noise variances 1 / 32 and 1 / 2, prior variances 3 / 32 and 1 / 2: lambda 3 / 4 and 1 / 2
-    found = centers.shrunken_means(noisy([4, 0]), Prior(FALLBACK, np.array([3 / 32, 1 / 2])))
+    # noise variances 11 / 32 and 19 / 2, prior variances 33 / 32 and 19 / 2: lambda 3 / 4 and 1 / 2
+    found = centers.shrunken_means(noisy([4, 0]), Prior(FALLBACK, np.array([33 / 32, 19 / 2])))
     np.testing.assert_allclose(found, [[0.75 * 2 + 0.25 * 7, 0.75 * 1 + 0.25 * 7], [5.5, 4.0]])
 
 
@@ -57,6 +60,18 @@ def test_shrunken_means_go_to_the_private_means_as_the_noise_vanishes():
 def test_shrunken_means_go_to_the_prior_as_the_noise_grows():
     found = centers.shrunken_means(noisy([4, 3], sums_stddev=1e9), Prior(FALLBACK, np.ones(2)))
     np.testing.assert_allclose(found, FALLBACK, atol=1e-6)
+
+
+def test_a_prior_is_widened_where_means_lie_farther_than_noise_explains():
+    # d = 2: one of the noisy means is 10 off with noise variance 2 * 0.5^2 / 10^2 = 1 / 200 (counts exact)
+    close = NoisyMeans(np.array([[70.0, 70.0], [80.0, 180.0]]), np.array([10.0, 10.0]), 0.5, 0.0)
+    found = Prior(FALLBACK, np.array([0.25, 0.25])).widened(close)
+    np.testing.assert_allclose(found.variances, [0.25, 100.0 - 3.0 / 200])
+    np.testing.assert_array_equal(found.means, FALLBACK)
+
+
+def test_a_fallback_stays_uninformative():
+    assert not Prior(FALLBACK, np.full(2, np.inf)).widened(noisy([4, 3])).informative
 
 
 def test_public_prior_by_hand():
@@ -93,10 +108,10 @@ def test_public_prior_of_one_row_per_cluster_stays_finite():
 
 
 def test_an_updated_prior_adds_precisions_and_keeps_its_bias():
-    prior = Prior(FALLBACK, np.array([1 / 32, 1 / 2]), bias=0.25)
+    prior = Prior(FALLBACK, np.array([11 / 32, 19 / 2]), bias=0.25)
     found = prior.updated(np.zeros((2, 2)), noisy([4, 0]))
     np.testing.assert_array_equal(found.means, np.zeros((2, 2)))
-    np.testing.assert_allclose(found.variances, [1 / 64 + 0.25, 1 / 4 + 0.25])
+    np.testing.assert_allclose(found.variances, [11 / 64 + 0.25, 19 / 4 + 0.25])
     assert found.bias == 0.25
 
 

@@ -36,8 +36,16 @@ def test_with_growing_noise_the_private_scatter_fades_out():
 
 
 def test_equal_variances_give_the_middle():
+    found = scatter.shrink_to_public(PRIVATE - [[0.0, 0.5], [0.5, 0.0]], 1 / 8, PUBLIC)
+    np.testing.assert_allclose(found, [[1.25, 0.25], [0.25, 2.25]])
+
+
+def test_a_difference_that_noise_does_not_explain_counts_against_the_public_scatter():
+    # one entry off the diagonal, 1 apart where noise of variance 1 / 8 and two of its stddevs explain less
+    public_variance = 1.0 - (1.0 + 2.0 * np.sqrt(2.0)) / 8.0
+    weight = (1 / 8) / (1 / 8 + public_variance)
     found = scatter.shrink_to_public(PRIVATE, 1 / 8, PUBLIC)
-    np.testing.assert_allclose(found, [[1.25, 0.5], [0.5, 2.25]])
+    np.testing.assert_allclose(found, (1 - weight) * PRIVATE + weight * 0.5 * np.eye(2))
 
 
 def test_top_eigenvectors_are_the_largest_with_the_largest_last():

@@ -11,6 +11,22 @@ GUARD_STDDEVS = 2.0
 """A noisy count below this many noise stddevs carries no mean."""
 
 
+def unexplained(squared: NDArray[np.float64], expected: NDArray[np.float64], n_coordinates: int) -> NDArray[np.float64]:
+    """What squared distances show beyond noise: their excess over the expected one and two of its stddevs.
+
+    Args:
+      squared: shape (n,): squared distances.
+      expected: shape (n,): their expectation by Gaussian noise alone, equal in every coordinate.
+      n_coordinates: over which each distance sums.
+
+    Returns:
+      shape (n,), possibly negative.
+
+    Source: the variance of a sum of m squared normals of expectation v is 2 v^2 / m.
+    """
+    return squared - expected * (1.0 + 2.0 * np.sqrt(2.0 / n_coordinates))
+
+
 class NoisyMeans(NamedTuple):
     """Decoded release of one sums-and-counts round.
 
@@ -38,8 +54,13 @@ class NoisyMeans(NamedTuple):
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """Expected squared error of each mean by its noise alone, shape (n_clusters,), feature units squared."""
-        return self.sums.shape[1] * (self.sums_stddev / self.safe_counts) ** 2
+        """Expected squared error of each mean by its noise alone, shape (n_clusters,), feature units squared.
+
+        The noise of the sums, and to first order that of the count by which they are divided.
+        """
+        by_sums = self.sums.shape[1] * self.sums_stddev**2
+        by_counts = (self.means**2).sum(axis=1) * self.counts_stddev**2
+        return (by_sums + by_counts) / self.safe_counts**2
 
 
 class Prior(NamedTuple):
@@ -61,6 +82,15 @@ class Prior(NamedTuple):
         """Whether every mean has a finite expected error."""
         return bool(np.isfinite(self.variances).all())
 
+    def widened(self, noisy: NoisyMeans) -> "Prior":
+        """The prior with larger variances where noisy means lie farther off than their noise explains.
+
+        There the public data do not speak for the cluster, and the distance shows how far they are off.
+        """
+        squared = ((noisy.means - self.means) ** 2).sum(axis=1)
+        beyond_noise = unexplained(squared, noisy.variances, self.means.shape[1])
+        return self._replace(variances=np.maximum(self.variances, beyond_noise))
+
     def updated(self, means: NDArray[np.float64], noisy: NoisyMeans) -> "Prior":
         """The prior of the next round: `means`, which blended this prior with `noisy`."""
         if not self.informative:
@@ -68,10 +98,10 @@ class Prior(NamedTuple):
         return self._replace(means=means, variances=1.0 / (1.0 / self.variances + 1.0 / noisy.variances) + self.bias)
 
 
-def guarded_means(noisy: NoisyMeans, fallback: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Noisy means where the count is above `GUARD_STDDEVS` noise stddevs, else `fallback`; shape (n_clusters, d)."""
+def guarded_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
+    """Noisy means where the count is above `GUARD_STDDEVS` noise stddevs, else prior means; shape (n_clusters, d)."""
     trusted = noisy.counts > GUARD_STDDEVS * noisy.counts_stddev
-    return np.where(trusted[:, None], noisy.means, fallback)
+    return np.where(trusted[:, None], noisy.means, prior.means)
 
 
 def shrunken_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:

@@ -123,13 +123,28 @@ def quantize(points: NDArray[np.floating], lattice: Lattice, bits: int) -> NDArr
         squared = np.einsum("ij,ij->i", rows, rows)
         outside = ~(squared <= 4.0**bits)
     if outside.any():
-        rows[outside] = _clip_outside(points[outside], lattice, bits)
+        _clip_outside(rows, squared, np.flatnonzero(outside), points, lattice, bits)
     return rows
 
 
-def _clip_outside(points: NDArray[np.floating], lattice: Lattice, bits: int) -> NDArray[np.float64]:
-    """Rows longer than the clipping norm: scaled exactly by a power of two first, so that any magnitude fits."""
-    return clip_l2(_scaled_to_one(points, lattice.center, bits)[0], float(1 << bits), rescale=np.inf)
+def _clip_outside(
+    rows: NDArray[np.float64],
+    squared: NDArray[np.float64],
+    outside: NDArray[np.int64],
+    points: NDArray[np.floating],
+    lattice: Lattice,
+    bits: int,
+) -> None:
+    """Shrinks the rows at `outside` into the clipping ball, in place.
+
+    Rows whose squared norm is not exact in float64 are first scaled by a power of two, so that any magnitude fits.
+    """
+    far = outside[~(squared[outside] <= EXACT_LIMIT / 2.0)]
+    if far.size:
+        rows[far] = _scaled_to_one(points[far], lattice.center, bits)[0]
+        squared[far] = squared_norms(rows[far])
+    factors = 2.0**bits / np.sqrt(squared[outside])
+    rows[outside] = scale_until(rows[outside], factors, lambda some: squared_norms(some) <= 4.0**bits)
 
 
 def _scaled_to_one(

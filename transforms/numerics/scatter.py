@@ -4,6 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from transforms.numerics.centers import unexplained
+
 
 def unpack_symmetric(triangle: NDArray[np.float64]) -> NDArray[np.float64]:
     """Symmetric matrix (d, d) from its upper triangle, row by row, shape (d * (d + 1) / 2,).
@@ -30,12 +32,17 @@ def shrink_to_public(
       public_rows: shape (q, d), centered public rows.
 
     Returns:
-      (1 - t) private + t public, t = v_noise / (v_noise + v_public), v_public = (trace of the public scatter
-      / d)^2 / q. With vanishing noise t goes to 0; with growing noise the private part fades out.
+      (1 - t) private + t public, t = v_noise / (v_noise + v_public). v_public is the sampling variance
+      (trace of the public scatter / d)^2 / q, or what the two differ by beyond the noise, if that is more. With
+      vanishing noise t goes to 0; with growing noise the private part fades out.
     """
     n_public, n_features = public_rows.shape
     public = public_rows.T @ public_rows / n_public
-    public_variance = (np.trace(public) / n_features) ** 2 / n_public
+    sampling_variance = (np.trace(public) / n_features) ** 2 / n_public
+    entries = (private_scatter - public)[np.triu_indices(n_features, 1 if n_features > 1 else 0)]
+    total = np.array([(entries**2).sum()])
+    difference = unexplained(total, np.array([len(entries) * entry_variance]), len(entries)) / len(entries)
+    public_variance = max(sampling_variance, float(difference[0]))
     weight = entry_variance / (entry_variance + public_variance) if entry_variance > 0 else 0.0
     return (1.0 - weight) * private_scatter + weight * public
 
