@@ -166,6 +166,20 @@ class TableContract:
         ordered = bool((order[1:] > order[:-1]).all())
         return ClientBlock(points if ordered else points.take(order, axis=0), offsets)
 
+    def to_rows(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray]:
+        """Valid rows with their clients, not grouped; arguments and errors as in `to_points`.
+
+        Returns:
+          Features, shape (n_valid_rows, n_features), and client ids without nulls, both in the table's order.
+
+        Raises:
+          TypeError: if the contract is not `by_client`.
+        """
+        points, ids = self._screened(table, where)
+        if ids is None:
+            raise TypeError("to_rows must be asked of a contract by client; set by_client.")
+        return points, ids
+
     def _screened(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray | None]:
         """Valid rows: features, and client ids if `by_client`."""
         self.check_schema(table.schema, where)
