@@ -357,3 +357,36 @@ def test_a_fit_job_can_be_prepared_as_it_is(tmp_path, rows):
     config = save(tmp_path / "job.yaml", lake.job(data, None, "client"))
     prepare_job.run(["--config", config, "--output", str(tmp_path / "out")])
     assert len(prepared_table(tmp_path / "out")) == N_ROWS
+
+
+def test_a_bound_on_the_rows_of_a_client_holds(tmp_path, rows):
+    points, clients = rows
+    folder = run_prepare(tmp_path, write_lake(tmp_path / "lake", points, clients), max_rows_per_client=10)
+    assert "run.key" not in os.listdir(folder)
+    counts = np.bincount(prepared_table(folder).column("client_id").to_numpy(), minlength=N_CLIENTS)
+    np.testing.assert_array_equal(counts, np.minimum(np.bincount(clients, minlength=N_CLIENTS), 10))
+    assert set(as_rows(prepared_table(folder))) <= set(sorted_rows(clients.tolist(), points))
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_the_sample_depends_on_the_key_and_not_on_the_order(tmp_path, rows, unit):
+    points, clients = rows
+    bound = {"unit": unit, "data__max_rows_per_client": 10, "data__client_id": "client_id"}
+    expected = run_fit(tmp_path, write_sorted(tmp_path / "sorted", points, clients), name="sorted-fit", **bound)
+    order = np.random.default_rng(1).permutation(N_ROWS)
+    mixed = write_lake(tmp_path / "mixed", points[order], clients[order], row_group_size=17)
+    assert run_fit(tmp_path, mixed, "--direct_runner_bundle_repeat=2", name="mixed-fit", **bound) == expected
+    assert [path for path in tmp_path.iterdir() if ".partial-" in path.name] == []
+
+
+def test_a_bounded_folder_asks_for_its_bound(tmp_path, rows, caplog):
+    points, clients = rows
+    folder = str(run_prepare(tmp_path, write_lake(tmp_path / "lake", points, clients), max_rows_per_client=10))
+    with pytest.raises(ConfigError, match=r"data.max_rows_per_client must be given for a folder prepared with 10"):
+        run_fit(tmp_path, folder, name="unbounded", unit="record")
+    caplog.set_level(logging.INFO, logger="pipelines")
+    bound = {"unit": "record", "data__client_id": "client_id"}
+    run_fit(tmp_path, folder, name="same", data__max_rows_per_client=10, **bound)
+    assert "grouping" not in caplog.text
+    run_fit(tmp_path, folder, name="tighter", data__max_rows_per_client=4, **bound)
+    assert "grouping rows by client" in caplog.text
