@@ -65,15 +65,9 @@ def staged_by_client(
             yield prepared
             return
         _LOGGER.info("grouping rows by client")
-        add = functools.partial(
-            prepare.build,
-            data=data,
-            contract=contract,
-            folder=copy,
-            n_shards=prepared.config.prepare.n_shards,
-            key_uri=key_uri,
-        )
-        run_graph(add, options)
+        n_shards = prepared.config.prepare.n_shards
+        grouping = prepare.Grouping(contract=contract, folder=copy, n_shards=n_shards, key_uri=key_uri)
+        prepare.group(data, options, grouping)
         keep = prepared.config.keep_staging
         yield _reading(prepared, copy)
     finally:

@@ -1,5 +1,6 @@
 """The `prepare` job: a lake in any order becomes a data set sharded by client, in the trusted zone."""
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
@@ -10,13 +11,14 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.graph import run_graph
-from pipelines.options import parse_job, read_text
+from pipelines.options import parse_job, read_text, shuffles_in_memory
 from pipelines.run_folder import KEY_FILE, RunFolder
 from schemas.config import DataConfig
 from schemas.errors import ConfigError
 from schemas.prepare_config import PrepareConfig, load_prepare_config
 from schemas.prepared import MANIFEST_FILE, PreparedManifest
 from schemas.table import TableContract
+from transforms import row_spill
 from transforms.group_clients import GroupClients, SamplingParams, WriteManifest
 from transforms.keys import create_key, delete_key
 from transforms.prepared_files import read_manifest
@@ -25,33 +27,57 @@ from transforms.read import CheckRows, ListShards
 _LOGGER = logging.getLogger(__name__)
 
 
-def build(
-    root: beam.Pipeline,
-    data: DataConfig,
-    contract: TableContract,
-    folder: str,
-    *,
-    n_shards: int | None = None,
-    key_uri: str | None = None,
-) -> None:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """How rows are grouped by client.
+
+    Attributes:
+      contract: by client.
+      folder: private; exists.
+      n_shards: number of files, at most; None to choose it by the size of the data.
+      key_uri: where workers find the key that chooses rows; needed with a bound on the rows of a client.
+      spill: whether rows go through files in the folder and not through the runner.
+    """
+
+    contract: TableContract
+    folder: str
+    n_shards: int | None = None
+    key_uri: str | None = None
+    spill: bool = False
+
+
+def build(root: beam.Pipeline, data: DataConfig, grouping: Grouping) -> None:
     """Adds the job to a pipeline.
 
     Args:
       root: an empty pipeline.
       data: where the rows are, and the bound on the rows of a client if there is one.
-      contract: by client.
-      folder: private; exists.
-      n_shards: number of files, at most; None to choose it by the size of the data.
-      key_uri: where workers find the key that chooses rows; needed with a bound.
+      grouping: how and where to group them.
     """
-    max_rows = data.max_rows_per_client
+    max_rows, key_uri = data.max_rows_per_client, grouping.key_uri
     sampling = None if max_rows is None or key_uri is None else SamplingParams(max_rows=max_rows, key_uri=key_uri)
+    contract, folder = grouping.contract, grouping.folder
     shards = root | "List" >> ListShards(path=data.path, partitions=data.partition_values(), contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
     files = shards | "GroupClients" >> GroupClients(
-        contract=contract, folder=folder, n_shards=n_shards, sampling=sampling
+        contract=contract, folder=folder, n_shards=grouping.n_shards, sampling=sampling, spill=grouping.spill
     )
     _ = files | "Manifest" >> WriteManifest(contract=contract, folder=folder, max_rows=max_rows)
+
+
+def group(data: DataConfig, options: PipelineOptions, grouping: Grouping) -> None:
+    """Groups rows by client; on runners of this machine rows go through files, so that memory stays flat.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    local = FileSystems.get_scheme(grouping.folder) in (None, "file")
+    spill = local and shuffles_in_memory(options)
+    try:
+        run_graph(functools.partial(build, data=data, grouping=dataclasses.replace(grouping, spill=spill)), options)
+    finally:
+        if spill:
+            row_spill.remove(grouping.folder)
 
 
 def execute(config: PrepareConfig, options: PipelineOptions, folder: str) -> PreparedManifest:
@@ -71,10 +97,8 @@ def execute(config: PrepareConfig, options: PipelineOptions, folder: str) -> Pre
     if key_uri is not None:
         create_key(key_uri)
     try:
-        add = functools.partial(
-            build, data=data, contract=contract, folder=folder, n_shards=config.prepare.n_shards, key_uri=key_uri
-        )
-        run_graph(add, options)
+        grouping = Grouping(contract=contract, folder=folder, n_shards=config.prepare.n_shards, key_uri=key_uri)
+        group(data, options, grouping)
     finally:
         if key_uri is not None:
             delete_key(key_uri)

@@ -20,18 +20,19 @@ from schemas.errors import InputError
 from schemas.prepared import MANIFEST_FILE, PreparedFile, PreparedManifest
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract, group_by_client
-from transforms import client_ids
+from transforms import client_ids, row_spill
 from transforms.keys import read_key
 from transforms.numerics import partition, row_sampling
 from transforms.prepared_files import write_prepared
 from transforms.publish import write_bytes
 from transforms.read import read_columns, shard_name
+from transforms.row_spill import Spilled
 
 SHARD_BYTES = 1 << 26
 """Rows of one output file, about, in memory."""
 _ID, _POINT = "id", "point"
-Piece = tuple[str, int, bytes]
-"""Path and row group the rows come from, and the rows as an Arrow stream."""
+Piece = tuple[str, int, bytes | Spilled]
+"""Path and row group the rows come from, and the rows as an Arrow stream or where that lies."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,9 @@ def _shards_for(n_bytes: int) -> int:
     return min(max(1, -(-n_bytes // SHARD_BYTES)), partition.MAX_SHARDS)
 
 
-def _split(shard: ShardRef, n_shards: int, contract: TableContract) -> Iterator[tuple[int, Piece]]:
+def _split(
+    shard: ShardRef, n_shards: int, contract: TableContract, spill_folder: str | None
+) -> Iterator[tuple[int, Piece]]:
     """Rows of one row group by shard of their client; without valid rows, an empty piece that tells the width."""
     if shard == EMPTY_SHARD:
         return
@@ -61,9 +64,15 @@ def _split(shard: ShardRef, n_shards: int, contract: TableContract) -> Iterator[
     if n_shards > 1:
         points, ids = points.take(order, axis=0), ids.take(pa.array(order))
     bounds = np.searchsorted(shards[order], np.arange(n_shards + 1))
-    for index in np.flatnonzero(np.diff(bounds)).tolist() or [0]:
-        rows = slice(int(bounds[index]), int(bounds[index + 1]))
-        yield index, (shard.path, shard.row_group, _encode(ids[rows], points[rows]))
+    filled = np.flatnonzero(np.diff(bounds)).tolist() or [0]
+    streams = (
+        _encode(ids[bounds[index] : bounds[index + 1]], points[bounds[index] : bounds[index + 1]]) for index in filled
+    )
+    pieces: Iterable[bytes | Spilled] = streams
+    if spill_folder is not None:
+        pieces = row_spill.spill(spill_folder, shard_name(shard), streams)
+    for index, piece in zip(filled, pieces, strict=True):
+        yield index, (shard.path, shard.row_group, piece)
 
 
 def _encode(ids: pa.Array, points: NDArray[np.floating]) -> bytes:
@@ -77,9 +86,9 @@ def _encode(ids: pa.Array, points: NDArray[np.floating]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _decode(content: bytes) -> tuple[pa.Array, NDArray[np.floating]]:
-    """Client ids and points, views of the content."""
-    batch = pa.ipc.open_stream(content).read_next_batch()
+def _decode(piece: bytes | Spilled) -> tuple[pa.Array, NDArray[np.floating]]:
+    """Client ids and points, views of the piece."""
+    batch = pa.ipc.open_stream(row_spill.load(piece) if isinstance(piece, Spilled) else piece).read_next_batch()
     listed = batch.column(_POINT)
     return batch.column(_ID), listed.flatten().to_numpy().reshape(len(listed), listed.type.list_size)
 
@@ -126,7 +135,7 @@ def _origin(piece: Piece) -> tuple[str, int]:
 
 def _join(pieces: list[Piece], client_id: str) -> tuple[pa.Array, NDArray[np.floating]]:
     """Rows of all pieces, one behind the other."""
-    decoded = [_decode(content) for _, _, content in pieces]
+    decoded = [_decode(piece) for _, _, piece in pieces]
     widths = {points.shape[1]: path for (_, points), (path, _, _) in zip(decoded, pieces, strict=True)}
     if len(widths) > 1:
         (first, path), (other, where) = sorted(widths.items())[:2]
@@ -157,6 +166,8 @@ class GroupClients(beam.PTransform):
       folder: where the files go; exists.
       n_shards: number of files, at most; None to let a file hold about `SHARD_BYTES` of rows.
       sampling: bound on the rows of a client, or None.
+      spill: whether rows go through files in `folder`, which all workers share, and the shuffle is of their
+        places; the caller removes them. For runners that keep what they shuffle in memory.
 
     Windowing: global. Privacy: none, the output is as private as the input. Cost: one pass over the needed
     columns, one shuffle of all rows; a worker holds one shard, which holds its largest client whole.
@@ -166,12 +177,14 @@ class GroupClients(beam.PTransform):
     folder: str
     n_shards: int | None = None
     sampling: SamplingParams | None = None
+    spill: bool = False
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Splits row groups by client, groups, writes."""
+        n_shards = AsSingleton(self._number(shards))
         return (
             shards
-            | "Split" >> beam.FlatMap(_split, AsSingleton(self._number(shards)), self.contract)
+            | "Split" >> beam.FlatMap(_split, n_shards, self.contract, self.folder if self.spill else None)
             | "Group" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(_WriteShardFn(self.folder, self.contract, self.sampling))
         )

@@ -1,5 +1,6 @@
 """`prepare` and what `fit` does with it: the layout of the files, and the very same released bytes."""
 
+import functools
 import json
 import logging
 import os
@@ -14,8 +15,12 @@ import yaml
 
 from pipelines import fit as fit_job
 from pipelines import prepare as prepare_job
+from pipelines.graph import run_graph
+from pipelines.options import beam_options
+from schemas.config import DataConfig
 from schemas.errors import ConfigError, InputError, SchemaMismatchError
 from schemas.prepared import MANIFEST_FILE, RUNS_KEY
+from schemas.table import TableContract
 from tests import lake
 from transforms import prepared_files
 
@@ -164,6 +169,23 @@ def test_retried_bundles_change_nothing(tmp_path, rows):
     assert all((once / name).read_bytes() == (twice / name).read_bytes() for name in os.listdir(once))
     expected = run_fit(tmp_path, data, name="fit-once")
     assert run_fit(tmp_path, data, "--direct_runner_bundle_repeat=2", name="fit-twice") == expected
+
+
+@pytest.mark.parametrize("spill", [False, True])
+def test_rows_may_go_through_the_runner_or_through_files(tmp_path, rows, spill):
+    points, clients = rows
+    data = write_lake(tmp_path / "lake", points, clients)
+    expected = run_prepare(tmp_path, data, name="expected")
+    folder = tmp_path / "built"
+    folder.mkdir()
+    config = DataConfig(path=data, features="x", client_id="client_id")
+    contract = TableContract.from_config(config, by_client=True)
+    grouping = prepare_job.Grouping(contract=contract, folder=str(folder), n_shards=3, spill=spill)
+    run_graph(functools.partial(prepare_job.build, data=config, grouping=grouping), beam_options([]))
+    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    assert names == sorted(os.listdir(expected))
+    assert all((folder / name).read_bytes() == (expected / name).read_bytes() for name in names)
+    assert len(os.listdir(folder)) - len(names) == (3 if spill else 0)
 
 
 def test_many_tiny_files_an_empty_one_and_an_empty_partition(tmp_path, rows):
