@@ -33,7 +33,8 @@ def open_parquet(path: str) -> pq.ParquetFile:
     """
     try:
         local = FileSystems.get_scheme(path) in (None, "file")
-        source = path if local else FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        # A path would be looked up among Arrow's own filesystems first, which takes longer than a small file.
+        source = pa.OSFile(path) if local else FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
         return pq.ParquetFile(source, pre_buffer=False)
     except (OSError, BeamIOError, pa.ArrowException) as error:
         raise InputError(f"{path} must be a readable Parquet file; check the file or leave it out.") from error
@@ -104,8 +105,12 @@ def _read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch])
 
 
-def prefetched(blocks: Iterator[ClientBlock]) -> Iterator[ClientBlock]:
-    """The same blocks; the next one is read in another thread while the caller works on the present one."""
+def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
+    """`read_blocks`; where there are several, the next one is read while the caller works on the present one."""
+    blocks = read_blocks(shard, contract)
+    if contract.by_client or shard.n_rows <= _BATCH_ROWS:
+        yield from blocks
+        return
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(next, blocks, None)
         while (block := pending.result()) is not None:
