@@ -123,6 +123,7 @@ def test_no_client_crosses_a_row_group_and_no_row_is_lost(tmp_path, rows, small_
     assert as_rows(prepared_table(folder)) == sorted_rows(clients.tolist(), points)
 
 
+@pytest.mark.slow
 def test_a_hot_client_has_a_run_of_row_groups_and_is_one_unit(tmp_path, rows, small_row_groups):
     points, clients = rows
     clients[np.random.default_rng(0).permutation(N_ROWS)[: int(0.3 * N_ROWS)]] = 7
@@ -142,6 +143,7 @@ def test_one_row_clients(tmp_path):
     np.testing.assert_array_equal(np.array(table.column("x").to_pylist()), points[np.argsort(clients)])
 
 
+@pytest.mark.slow
 def test_released_bytes_do_not_depend_on_the_layout(tmp_path, rows, caplog):
     points, clients = rows
     caplog.set_level(logging.INFO, logger="pipelines")
@@ -160,6 +162,7 @@ def test_released_bytes_do_not_depend_on_the_layout(tmp_path, rows, caplog):
     assert run_fit(tmp_path, str(few), name="few-fit") == expected
 
 
+@pytest.mark.slow
 def test_retried_bundles_change_nothing(tmp_path, rows):
     points, clients = rows
     data = write_lake(tmp_path / "lake", points, clients)
@@ -219,6 +222,7 @@ def test_client_ids_of_every_kind(tmp_path, rows, small_row_groups, name_of, enc
     assert as_rows(prepared_table(folder)) == sorted_rows(names, points)
 
 
+@pytest.mark.slow
 def test_integers_of_different_width_are_the_same_client(tmp_path, rows):
     points, clients = rows
     kinds = [pa.int8(), pa.uint64(), pa.int32()]
@@ -248,6 +252,7 @@ def write_hive(root: pathlib.Path, points, clients) -> str:
     return str(root)
 
 
+@pytest.mark.slow
 def test_clients_may_be_hive_partitions(tmp_path, rows):
     points, clients = rows
     kept = clients != 3
@@ -269,6 +274,7 @@ def test_whole_hive_clients_stay_where_they_are(tmp_path, rows, caplog):
     assert "grouping" not in caplog.text
 
 
+@pytest.mark.slow
 def test_rows_without_a_client_stop_the_job_or_are_left_out(tmp_path, rows):
     points, clients = rows
     data = write_hive(tmp_path / "hive", points, clients)
