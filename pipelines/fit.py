@@ -1,5 +1,6 @@
 """The `fit` job: a private clustering of a data set, from its config to a published model."""
 
+import functools
 import io
 import logging
 from collections.abc import Sequence
@@ -9,41 +10,40 @@ import apache_beam as beam
 import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
-from threadpoolctl import threadpool_limits
 
 from pipelines import outputs
-from pipelines.failures import original_error
+from pipelines.client_staging import staged_by_client
 from pipelines.fingerprint import keyed_fingerprint
+from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.prepared_fit import FitResult, PreparedFit, prepare
 from pipelines.run_folder import KEY_FILE, RunFolder
 from schemas.config import load_config
 from schemas.model import model_from_tables
-from schemas.plan import PrivacyUnit
 from transforms.feddp_kmeans import FedDPKMeans
 from transforms.keys import create_key, delete_key
 from transforms.publish import RELEASED_FILES, PublishModel, read_bytes
-from transforms.read import CheckClientsWhole, CheckRows, ListShards
+from transforms.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def build(root: beam.Pipeline, prepared: PreparedFit, key_uri: str, folder: str) -> None:
+def build(root: beam.Pipeline, prepared: PreparedFit, key_uri: str, folder: str, *, counted: bool = False) -> None:
     """Adds the job to a pipeline.
 
     Args:
       root: an empty pipeline.
-      prepared: the job.
+      prepared: the job; with privacy unit `client`, no client of its data lies in several shards.
       key_uri: where noise stages find the run key.
       folder: where the released files go; exists.
+      counted: whether rows have been counted already, before invalid ones were dropped.
     """
     config, contract = prepared.config, prepared.contract
     shards = root | "List" >> ListShards(
         path=config.data.path, partitions=config.data.partition_values(), contract=contract
     )
-    _ = shards | "CheckRows" >> CheckRows()
-    if config.privacy.unit is PrivacyUnit.CLIENT and config.data.client_id is not None:
-        _ = shards | "CheckClients" >> CheckClientsWhole(client_id=config.data.client_id)
+    if not counted:
+        _ = shards | "CheckRows" >> CheckRows()
     state = shards | "FedDPKMeans" >> FedDPKMeans(
         rounds=prepared.rounds, initial=prepared.initial, contract=contract, key_uri=key_uri
     )
@@ -54,7 +54,7 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
     """Runs a prepared job to its end.
 
     The run key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
-    made and deleted when the run is over.
+    made and deleted when the run is over. Data in which clients are split are grouped in a private copy first.
 
     Args:
       prepared: the job.
@@ -69,27 +69,16 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
     if made:
         create_key(key_uri)
     try:
-        _run(prepared, options, key_uri, folder)
+        with staged_by_client(prepared, options, key_uri, folder) as job:
+            counted = job is not prepared
+            add = functools.partial(build, prepared=job, key_uri=key_uri, folder=folder, counted=counted)
+            run_graph(add, options)
         fingerprint = keyed_fingerprint(prepared.config, key_uri)
     finally:
         if made:
             delete_key(key_uri)
     tables = [pq.read_table(io.BytesIO(read_bytes(FileSystems.join(folder, name)))) for name in RELEASED_FILES]
     return FitResult(model_from_tables(*tables), prepared.statement, fingerprint)
-
-
-def _run(prepared: PreparedFit, options: PipelineOptions, key_uri: str, folder: str) -> None:
-    """Runs the graph; workers of this process set BLAS to one thread, and it has its own again afterwards."""
-    try:
-        with threadpool_limits(limits=1):
-            pipeline = beam.Pipeline(options=options)
-            build(pipeline, prepared, key_uri, folder)
-            pipeline.run().wait_until_finish()
-    except Exception as error:
-        known = original_error(error)
-        if known is None:
-            raise
-        raise known from error
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:

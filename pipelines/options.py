@@ -103,6 +103,11 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
     return options
 
 
+def shuffles_in_memory(options: PipelineOptions) -> bool:
+    """Whether the runner is one of this machine, which keeps what it shuffles in memory."""
+    return options.view_as(StandardOptions).runner in (DEFAULT_RUNNER, "DirectRunner")
+
+
 def _refuse_unknown(flags: Sequence[str]) -> None:
     """Stops at the first flag Beam does not know."""
     parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")

@@ -83,13 +83,17 @@ class RunFolder:
         """Writes the manifest, with the digest of every staged file, and makes the folder the output."""
         content = json.dumps(manifest | {"files": self._published}, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
+        self.move([*self._published, MANIFEST])
+
+    def move(self, names: list[str]) -> None:
+        """Makes the folder the output; where that is one move per file, of these and in this order."""
         if self._local:
             if os.path.isdir(self.output):
                 os.rmdir(self.output)
             os.rename(self.staging, self.output)
             return
         FileSystems.mkdirs(self.output)
-        for name in (*self._published, MANIFEST):
+        for name in names:
             FileSystems.rename([self.path(name)], [FileSystems.join(self.output, name)])
         self.discard()
 

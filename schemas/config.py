@@ -73,6 +73,12 @@ class RoundCount(enum.StrEnum):
     AUTO = "auto"
 
 
+class ShardCount(enum.StrEnum):
+    """A number of shards that is not given as an integer."""
+
+    AUTO = "auto"
+
+
 def _feature_names(value: object) -> object:
     """One column name, or a tuple of distinct ones."""
     names = (value,) if isinstance(value, str) else value
@@ -112,6 +118,16 @@ def _round_count(value: object) -> object:
     return value
 
 
+def _shard_count(value: object) -> object:
+    """`auto` or an integer from 1 to 2**20."""
+    value = _python_scalar(value)
+    if value == ShardCount.AUTO:
+        return ShardCount.AUTO
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 20:
+        raise rejection.broken_rule("'auto' or an integer from 1 to 1048576")
+    return value
+
+
 def _section_or_none(value: object) -> object:
     """The word `none` stands for a section that is absent on purpose."""
     return None if value == "none" else value
@@ -146,6 +162,11 @@ class DataConfig(_Section):
         "or leave it out",
     )
 
+    max_rows_per_client: Count | None = Field(
+        default=None,
+        description="the largest number of rows that one client may contribute, an integer >= 1, or leave it out",
+    )
+
     def partition_values(self) -> dict[str, str]:
         """`partitions` as Hive writes them into folder names."""
         return {column: str(value) for column, value in self.partitions.items()}
@@ -157,6 +178,15 @@ class DataConfig(_Section):
             raise ConfigError(
                 f"data.features must be other columns than data.client_id, got {self.client_id!r} in both; "
                 "remove it from data.features."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _bounded_clients_have_ids(self) -> Self:
+        if self.max_rows_per_client is not None and self.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for data.max_rows_per_client, got nothing; "
+                "name the column that names the client."
             )
         return self
 
@@ -268,6 +298,20 @@ class FedDPOptions(_Section):
     )
 
 
+class PrepareOptions(_Section):
+    """How rows are grouped by client; no matter for privacy."""
+
+    shards: Annotated[ShardCount | int, BeforeValidator(_shard_count)] = Field(
+        default=ShardCount.AUTO,
+        description="the number of files to write, an integer from 1 to 1048576, or auto for about 64 MB each",
+    )
+
+    @property
+    def n_shards(self) -> int | None:
+        """Number of shards; None where it follows from the size of the data."""
+        return None if self.shards is ShardCount.AUTO else int(self.shards)
+
+
 class FitConfig(_Section):
     """One `fit` job."""
 
@@ -285,6 +329,10 @@ class FitConfig(_Section):
     )
     lloyd: LloydConfig = Field(default=LloydConfig(), description="a section with steps, or leave it out")
     feddp_kmeans: FedDPOptions = Field(default=FedDPOptions(), description="a section of options, or leave it out")
+    prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
+    keep_staging: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="true to keep the private copy of the data that was grouped by client, or false"
+    )
     key_uri: Text | None = Field(
         default=None,
         description="the place of the noise key on any Beam filesystem, or leave it out for a key of the run",

@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 _RULES: Mapping[str, str] = {
     "missing": "given",
+    "bool_type": "true or false",
     "float_type": "a number",
     "int_type": "an integer",
     "string_type": "a string",

@@ -105,6 +105,12 @@ class TableContract:
         """The same contract for a table without clients, as server data are."""
         return dataclasses.replace(self, client_id=None, by_client=False)
 
+    def encoded(self) -> "TableContract":
+        """The contract of this table after its encoder has been applied."""
+        if self.encoder is None:
+            return self
+        return dataclasses.replace(self, features=self.encoder.names, encoder=None)
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns to read; the client id is the last one and read only if `by_client`."""
@@ -189,6 +195,20 @@ class TableContract:
         order, offsets, _ = group_by_client(ids)
         ordered = bool((order[1:] > order[:-1]).all())
         return ClientBlock(points if ordered else points.take(order, axis=0), offsets)
+
+    def to_rows(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray]:
+        """Valid rows with their clients, not grouped; arguments and errors as in `to_points`.
+
+        Returns:
+          Features, shape (n_valid_rows, n_features), and client ids without nulls, both in the table's order.
+
+        Raises:
+          TypeError: if the contract is not `by_client`.
+        """
+        points, ids = self._screened(table, where)
+        if ids is None:
+            raise TypeError("to_rows must be asked of a contract by client; set by_client.")
+        return points, ids
 
     def _screened(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray | None]:
         """Valid rows: features, and client ids if `by_client`."""

@@ -6,6 +6,7 @@ data", Algorithms 1, 2, 4, 5 and Lemma 16.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -83,7 +84,29 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
     per_step = extra.get("lloyd", 0.0) / max(config.lloyd.steps, 1) / (shares.sums + shares.counts)
     for step in range(config.lloyd.steps):
         specs.append(_round(f"lloyd_{step:02d}", means(shares.sums * per_step, shares.counts * per_step)))
-    return tuple(specs)
+    return tuple(map(_for_sampled_rows, specs)) if _samples_rows(config) else tuple(specs)
+
+
+def _samples_rows(config: FitConfig) -> bool:
+    """Whether one row decides on another: a client over its bound loses a row and shows the next one instead."""
+    return config.privacy.unit is PrivacyUnit.RECORD and config.data.max_rows_per_client is not None
+
+
+def _for_sampled_rows(spec: RoundSpec) -> RoundSpec:
+    """The round when one added row may replace another, so that neighbors differ by a row more and a row less."""
+    releases = tuple(dataclasses.replace(each, sensitivity=_replacing(each)) for each in spec.releases)
+    return dataclasses.replace(spec, releases=releases)
+
+
+def _replacing(spec: ReleaseSpec) -> int:
+    """Sensitivity when one row takes the place of another.
+
+    Sums may move by twice the norm of a row, and so may any L1 norm. Counts leave one bin for another, and two
+    outer products have a non-negative inner product: both move by at most sqrt(2) times as far in L2.
+    """
+    if spec.name == "sums" or spec.mechanism is Mechanism.DISCRETE_LAPLACE:
+        return 2 * spec.sensitivity
+    return math.isqrt(2 * spec.sensitivity**2) + 1
 
 
 def _spec(name: str, shape: tuple[int, ...], mechanism: Mechanism, sensitivity: int, share: float) -> ReleaseSpec:

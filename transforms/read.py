@@ -3,8 +3,7 @@
 import concurrent.futures
 import dataclasses
 import glob
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import apache_beam as beam
 import numpy as np
@@ -17,11 +16,14 @@ from numpy.typing import NDArray
 from schemas.client_block import ClientBlock
 from schemas.columns import find, plain
 from schemas.errors import InputError
+from schemas.prepared import decode_runs
 from schemas.shard import EMPTY_SHARD, ShardRef
-from schemas.table import TableContract, group_by_client
+from schemas.table import TableContract
+from transforms import hive
 from transforms.numerics import lattice
 
-_BUCKETS = 64
+_CLIENT_ID_BYTES = 24
+"""Rough size of a client id in memory."""
 _BATCH_ROWS = 8192
 
 
@@ -33,23 +35,47 @@ def open_parquet(path: str) -> pq.ParquetFile:
     """
     try:
         local = FileSystems.get_scheme(path) in (None, "file")
-        source = path if local else FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        # A path would be looked up among Arrow's own filesystems first, which takes longer than a small file.
+        source = pa.OSFile(path) if local else FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
         return pq.ParquetFile(source, pre_buffer=False)
     except (OSError, BeamIOError, pa.ArrowException) as error:
         raise InputError(f"{path} must be a readable Parquet file; check the file or leave it out.") from error
 
 
 def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
-    """The named columns of one row group.
+    """The named columns of a shard; one that the file lacks is taken from its Hive partition folder.
 
     Raises:
-      InputError: if the row group cannot be read.
+      InputError: if a row group cannot be read.
     """
     with open_parquet(shard.path) as file:
+        stored = _stored(file, shard, columns)
         try:
-            return file.read_row_group(shard.row_group, columns=columns, use_threads=False)
+            table = file.read_row_groups(shard.row_groups, columns=stored, use_threads=False)
         except (OSError, BeamIOError, pa.ArrowException) as error:
             raise _unreadable(shard) from error
+    return _completed(table, shard, columns)
+
+
+def _stored(file: pq.ParquetFile, shard: ShardRef, columns: list[str]) -> list[str]:
+    """Those of the columns that the file holds itself or that no partition folder can replace."""
+    names = set(file.schema_arrow.names)
+    return [name for name in columns if name in names or not hive.has_folder(shard.path, name)]
+
+
+def _completed(table: pa.Table, shard: ShardRef, columns: list[str]) -> pa.Table:
+    """The table with the columns that its file lacks."""
+    for name in columns:
+        if name not in table.column_names and hive.has_folder(shard.path, name):
+            table = hive.with_column(table, shard.path, name)
+    return table
+
+
+def _unreadable(shard: ShardRef) -> InputError:
+    return InputError(
+        f"{shard_name(shard)} must be readable; check the file (a null list in a fixed-size-list column cannot be "
+        "read) or leave it out."
+    )
 
 
 def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
@@ -64,16 +90,16 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
         offsets = np.zeros(1, dtype=np.int64) if contract.by_client else None
         yield ClientBlock(np.zeros((0, contract.n_features or 0)), offsets)
     elif contract.by_client:
-        yield contract.to_block(read_columns(shard, list(contract.columns)), _where(shard))
+        yield contract.to_block(read_columns(shard, list(contract.columns)), shard_name(shard))
     else:
         for table in _read_batches(shard, list(contract.columns)):
-            yield contract.to_block(table, _where(shard))
+            yield contract.to_block(table, shard_name(shard))
 
 
 def _read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
     """The named columns of one row group, a few thousand rows at a time."""
     with open_parquet(shard.path) as file:
-        batches = file.iter_batches(_BATCH_ROWS, row_groups=[shard.row_group], columns=columns, use_threads=False)
+        batches = file.iter_batches(_BATCH_ROWS, row_groups=shard.row_groups, columns=columns, use_threads=False)
         while True:
             try:
                 batch = next(batches, None)
@@ -84,8 +110,12 @@ def _read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch])
 
 
-def prefetched(blocks: Iterator[ClientBlock]) -> Iterator[ClientBlock]:
-    """The same blocks; the next one is read in another thread while the caller works on the present one."""
+def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
+    """`read_blocks`; where there are several, the next one is read while the caller works on the present one."""
+    blocks = read_blocks(shard, contract)
+    if contract.by_client or shard.n_rows <= _BATCH_ROWS:
+        yield from blocks
+        return
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(next, blocks, None)
         while (block := pending.result()) is not None:
@@ -93,14 +123,8 @@ def prefetched(blocks: Iterator[ClientBlock]) -> Iterator[ClientBlock]:
             yield block
 
 
-def _unreadable(shard: ShardRef) -> InputError:
-    return InputError(
-        f"{_where(shard)} must be readable; check the file (a null list in a fixed-size-list column cannot be read) "
-        "or leave it out."
-    )
-
-
-def _where(shard: ShardRef) -> str:
+def shard_name(shard: ShardRef) -> str:
+    """What messages call a shard."""
     return f"{shard.path}, row group {shard.row_group}"
 
 
@@ -189,16 +213,33 @@ def _is_data(file: str, root: str) -> bool:
 
 def _list_row_groups(path: str, contract: TableContract) -> Iterator[ShardRef]:
     with open_parquet(path) as file:
-        contract.check_schema(file.schema_arrow, path)
-        for index in range(file.num_row_groups):
-            n_rows = file.metadata.row_group(index).num_rows
+        contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
+        metadata = file.metadata
+        leaves = _leaves(file, contract)
+        first = 0
+        for run in decode_runs(metadata.metadata, metadata.num_row_groups, path):
+            groups = [metadata.row_group(first + offset) for offset in range(run)]
+            n_rows = sum(group.num_rows for group in groups)
             if n_rows:
-                yield ShardRef(path, index, n_rows)
+                n_values = n_rows * (contract.n_features or 0)
+                n_values += sum(group.column(leaf).num_values for group in groups for leaf in leaves)
+                yield ShardRef(path, first, n_rows, run, 8 * n_values + _CLIENT_ID_BYTES * n_rows)
+            first += run
+
+
+def _leaves(file: pq.ParquetFile, contract: TableContract) -> list[int]:
+    """Leaf columns whose values must be counted to know the width of the rows."""
+    if contract.n_features is not None:
+        return []
+    prefix = f"{contract.feature_list}."
+    return [index for index in range(len(file.schema)) if file.schema.column(index).path.startswith(prefix)]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ListShards(beam.PTransform):
-    """Pipeline root → `ShardRef`s of every non-empty row group, and the public `EMPTY_SHARD`.
+    """Pipeline root → `ShardRef`s of all rows, and the public `EMPTY_SHARD`.
+
+    A shard is a non-empty row group, or the run of row groups of one client in a prepared file.
 
     Attributes:
       path: a Parquet file, a glob, or a folder, on any Beam filesystem.
@@ -247,51 +288,4 @@ class CheckRows(beam.PTransform):
             | "Rows" >> beam.Map(_rows)
             | "Total" >> beam.CombineGlobally(sum)
             | "Check" >> beam.FlatMap(_check_total)
-        )
-
-
-def _client_digests(shard: ShardRef, client_id: str) -> Iterator[tuple[int, np.ndarray]]:
-    if shard == EMPTY_SHARD:
-        return
-    ids = read_columns(shard, [client_id]).column(client_id)
-    unique = group_by_client(ids.drop_null())[2]
-    texts = (repr(value).encode() for value in unique.to_pylist())
-    joined = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
-    digests = np.frombuffer(joined, dtype="<u8")
-    for bucket in range(_BUCKETS):
-        yield bucket, digests[digests % _BUCKETS == bucket]
-
-
-def _check_disjoint(bucket: tuple[int, Iterable[np.ndarray]]) -> Iterator[None]:
-    digests = np.concatenate(list(bucket[1]))
-    if len(np.unique(digests)) < len(digests):
-        raise InputError(
-            "every client must lie whole in one row group when privacy.unit is client, got a client in several; "
-            "rewrite the data so that no client crosses a row group."
-        )
-    yield from ()
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class CheckClientsWhole(beam.PTransform):
-    """`ShardRef`s → nothing; stops the job if a client id occurs in more than one shard.
-
-    Ids are compared by 64-bit digests: two of a million clients collide, and stop the job without need, with
-    probability 3e-8.
-
-    Attributes:
-      client_id: column of the client ids.
-
-    Cost: one pass over that column, one shuffle of eight bytes per client and shard.
-    """
-
-    client_id: str
-
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Groups digests and looks for repeats."""
-        return (
-            shards
-            | "Digests" >> beam.FlatMap(_client_digests, self.client_id)
-            | "Group" >> beam.GroupByKey()
-            | "Check" >> beam.FlatMap(_check_disjoint)
         )

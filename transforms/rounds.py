@@ -23,7 +23,7 @@ from schemas.shard import ShardRef
 from schemas.table import TableContract
 from transforms.aggregation import SumStatistics
 from transforms.noise import AddNoise
-from transforms.read import prefetched, read_blocks
+from transforms.read import prefetched_blocks
 
 Releases = tuple[Release, ...]
 
@@ -56,7 +56,7 @@ class _StatisticFn(beam.DoFn):
     def process(self, shard: ShardRef, state: Any) -> Iterator[np.ndarray]:
         """One int64 vector per shard."""
         total = np.zeros(self._round.plan.size, dtype=np.int64)
-        for block in prefetched(read_blocks(shard, self._contract)):
+        for block in prefetched_blocks(shard, self._contract):
             total += self._round.statistic(block, state)
         yield total
 

@@ -1,0 +1,132 @@
+"""The `prepare` job: a lake in any order becomes a data set sharded by client, in the trusted zone."""
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.graph import run_graph
+from pipelines.options import parse_job, read_text, shuffles_in_memory
+from pipelines.run_folder import KEY_FILE, RunFolder
+from schemas.config import DataConfig
+from schemas.errors import ConfigError
+from schemas.prepare_config import PrepareConfig, load_prepare_config
+from schemas.prepared import MANIFEST_FILE, PreparedManifest
+from schemas.table import TableContract
+from transforms import row_spill
+from transforms.group_clients import GroupClients, SamplingParams, WriteManifest
+from transforms.keys import create_key, delete_key
+from transforms.prepared_files import read_manifest
+from transforms.read import CheckRows, ListShards
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """How rows are grouped by client.
+
+    Attributes:
+      contract: by client.
+      folder: private; exists.
+      n_shards: number of files, at most; None to choose it by the size of the data.
+      key_uri: where workers find the key that chooses rows; needed with a bound on the rows of a client.
+      spill: whether rows go through files in the folder and not through the runner.
+    """
+
+    contract: TableContract
+    folder: str
+    n_shards: int | None = None
+    key_uri: str | None = None
+    spill: bool = False
+
+
+def build(root: beam.Pipeline, data: DataConfig, grouping: Grouping) -> None:
+    """Adds the job to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      data: where the rows are, and the bound on the rows of a client if there is one.
+      grouping: how and where to group them.
+    """
+    max_rows, key_uri = data.max_rows_per_client, grouping.key_uri
+    sampling = None if max_rows is None or key_uri is None else SamplingParams(max_rows=max_rows, key_uri=key_uri)
+    contract, folder = grouping.contract, grouping.folder
+    shards = root | "List" >> ListShards(path=data.path, partitions=data.partition_values(), contract=contract)
+    _ = shards | "CheckRows" >> CheckRows()
+    files = shards | "GroupClients" >> GroupClients(
+        contract=contract, folder=folder, n_shards=grouping.n_shards, sampling=sampling, spill=grouping.spill
+    )
+    _ = files | "Manifest" >> WriteManifest(contract=contract.encoded(), folder=folder, max_rows=max_rows)
+
+
+def group(data: DataConfig, options: PipelineOptions, grouping: Grouping) -> None:
+    """Groups rows by client; on runners of this machine rows go through files, so that memory stays flat.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    local = FileSystems.get_scheme(grouping.folder) in (None, "file")
+    spill = local and shuffles_in_memory(options)
+    try:
+        run_graph(functools.partial(build, data=data, grouping=dataclasses.replace(grouping, spill=spill)), options)
+    finally:
+        if spill:
+            row_spill.remove(grouping.folder)
+
+
+def execute(config: PrepareConfig, options: PipelineOptions, folder: str) -> PreparedManifest:
+    """Runs a job to its end.
+
+    Args:
+      config: the job.
+      options: for Beam.
+      folder: private and empty; the files and their manifest are there afterwards.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    data = config.data
+    contract = TableContract.from_config(data, by_client=True)
+    key_uri = FileSystems.join(folder, KEY_FILE) if data.max_rows_per_client is not None else None
+    if key_uri is not None:
+        create_key(key_uri)
+    try:
+        grouping = Grouping(contract=contract, folder=folder, n_shards=config.prepare.n_shards, key_uri=key_uri)
+        group(data, options, grouping)
+    finally:
+        if key_uri is not None:
+            delete_key(key_uri)
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise ConfigError(
+            f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
+        )
+    return manifest
+
+
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    """The command: groups, writes, and returns the summary that is printed last.
+
+    Raises:
+      DappleError: nothing has been written then.
+    """
+    options = parse_job("prepare", argv)
+    config = load_prepare_config(read_text(options.config))
+    folder = RunFolder(options.output, options.run_id)
+    folder.check()
+    folder.open()
+    _LOGGER.info("run %s: grouping rows by client", options.run_id)
+    try:
+        manifest = execute(config, options.beam, folder.staging)
+        folder.move([*(each.name for each in manifest.files), MANIFEST_FILE])
+    except BaseException:
+        folder.discard()
+        raise
+    _LOGGER.info("done: %s; it is as private as the input", options.output)
+    return {"run_id": options.run_id, "output": options.output, "epsilon": 0.0, "delta": 0.0}

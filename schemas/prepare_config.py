@@ -1,0 +1,53 @@
+"""Config of a `prepare` job: its own, or the parts of a `fit` job that say where the rows are."""
+
+from collections.abc import Mapping
+from typing import Self
+
+import pydantic
+from pydantic import Field
+
+from schemas import rejection, yaml_text
+from schemas.config import DataConfig, PrepareOptions, validated
+from schemas.errors import ConfigError
+
+
+class PrepareConfig(pydantic.BaseModel):
+    """One `prepare` job."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    data: DataConfig = Field(description="the section of the private table with path, features and client_id")
+    prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
+
+    @pydantic.model_validator(mode="after")
+    def _knows_clients(self) -> Self:
+        if self.data.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for prepare, got nothing; "
+                f"give {rejection.description('data.client_id', PrepareConfig)}."
+            )
+        return self
+
+
+def load_prepare_config(text: str) -> PrepareConfig:
+    """A job from YAML text; a whole `fit` job is checked as one, and its other sections are no matter.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
+    settings = yaml_text.parse(text)
+    if not isinstance(settings, Mapping):
+        raise ConfigError(
+            f"the job must be a mapping of settings, got {type(settings).__name__}; start with data and its path."
+        )
+    if "algorithm" in settings:
+        fit = validated(settings)
+        if fit.encode:
+            raise ConfigError(
+                "encode must be left out for prepare, got a section; fit groups encoded rows by itself where it must."
+            )
+        settings = {"data": fit.data, "prepare": fit.prepare}
+    try:
+        return PrepareConfig.model_validate(dict(settings))
+    except pydantic.ValidationError as error:
+        raise ConfigError(rejection.sentence(error, PrepareConfig)) from error

@@ -1,0 +1,37 @@
+"""Columns whose values stand in the names of Hive partition folders: `.../client=7/part-0.parquet`."""
+
+import urllib.parse
+
+import pyarrow as pa
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive calls the folder of rows without a value."""
+
+
+def has_folder(path: str, column: str) -> bool:
+    """Whether a file lies below a folder `column=value`."""
+    return any(part.startswith(f"{column}=") for part in path.split("/")[:-1])
+
+
+def folder_value(path: str, column: str) -> str | None:
+    """Value of the innermost folder `column=value`; None where Hive marks a missing one.
+
+    Example:
+      >>> folder_value("lake/client=a%20b/part-0.parquet", "client")
+      'a b'
+    """
+    values = [part.partition("=")[2] for part in path.split("/")[:-1] if part.startswith(f"{column}=")]
+    return None if values[-1] == NULL_FOLDER else urllib.parse.unquote(values[-1])
+
+
+def with_field(schema: pa.Schema, path: str, column: str | None) -> pa.Schema:
+    """The schema with `column` as a string, if the file lacks it and lies below such a folder."""
+    if column is None or column in schema.names or not has_folder(path, column):
+        return schema
+    return schema.append(pa.field(column, pa.string()))
+
+
+def with_column(table: pa.Table, path: str, column: str) -> pa.Table:
+    """The table with `column`, the same value in every row; the file lies below such a folder."""
+    values = pa.repeat(pa.scalar(folder_value(path, column), pa.string()), table.num_rows)
+    return table.append_column(column, values)
