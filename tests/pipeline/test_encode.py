@@ -15,7 +15,8 @@ from pipelines.fit import run
 from pipelines.options import beam_options
 from pipelines.prepared_fit import prepare
 from schemas.config import dump_config, validated
-from schemas.errors import InputError, SchemaMismatchError
+from schemas.errors import ConfigError, InputError, SchemaMismatchError
+from schemas.prepare_config import load_prepare_config
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEY = bytes(range(101, 133))
@@ -105,6 +106,23 @@ def test_encoded_in_the_job_or_beforehand_is_the_same(census, tmp_path, unit):
     np.testing.assert_array_equal(inside.model.noisy_sizes, before.model.noisy_sizes)
     for one, other in zip(inside.model.releases, before.model.releases, strict=True):
         np.testing.assert_array_equal(one.decoded, other.decoded)
+
+
+@pytest.mark.slow
+def test_split_clients_are_grouped_after_their_rows_are_encoded(census, tmp_path):
+    whole = job(census / "raw", "client")
+    rows = pq.read_table(whole.data.path).take(np.random.default_rng(1).permutation(3600))
+    pq.write_table(rows, tmp_path / "mixed.parquet", row_group_size=900)
+    mixed = whole.model_copy(update={"data": whole.data.model_copy(update={"path": str(tmp_path / "mixed.parquet")})})
+    one, other = fitted(whole, tmp_path / "whole").model, fitted(mixed, tmp_path / "split").model
+    np.testing.assert_array_equal(one.centers, other.centers)
+    for expected, found in zip(one.releases, other.releases, strict=True):
+        np.testing.assert_array_equal(expected.values, found.values)
+
+
+def test_prepare_leaves_encoding_to_fit(census):
+    with pytest.raises(ConfigError, match="encode must be left out for prepare"):
+        load_prepare_config(dump_config(job(census / "raw", "client")))
 
 
 @pytest.mark.slow
