@@ -185,14 +185,6 @@ def test_broken_pages(desk):
     assert desk.refused(desk.job()).startswith(f"{path}, row group 0 must be readable; check the file")
 
 
-def test_a_client_in_two_row_groups(desk):
-    table = lake.table_of(private_points(), clients=np.arange(40) // 8 + 3141)
-    lake.write_files(desk.data, [table], row_group_size=20)
-    sentence = desk.refused(desk.job("client"))
-    assert sentence.startswith("every client must lie whole in one row group when privacy.unit is client, got a client")
-    assert not re.search(r"314\d", sentence)
-
-
 def test_records_may_share_a_client_across_row_groups(desk):
     table = lake.table_of(private_points(), clients=np.zeros(40, dtype=np.int64))
     lake.write_files(desk.data, [table], row_group_size=20)
