@@ -260,8 +260,8 @@ def test_flags(desk, flags, start):
 @pytest.mark.parametrize(
     ("words", "start"),
     [
-        ((), "the job must be one of fit, got nothing;"),
-        (("fitt",), "the job must be one of fit, got fitt;"),
+        ((), "the job must be one of fit, prepare, got nothing;"),
+        (("fitt",), "the job must be one of fit, prepare, got fitt;"),
         (("fit",), "the command line must be `dapple JOB --config FILE --output DIR [Beam flags]`: "),
     ],
 )

@@ -229,7 +229,10 @@ def test_server_data_of_another_width_are_refused():
         ({"lloyd_steps": -1}, "^lloyd_steps must be"),
         ({"public_rows": 0}, "^public_rows must be"),
         ({"clipping_norm": -1.0}, "^clipping_norm must be"),
-        ({"clipping_norm": "server_radius"}, "^clipping_norm must be a number where there is no server_data"),
+        (
+            {"clipping_norm": "server_radius"},
+            "^clipping_norm must be a number or private where there is no server_data",
+        ),
         ({"unit": "client"}, "^client_rows must be given for unit 'client'"),
         ({"n_clusters": 0}, "^n_clusters must be"),
         ({"seed": -1}, "^seed must be"),

@@ -120,7 +120,17 @@ def test_report_is_one_file_without_network(done):
 
 def test_manifest(done):
     manifest = done.json("run.json")
-    assert set(manifest) == {"run_id", "algorithm", "config_digest", "input_fingerprint", "versions", "files"}
+    expected = {
+        "run_id",
+        "algorithm",
+        "features",
+        "encoding",
+        "config_digest",
+        "input_fingerprint",
+        "versions",
+        "files",
+    }
+    assert set(manifest) == expected
     assert manifest["run_id"] == "first.run-1"
     assert manifest["config_digest"] == config_digest(validated(done.settings))
     assert set(manifest["files"]) == FILES - {"run.json"}

@@ -293,11 +293,11 @@ def test_rows_without_a_client_stop_the_job_or_are_left_out(tmp_path, rows):
 
 
 def test_a_lake_without_valid_rows_becomes_one_empty_file(tmp_path):
-    points = np.full((20, lake.N_FEATURES), np.nan)
+    points = np.full((20, lake.MEANS.shape[1]), np.nan)
     data = write_lake(tmp_path / "lake", points, np.arange(20) % 2)
     folder = run_prepare(tmp_path, data, on_invalid_rows="drop")
     assert len(prepared_table(folder)) == 0
-    assert prepared_table(folder).schema.field("x").type.list_size == lake.N_FEATURES
+    assert prepared_table(folder).schema.field("x").type.list_size == lake.MEANS.shape[1]
     run_fit(tmp_path, data, name="fit", data__on_invalid_rows="drop")
 
 
