@@ -6,7 +6,6 @@ server-side data".
 """
 
 import collections
-import enum
 import hashlib
 import json
 import math
@@ -17,6 +16,16 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
+from schemas.choices import (
+    Algorithm,
+    Allocation,
+    Assignment,
+    ClippingCenter,
+    ClippingRule,
+    InvalidRows,
+    RoundCount,
+    ShardCount,
+)
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
 from schemas.plan import PrivacyUnit
@@ -24,59 +33,6 @@ from schemas.section import Count, Positive, Share, Text
 from schemas.section import Scalar as _Scalar
 from schemas.section import Section as _Section
 from schemas.section import python_scalar as _python_scalar
-
-
-class Algorithm(enum.StrEnum):
-    """What `fit` runs."""
-
-    FEDDP_KMEANS = "feddp_kmeans"
-
-
-class InvalidRows(enum.StrEnum):
-    """What becomes of rows with a null or non-finite value."""
-
-    FAIL = "fail"
-    DROP = "drop"
-
-
-class Allocation(enum.StrEnum):
-    """How the budget is split: Gaussian noise everywhere and shrinkage, or as Scott et al. do."""
-
-    TUNED = "tuned"
-    PAPER = "paper"
-
-
-class ClippingRule(enum.StrEnum):
-    """Where a clipping norm comes from that is not given as a number."""
-
-    SERVER_RADIUS = "server_radius"
-    PRIVATE = "private"
-
-
-class ClippingCenter(enum.StrEnum):
-    """Public offset that is subtracted from every row before clipping."""
-
-    SERVER_MEAN = "server_mean"
-    NONE = "none"
-
-
-class Assignment(enum.StrEnum):
-    """Which rows count for a center: all that are nearest to it, or only those clearly so."""
-
-    NEAREST = "nearest"
-    ONE_THIRD = "one_third"
-
-
-class RoundCount(enum.StrEnum):
-    """A number of rounds that is not given as an integer."""
-
-    AUTO = "auto"
-
-
-class ShardCount(enum.StrEnum):
-    """A number of shards that is not given as an integer."""
-
-    AUTO = "auto"
 
 
 def _feature_names(value: object) -> object:
