@@ -20,10 +20,10 @@ from pipelines.prepared_fit import FitResult, PreparedFit, prepare
 from pipelines.run_folder import KEY_FILE, RunFolder
 from schemas.config import load_config
 from schemas.model import model_from_tables
-from transforms.feddp_kmeans import FedDPKMeans
 from transforms.keys import create_key, delete_key
 from transforms.publish import RELEASED_FILES, PublishModel, read_bytes
 from transforms.read import CheckRows, ListShards
+from transforms.rounds import RunRounds
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def build(root: beam.Pipeline, prepared: PreparedFit, key_uri: str, folder: str,
     )
     if not counted:
         _ = shards | "CheckRows" >> CheckRows()
-    state = shards | "FedDPKMeans" >> FedDPKMeans(
+    state = shards | "Rounds" >> RunRounds(
         rounds=prepared.rounds, initial=prepared.initial, contract=contract, key_uri=key_uri
     )
     _ = state | "Publish" >> PublishModel(folder=folder)

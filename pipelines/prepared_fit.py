@@ -6,13 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.choices import Algorithm
 from schemas.config import FitConfig
 from schemas.encoder import Encoder
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
-from transforms import accounting, feddp_kmeans, feddp_server
+from transforms import accounting, feddp_kmeans, feddp_server, server_starts
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
 from transforms.read import list_files, open_parquet, read_server_points, read_server_rows
@@ -77,8 +78,12 @@ def prepare(config: FitConfig) -> PreparedFit:
     encoder = _encoder(config)
     server = _server_points(config, encoder)
     n_features = server.shape[1]
-    initial = feddp_server.initial_state(config, server, n_features)
-    specs = feddp_kmeans.round_specs(config, n_features, len(server))
+    if config.algorithm is Algorithm.FEDDP_KMEANS:
+        initial = feddp_server.initial_state(config, server, n_features)
+        specs = feddp_kmeans.round_specs(config, n_features, len(server))
+    else:
+        initial = server_starts.initial_state(config, server, n_features)
+        specs = feddp_kmeans.lloyd_round_specs(config, n_features)
     privacy = config.privacy
     plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, privacy.allocation)
     by_client = privacy.unit is PrivacyUnit.CLIENT
@@ -113,7 +118,7 @@ def _server_points(config: FitConfig, encoder: Encoder | None) -> NDArray[np.flo
         first = list_files(config.data.path, config.data.partition_values())[0]
         with open_parquet(first) as file:
             n_features = contract.list_width(file.schema_arrow, first)
-    n_points = max(_STAND_IN_POINTS, 30 * config.n_clusters)
+    n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
     norm = config.clipping.norm
     radius = norm if isinstance(norm, float) else 1.0
     return seeding.points_in_ball(n_points, n_features, radius, config.seed or 0)

@@ -22,6 +22,7 @@ from schemas.choices import (
     Assignment,
     ClippingCenter,
     ClippingRule,
+    ClusterRule,
     InvalidRows,
     RoundCount,
     ShardCount,
@@ -82,6 +83,30 @@ def _shard_count(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 20:
         raise rejection.broken_rule("'auto' or an integer from 1 to 1048576")
     return value
+
+
+def _cluster_count(value: object) -> object:
+    """An integer >= 1, or a section with `max` and `choose`."""
+    value = _python_scalar(value)
+    if isinstance(value, ClusterChoice):
+        return value
+    if isinstance(value, Mapping):
+        return _cluster_choice(dict(value))
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise rejection.broken_rule("an integer")
+    if value < 1:
+        raise rejection.broken_rule("at least 1")
+    return value
+
+
+def _cluster_choice(section: dict[object, object]) -> "ClusterChoice":
+    """The section as a record."""
+    most, rule = _python_scalar(section.get("max")), section.get("choose")
+    if set(section) != {"max", "choose"} or rule not in set(ClusterRule):
+        raise rejection.broken_rule("an integer, or a section of max and choose: elbow")
+    if isinstance(most, bool) or not isinstance(most, int) or most < 2:
+        raise rejection.broken_rule("a section whose max is an integer of at least 2")
+    return ClusterChoice(max=most, choose=ClusterRule(str(rule)))
 
 
 def _section_or_none(value: object) -> object:
@@ -145,6 +170,13 @@ class DataConfig(_Section):
                 "name the column that names the client."
             )
         return self
+
+
+class ClusterChoice(_Section):
+    """A number of clusters that the run chooses itself, at no further privacy cost."""
+
+    max: Annotated[int, Field(strict=True, ge=2)] = Field(description="the largest number of centers, an integer >= 2")
+    choose: ClusterRule = Field(description="elbow: where the cost of the weighted server points stops falling fast")
 
 
 class ServerDataConfig(_Section):
@@ -271,12 +303,17 @@ class PrepareOptions(_Section):
 class FitConfig(_Section):
     """One `fit` job."""
 
-    algorithm: Algorithm = Field(description="the algorithm to run, feddp_kmeans")
+    algorithm: Algorithm = Field(
+        description="the algorithm to run, feddp_kmeans, or the baseline server_kmeanspp, server_lloyds or "
+        "sphere_packing"
+    )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: Annotated[ServerDataConfig | None, BeforeValidator(_section_or_none)] = Field(
         default=None, description="the section of the public table with path, or none"
     )
-    n_clusters: Count = Field(description="the number of centers, an integer >= 1")
+    n_clusters: Annotated[int | ClusterChoice, BeforeValidator(_cluster_count)] = Field(
+        description="the number of centers, an integer >= 1, or a section of max and choose: elbow"
+    )
     privacy: PrivacyConfig = Field(description="the section of the guarantee with unit, epsilon and delta")
     clipping: ClippingConfig = Field(description="the section of the contribution bounds with norm")
     encode: Encodings = Field(
@@ -296,6 +333,53 @@ class FitConfig(_Section):
     seed: Annotated[int, Field(strict=True, ge=0), _Scalar] | None = Field(
         default=None, description="the seed of public randomness (never of noise), an integer >= 0, or leave it out"
     )
+
+    @property
+    def max_clusters(self) -> int:
+        """The number of centers, or the largest that may be chosen."""
+        return self.n_clusters.max if isinstance(self.n_clusters, ClusterChoice) else self.n_clusters
+
+    @property
+    def chooses_clusters(self) -> bool:
+        """Whether the run chooses the number of centers."""
+        return isinstance(self.n_clusters, ClusterChoice)
+
+    @pydantic.model_validator(mode="after")
+    def _baselines_are_server_starts_and_lloyd(self) -> Self:
+        if self.algorithm is Algorithm.FEDDP_KMEANS:
+            return self
+        if self.lloyd.steps < 1:
+            raise ConfigError(
+                f"lloyd.steps must be at least 1 for algorithm {self.algorithm}, got {self.lloyd.steps}; "
+                "these rounds spend its whole budget."
+            )
+        if self.chooses_clusters:
+            raise ConfigError(
+                f"n_clusters must be an integer for algorithm {self.algorithm}, got a choice; "
+                "give the number, or use algorithm feddp_kmeans."
+            )
+        if self.clipping.norm is ClippingRule.PRIVATE:
+            raise ConfigError(
+                f"clipping.norm must be server_radius or a number for algorithm {self.algorithm}, got 'private'; "
+                "give the norm in feature units."
+            )
+        if self.server_data is None and self.algorithm is not Algorithm.SPHERE_PACKING:
+            raise ConfigError(
+                f"server_data must be given for algorithm {self.algorithm}, got none; "
+                "give a server_data section, or use algorithm sphere_packing."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _options_belong_to_the_algorithm(self) -> Self:
+        options = self.feddp_kmeans
+        plain = options.simplify is None and options.reduce_diameter is None
+        if self.algorithm is Algorithm.FEDDP_KMEANS or (plain and options.assignment is Assignment.NEAREST):
+            return self
+        raise ConfigError(
+            f"feddp_kmeans must hold no more than restarts for algorithm {self.algorithm}, got other options; "
+            "remove them, or use algorithm feddp_kmeans."
+        )
 
     @pydantic.model_validator(mode="after")
     def _client_unit_knows_clients(self) -> Self:
@@ -332,8 +416,9 @@ class FitConfig(_Section):
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:
         options = self.feddp_kmeans
+        starts = self.algorithm is Algorithm.FEDDP_KMEANS
         shares = {
-            "lloyd.share": self.lloyd.share if self.lloyd.steps else 0.0,
+            "lloyd.share": self.lloyd.share if self.lloyd.steps and starts else 0.0,
             "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
             "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,

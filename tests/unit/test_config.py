@@ -171,7 +171,11 @@ WRONG_VALUES = [
     ("n_clusters", 2.5, "n_clusters must be an integer, got 2.5; give the number of centers"),
     ("n_clusters", "2", "n_clusters must be an integer, got '2'; give the number of centers"),
     ("n_clusters", True, "n_clusters must be an integer, got True; give the number of centers"),
-    ("algorithm", "kmeans", "algorithm must be 'feddp_kmeans', got 'kmeans'; give the algorithm"),
+    (
+        "algorithm",
+        "kmeans",
+        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds' or 'sphere_packing', got 'kmeans'; give the algo",
+    ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
     ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),
     ("data", ["lake"], r"data must be a section of settings, got ['lake']; give the section"),
