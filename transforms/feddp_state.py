@@ -120,6 +120,11 @@ class FedDPState:
     proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
     releases: tuple[Release, ...] = ()
 
+    def broadcast(self) -> "FedDPState":
+        """What statistics read of the state: a small part of it."""
+        no_rows = np.zeros((len(self.server), 0))
+        return dataclasses.replace(self, server=no_rows, samples=self.samples[:0], prior=None, releases=())
+
     def server_integers(self) -> NDArray[np.float64]:
         """Server points on the lattice at SUM_BITS, shape (q, d)."""
         return self.frame.quantize(self.server, lattice.SUM_BITS)
