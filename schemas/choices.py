@@ -9,6 +9,13 @@ class Algorithm(enum.StrEnum):
     FEDDP_KMEANS = "feddp_kmeans"
 
 
+class TableFormat(enum.StrEnum):
+    """Formats whose own log says which files make a table."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
 class InvalidRows(enum.StrEnum):
     """What becomes of rows with a null or non-finite value."""
 
