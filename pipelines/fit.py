@@ -38,10 +38,8 @@ def build(root: beam.Pipeline, prepared: PreparedFit, key_uri: str, folder: str,
       folder: where the released files go; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
     """
-    config, contract = prepared.config, prepared.contract
-    shards = root | "List" >> ListShards(
-        path=config.data.path, partitions=config.data.partition_values(), contract=contract
-    )
+    contract = prepared.contract
+    shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
     if not counted:
         _ = shards | "CheckRows" >> CheckRows()
     state = shards | "Rounds" >> RunRounds(
@@ -73,7 +71,7 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
             counted = job is not prepared
             add = functools.partial(build, prepared=job, key_uri=key_uri, folder=folder, counted=counted)
             run_graph(add, options)
-        fingerprint = keyed_fingerprint(prepared.config, key_uri)
+        fingerprint = keyed_fingerprint(prepared, key_uri)
     finally:
         if made:
             delete_key(key_uri)

@@ -16,8 +16,10 @@ from schemas.table import TableContract
 from transforms import accounting, feddp_kmeans, feddp_server, server_starts
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
-from transforms.read import list_files, open_parquet, read_server_points, read_server_rows
+from transforms.read import open_parquet, read_server_points, read_server_rows
 from transforms.rounds import Round
+from transforms.source import Source
+from transforms.table_snapshots import resolve
 
 _STAND_IN_POINTS = 300
 
@@ -28,6 +30,7 @@ class PreparedFit:
 
     Attributes:
       config: the job.
+      source: where the rows are; of a table, the files of one snapshot.
       contract: how shards are read.
       initial: state before the first round.
       plan: what will be spent.
@@ -35,6 +38,7 @@ class PreparedFit:
     """
 
     config: FitConfig
+    source: Source
     contract: TableContract
     initial: FedDPState
     plan: PrivacyPlan
@@ -69,14 +73,15 @@ class FitResult(NamedTuple):
 
 
 def prepare(config: FitConfig) -> PreparedFit:
-    """Reads the public server data, learns encodings, finds the frame and calibrates the plan.
+    """Chooses the snapshot of the table, reads the public server data, learns encodings and calibrates the plan.
 
     Raises:
       ConfigError: if the settings do not fit the server data, or no noise meets the budget.
-      InputError: if the server data cannot be used.
+      InputError: if the server data or the table's snapshot cannot be used.
     """
+    source = resolve(config.data)
     encoder = _encoder(config)
-    server = _server_points(config, encoder)
+    server = _server_points(config, source, encoder)
     n_features = server.shape[1]
     if config.algorithm is Algorithm.FEDDP_KMEANS:
         initial = feddp_server.initial_state(config, server, n_features)
@@ -90,6 +95,7 @@ def prepare(config: FitConfig) -> PreparedFit:
     contract = TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder)
     return PreparedFit(
         config=config,
+        source=source,
         contract=contract,
         initial=initial,
         plan=plan,
@@ -107,7 +113,7 @@ def _encoder(config: FitConfig) -> Encoder | None:
     return Encoder.learn(features, config.encode, read_server_rows(server.path, features), server.path)
 
 
-def _server_points(config: FitConfig, encoder: Encoder | None) -> NDArray[np.float64]:
+def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:
     """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
     if config.server_data is not None:
         contract = TableContract.from_config(config.data, encoder=encoder).features_only()
@@ -115,7 +121,7 @@ def _server_points(config: FitConfig, encoder: Encoder | None) -> NDArray[np.flo
     n_features = len(config.data.features) if encoder is None else encoder.n_features
     if isinstance(config.data.features, str):
         contract = TableContract.from_config(config.data)
-        first = list_files(config.data.path, config.data.partition_values())[0]
+        first = source.list_files()[0]
         with open_parquet(first) as file:
             n_features = contract.list_width(file.schema_arrow, first)
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)

@@ -25,6 +25,13 @@ class ClusterRule(enum.StrEnum):
     ELBOW = "elbow"
 
 
+class TableFormat(enum.StrEnum):
+    """Formats whose own log says which files make a table."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
 class InvalidRows(enum.StrEnum):
     """What becomes of rows with a null or non-finite value."""
 

@@ -34,6 +34,7 @@ from schemas.section import Count, Positive, Share, Text
 from schemas.section import Scalar as _Scalar
 from schemas.section import Section as _Section
 from schemas.section import python_scalar as _python_scalar
+from schemas.snapshot import TableConfig
 
 
 def _feature_names(value: object) -> object:
@@ -121,6 +122,10 @@ class DataConfig(_Section):
     """The private table, and what may be said of it in public."""
 
     path: Text = Field(description="the path of a Parquet file, a glob or a Hive-partitioned folder")
+    table: TableConfig | None = Field(
+        default=None,
+        description="a section with format if the path is that of a Delta or Iceberg table, or leave it out",
+    )
     partitions: dict[Text, Annotated[str | int, BeforeValidator(_partition_value)]] = Field(
         default_factory=dict,
         description="a mapping of Hive partition columns to the value that is kept, a string or an integer",

@@ -42,6 +42,7 @@ FULL = """
 algorithm: feddp_kmeans
 data:
   path: lake/clients
+  table: {format: delta, version: 7}
   partitions: {dt: 2026-11-20, year: 2026}
   client_id: client_id
   features: embedding
@@ -198,6 +199,11 @@ WRONG_VALUES = [
     ("data.partitions", {"dt": 0.5}, "data.partitions.dt must be a string or an integer (quote it if it is text), got"),
     ("data.partitions", {3: "a"}, "data.partitions.3 must be a string, got 3; give a mapping of Hive partition"),
     ("data.partitions", ["dt"], "data.partitions must be a mapping, got ['dt']; give a mapping of Hive partition"),
+    ("data.table", "delta", "data.table must be a section of settings, got 'delta'; give a section with format"),
+    ("data.table", {"version": 3}, "data.table.format must be given, got nothing; give delta for a Delta table,"),
+    ("data.table", {"format": "hudi"}, "data.table.format must be 'delta' or 'iceberg', got 'hudi'; give delta"),
+    ("data.table", {"format": "delta", "version": -1}, "data.table.version must be at least 0, got -1; give the"),
+    ("data.table", {"format": "delta", "version": "3"}, "data.table.version must be an integer, got '3'; give the"),
     ("data.on_invalid_rows", "skip", "data.on_invalid_rows must be 'fail' or 'drop', got 'skip'; give fail to stop"),
     ("data.name", "", "data.name must be a non-empty string, got ''; give the name"),
     ("data.public_rows", 0, "data.public_rows must be at least 1, got 0; give the number of rows"),
@@ -407,6 +413,7 @@ def _leaves(data, prefix=()):
 
 OTHER_VALUES = {
     "data.path": "other",
+    "data.table.format": "iceberg",
     "data.partitions": {"dt": "2026-11-21", "year": 2026},
     "data.client_id": "other",
     "data.features": ["embedding"],
