@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines import prepare
 from pipelines.graph import run_graph
 from pipelines.prepared_fit import PreparedFit
-from schemas.config import DataConfig
+from schemas.data_config import DataConfig
 from schemas.errors import ConfigError
 from schemas.plan import PrivacyUnit
 from schemas.prepared import PreparedManifest

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.choices import Allocation, ClippingRule
 from schemas.client_block import ClientBlock
-from schemas.config import Allocation, ClippingRule, FitConfig
+from schemas.config import FitConfig
 from schemas.plan import Geometry, Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundPlan, RoundSpec
 from transforms import feddp_server
 from transforms.feddp_state import FedDPState

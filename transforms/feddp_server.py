@@ -6,8 +6,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.config import ClippingCenter, ClippingRule, DiameterConfig, FitConfig, SimplifyConfig
+from schemas.choices import ClippingCenter, ClippingRule
+from schemas.config import FitConfig
 from schemas.errors import ConfigError
+from schemas.feddp_config import DiameterConfig, SimplifyConfig
 from schemas.release import Release
 from transforms.feddp_state import ClippingBounds, FedDPSettings, FedDPState
 from transforms.numerics import bounds, centers, lattice, norms, scatter, seeding, server_points

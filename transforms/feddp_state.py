@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.config import Allocation, Assignment, FitConfig
+from schemas.choices import Allocation, Assignment
+from schemas.config import FitConfig
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyUnit
 from schemas.release import Release

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from schemas.choices import TableFormat
-from schemas.config import DataConfig
+from schemas.data_config import DataConfig
 from schemas.errors import ConfigError, InputError
 from schemas.snapshot import Snapshot
 from transforms import hive

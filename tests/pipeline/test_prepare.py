@@ -17,7 +17,7 @@ from pipelines import fit as fit_job
 from pipelines import prepare as prepare_job
 from pipelines.graph import run_graph
 from pipelines.options import beam_options
-from schemas.config import DataConfig
+from schemas.data_config import DataConfig
 from schemas.errors import ConfigError, InputError, SchemaMismatchError
 from schemas.prepared import MANIFEST_FILE, RUNS_KEY
 from schemas.table import TableContract

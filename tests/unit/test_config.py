@@ -12,21 +12,11 @@ from hypothesis import strategies as st
 
 from schemas import config as config_module
 from schemas import yaml_text
-from schemas.config import (
-    Allocation,
-    ClippingCenter,
-    ClippingRule,
-    DataConfig,
-    FitConfig,
-    InvalidRows,
-    LloydConfig,
-    RoundCount,
-    config_digest,
-    dump_config,
-    load_config,
-    validated,
-)
+from schemas.choices import Allocation, ClippingCenter, ClippingRule, InvalidRows, RoundCount
+from schemas.config import FitConfig, config_digest, dump_config, load_config, validated
+from schemas.data_config import DataConfig
 from schemas.errors import ConfigError
+from schemas.feddp_config import LloydConfig, SimplifyConfig
 from schemas.plan import PrivacyUnit
 
 MINIMAL = """
@@ -462,7 +452,7 @@ def test_construction_in_python():
     config = FitConfig(**(parts | {"lloyd": LloydConfig(steps=1), "n_clusters": 3}))
     assert config.lloyd.steps == 1
     assert DataConfig(path="lake", features=["a"]).features == ("a",)
-    assert config_module.SimplifyConfig(w_min=0.5).rounds is RoundCount.AUTO
+    assert SimplifyConfig(w_min=0.5).rounds is RoundCount.AUTO
     with pytest.raises(pydantic.ValidationError, match=r"data\.client_id must be given for privacy\.unit client"):
         FitConfig(**(parts | {"privacy": load_config(FULL).privacy}))
 

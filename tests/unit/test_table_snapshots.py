@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.types import LongType
 
-from schemas.config import DataConfig
+from schemas.data_config import DataConfig
 from schemas.errors import ConfigError, InputError
 from schemas.snapshot import Snapshot, TableConfig
 from tests import tables
