@@ -20,7 +20,7 @@ from schemas.model_job import NOT_PRIVATE
 from transforms.evaluate_models import ScoreModel, ScoreParams, WriteMetrics
 from transforms.numerics.nearest import NearestCenters
 from transforms.publish import read_bytes
-from transforms.read import CheckRows, ListShards
+from transforms.read import ListShards
 from transforms.saved_model import SavedModel, load_model, read_reference
 
 _LOGGER = logging.getLogger(__name__)
@@ -36,7 +36,6 @@ def build(root: beam.Pipeline, data: DataConfig, params: ScoreParams, folder: st
       folder: private; exists.
     """
     shards = root | "List" >> ListShards(path=data.path, partitions=data.partition_values(), contract=params.contract)
-    _ = shards | "CheckRows" >> CheckRows()
     _ = shards | "Score" >> ScoreModel(params=params) | "Publish" >> WriteMetrics(folder=folder)
 
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+from collections.abc import Iterator
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
@@ -9,7 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.outputs import versions
 from schemas.errors import ConfigError
 from schemas.model_job import NOT_PRIVATE, ModelJob
-from transforms.publish import CENTERS_FILE
+from transforms.publish import RELEASED_FILES
 from transforms.saved_model import SavedModel
 
 
@@ -24,15 +26,24 @@ def check_apart(output: str, job: str, *, beside_released: bool) -> None:
     Raises:
       ConfigError: if a fit's centers lie there.
     """
-    folder = output.rstrip("/")
-    while folder and not beside_released:
-        if FileSystems.exists(FileSystems.join(folder, CENTERS_FILE)):
-            raise ConfigError(
-                f"--output must be a folder outside of released outputs, got {output} with {CENTERS_FILE} in {folder}; "
-                f"choose another one or set {job}.beside_released to true."
-            )
-        parent = FileSystems.split(folder)[0].rstrip("/")
-        folder = "" if parent == folder else parent
+    if beside_released:
+        return
+    for folder in _upward(output):
+        for name in RELEASED_FILES:
+            if FileSystems.exists(FileSystems.join(folder, name)):
+                raise ConfigError(
+                    f"--output must be a folder outside of released outputs, got {output} with {name} in {folder}; "
+                    f"choose another one or set {job}.beside_released to true."
+                )
+
+
+def _upward(folder: str) -> Iterator[str]:
+    """The folder and all above it."""
+    if FileSystems.get_scheme(folder) in (None, "file"):
+        folder = os.path.abspath(folder.removeprefix("file://"))
+    while folder.strip("/") and not folder.endswith(":/"):
+        yield folder
+        folder = folder.rpartition("/")[0]
 
 
 def manifest(job: str, config: ModelJob, model: SavedModel, run_id: str) -> dict[str, Any]:

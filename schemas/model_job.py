@@ -13,6 +13,7 @@ from schemas.section import Section, Text
 
 NOT_PRIVATE = {"private": False, "label": "evaluation (not private)"}
 """What every output of these jobs says of itself: it comes from exact rows and stays in the trusted zone."""
+_SECTIONS = ("assign", "evaluate")
 
 
 class ModelJob(Section):
@@ -26,7 +27,9 @@ Job = TypeVar("Job", bound=ModelJob)
 
 
 def parse_model_job(text: str, kind: type[Job]) -> Job:
-    """A job from YAML text; the settings of a whole `fit` job may stand beside its own, and are checked.
+    """A job from YAML text, which sections of other jobs may share.
+
+    The settings of a whole `fit` job beside its own are checked; the section of another job on a model is that job's.
 
     Args:
       text: YAML.
@@ -40,12 +43,13 @@ def parse_model_job(text: str, kind: type[Job]) -> Job:
         raise ConfigError(
             f"the job must be a mapping of settings, got {type(settings).__name__}; start with model and data."
         )
+    settings = {name: value for name, value in settings.items() if name in kind.model_fields or name not in _SECTIONS}
     if "algorithm" in settings:
         own = {name: value for name, value in settings.items() if name in kind.model_fields}
         fit = {name: value for name, value in settings.items() if name in FitConfig.model_fields}
         unknown = settings.keys() - own.keys() - fit.keys()
         settings = own | {name: settings[name] for name in unknown} | {"data": validated(fit).data}
     try:
-        return kind.model_validate(dict(settings))
+        return kind.model_validate(settings)
     except pydantic.ValidationError as error:
         raise ConfigError(rejection.sentence(error, kind)) from error

@@ -85,7 +85,7 @@ class _AssignFn(beam.DoFn):
         with pq.ParquetWriter(buffer, first.schema.with_metadata(metadata)) as writer:
             writer.write_table(first)
             for table in tables:
-                writer.write_table(table.cast(first.schema))
+                writer.write_table(table)
         content = buffer.getvalue()
         name = _file_name(shard)
         _write_whole(FileSystems.join(self._folder, name), content)

@@ -157,7 +157,7 @@ class _ScatterFn(beam.DoFn):
 def _means(sums: ClusteringSums, params: ScoreParams) -> np.ndarray:
     """Means of the clusters."""
     if not sums.cost.n_rows:
-        raise InputError("data must have at least one valid row, got none; check data.path and the columns.")
+        raise InputError("data must have at least one valid row, got none; check data.path and partitions.")
     return sums.means(params.model)
 
 

@@ -44,8 +44,8 @@ def read_valid_rows(shard: ShardRef, contract: TableContract, others: tuple[str,
     for table in read_batches(shard, list(dict.fromkeys((*contract.columns, *others)))):
         found = {name: columns.plain(table.column(columns.find(table.schema, name, where).name)) for name in others}
         points, valid = contract.to_valid(table, where)
-        kept = pa.table(found) if found else pa.table({"": pa.nulls(table.num_rows)}).select([])
-        yield ValidRows(points, start + np.flatnonzero(valid), kept.filter(pa.array(valid)) if found else kept)
+        kept = pa.table({name: column.filter(pa.array(valid)) for name, column in found.items()})
+        yield ValidRows(points, start + np.flatnonzero(valid), kept)
         start += table.num_rows
 
 

@@ -72,8 +72,8 @@ class ExactSum(NamedTuple):
         """The sum of two, a new one."""
         limbs = dict(self.limbs)
         for place, limb in other.limbs.items():
-            limbs[place] = limbs[place] + limb if place in limbs else limb
-        return ExactSum(limbs, self.infinite + other.infinite)
+            limbs[place] = np.asarray(limbs[place] + limb) if place in limbs else limb
+        return ExactSum(limbs, np.asarray(self.infinite + other.infinite))
 
     def total(self) -> "ExactSum":
         """The sum over the first axis."""
