@@ -14,7 +14,7 @@ from schemas.config import config_digest
 from schemas.plan import PrivacyUnit
 from transforms.publish import RELEASED_FILES
 
-_LIBRARIES = ("dapple", "apache-beam", "numpy", "pyarrow", "scikit-learn", "dp-accounting")
+_LIBRARIES = ("dapple", "apache-beam", "numpy", "pyarrow", "scikit-learn", "dp-accounting", "pipeline-dp")
 
 
 def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -> None:

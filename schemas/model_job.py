@@ -13,7 +13,7 @@ from schemas.section import Section, Text
 
 NOT_PRIVATE = {"private": False, "label": "evaluation (not private)"}
 """What every output of these jobs says of itself: it comes from exact rows and stays in the trusted zone."""
-_SECTIONS = ("assign", "evaluate")
+_SECTIONS = ("assign", "evaluate", "profile", "privacy")
 
 
 class ModelJob(Section):

@@ -41,7 +41,7 @@ class SavedModel:
     feature_names: tuple[str, ...]
     encoder: Encoder | None
 
-    def contract(self, data: DataConfig) -> TableContract:
+    def contract(self, data: DataConfig, *, by_client: bool = False) -> TableContract:
         """How rows of a data set are read for this model.
 
         Raises:
@@ -55,7 +55,7 @@ class SavedModel:
             found = data.features
         if found != wanted:
             raise self._other_features(found, wanted)
-        return TableContract.from_config(data, n_features=n_features, encoder=self.encoder)
+        return TableContract.from_config(data, n_features=n_features, by_client=by_client, encoder=self.encoder)
 
     def _other_features(self, found: tuple[str, ...], wanted: tuple[str, ...]) -> ConfigError:
         """The error for features that are not the model's."""
