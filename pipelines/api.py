@@ -14,11 +14,11 @@ from pipelines import profile as profile_job
 from pipelines.estimator import DPKMeans
 from pipelines.options import beam_options
 from pipelines.prepared_fit import FitResult, prepare
-from pipelines.profile import ProfileResult
 from schemas.assign_config import AssignConfig
 from schemas.config import FitConfig
 from schemas.evaluate_config import EvaluateConfig
 from schemas.metrics import Metrics
+from schemas.profile import ProfileResult
 from schemas.profile_config import ProfileConfig
 from transforms.saved_model import load_model
 

@@ -19,19 +19,18 @@ from pipelines.options import parse_job, read_text, shuffles_in_memory
 from pipelines.outputs import versions
 from pipelines.run_folder import KEY_FILE, RunFolder
 from schemas.errors import ConfigError
-from schemas.profile import PROFILE_FILE
+from schemas.profile import PROFILE_FILE, ProfileResult
 from schemas.profile_config import ProfileConfig, load_profile_config
-from schemas.statement import PrivacyStatement
-from transforms import row_spill
+from transforms import hive, row_spill
 from transforms.keys import create_key, delete_key
 from transforms.measure_clusters import MeasureClusters
 from transforms.numerics.nearest import NearestCenters
 from transforms.pipeline_dp_noise import AddPipelineDPNoise
 from transforms.prepared_files import read_manifest
 from transforms.profile_accounting import calibrate, statement
-from transforms.profile_rows import ProfileParams
+from transforms.profile_rows import ProfileParams, check_columns
 from transforms.publish_profile import PublishProfile
-from transforms.read import CheckRows, ListShards
+from transforms.read import CheckRows, ListShards, open_parquet
 from transforms.saved_model import SavedModel, load_model
 from transforms.source import Source
 from transforms.table_snapshots import resolve
@@ -53,26 +52,12 @@ class PreparedProfile(NamedTuple):
     params: ProfileParams
 
 
-class ProfileResult(NamedTuple):
-    """What a run releases.
-
-    Attributes:
-      profile: of `schemas.profile.PROFILE_SCHEMA`.
-      privacy: the guarantee.
-      fingerprint: HMAC of the input's files under the run key.
-    """
-
-    profile: pa.Table
-    privacy: PrivacyStatement
-    fingerprint: str
-
-
 def prepare(config: ProfileConfig, model: SavedModel) -> PreparedProfile:
     """Chooses the snapshot of the table and calibrates all mechanisms; no private rows are read.
 
     Raises:
       ConfigError: if the settings do not fit the model or the data set, or the budget is out of range.
-      InputError: if the table's snapshot cannot be used.
+      InputError: if there are no files, or the columns of the first one cannot be described.
     """
     contract = model.contract(config.data, by_client=config.by_client)
     params = ProfileParams(
@@ -80,6 +65,7 @@ def prepare(config: ProfileConfig, model: SavedModel) -> PreparedProfile:
     )
     source = resolve(config.data)
     _check_whole_rows(config)
+    _check_first_file(source, params)
     return PreparedProfile(config, source, params)
 
 
@@ -91,6 +77,16 @@ def _check_whole_rows(config: ProfileConfig) -> None:
             f"data.path must hold all rows for privacy.unit record, got a folder prepared with "
             f"max_rows_per_client {manifest.max_rows_per_client}; give the original data or use unit client."
         )
+
+
+def _check_first_file(source: Source, params: ProfileParams) -> None:
+    """Stops early where the described columns cannot be described; other files are checked where they are read."""
+    path = source.list_files()[0]
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+    for name in params.others:
+        schema = hive.with_field(schema, path, name)
+    check_columns(schema, path, params.plan)
 
 
 def build(root: beam.Pipeline, prepared: PreparedProfile, key_uri: str, folder: str, *, spill: bool = False) -> None:

@@ -1,9 +1,11 @@
 """The released description of clusters, one row per number, and what it says of a cluster."""
 
 import enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+from schemas.statement import PrivacyStatement
 
 PROFILE_FILE = "profile.parquet"
 PROFILE_SCHEMA = pa.schema(
@@ -31,6 +33,20 @@ class Statistic(enum.StrEnum):
     CLIENTS = "clients"
     MEAN = "mean"
     PERCENTILE = "percentile"
+
+
+class ProfileResult(NamedTuple):
+    """What a run releases.
+
+    Attributes:
+      profile: of `PROFILE_SCHEMA`.
+      privacy: the guarantee.
+      fingerprint: HMAC of the input's files under the run key.
+    """
+
+    profile: pa.Table
+    privacy: PrivacyStatement
+    fingerprint: str
 
 
 def clusters_of(profile: pa.Table) -> list[dict[str, Any]]:

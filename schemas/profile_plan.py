@@ -163,9 +163,11 @@ def uncalibrated(config: ProfileConfig, n_clusters: int, percentile_law: Profile
     gaussian = ProfileLaw.GAUSSIAN
     groups = [_sizes(config, n_clusters)]
     numeric, shares = config.profile.numeric, config.profile.shares
-    means = [(mean_path(name), gaussian, (n_clusters,), float(rows * UNITS_PER_HALF_RANGE)) for name in numeric]
+    means: list[_Mechanism] = [
+        (mean_path(name), gaussian, (n_clusters,), float(rows * UNITS_PER_HALF_RANGE)) for name in numeric
+    ]
     levels = math.sqrt(TREE_LEVELS) if percentile_law is gaussian else float(TREE_LEVELS)
-    trees = [
+    trees: list[_Mechanism] = [
         (percentile_path(name), percentile_law, (n_clusters,), levels * rows)
         for name, column in numeric.items()
         if column.percentiles
@@ -189,7 +191,9 @@ def uncalibrated(config: ProfileConfig, n_clusters: int, percentile_law: Profile
     )
 
 
-_Group = tuple[float, list[tuple[str, ProfileLaw, tuple[int, ...] | None, float]]]
+_Mechanism = tuple[str, ProfileLaw, tuple[int, ...] | None, float]
+_Group = tuple[float, list[_Mechanism]]
+"""A share and the mechanisms it is for: path, law, shape, sensitivity."""
 
 
 def _sizes(config: ProfileConfig, n_clusters: int) -> _Group:

@@ -49,7 +49,7 @@ def element_tags(params: ProfileParams) -> list[str]:
     return tags + [histogram_path(name) for name, column in plan.categorical.items() if column.values is None]
 
 
-def _elements(rows: pa.Table, params: ProfileParams, clients: NDArray[np.int64] | None) -> Iterator[TaggedOutput]:
+def elements_of(rows: pa.Table, params: ProfileParams, clients: NDArray[np.int64] | None) -> Iterator[TaggedOutput]:
     """(cluster, number) of each row; (cluster, text) of each row, or once per client."""
     plan, labels = params.plan, rows.column(CLUSTER)
     for index, (name, numeric) in enumerate(plan.numeric.items()):
@@ -61,8 +61,8 @@ def _elements(rows: pa.Table, params: ProfileParams, clients: NDArray[np.int64] 
         if listed.values is None:
             owners = range(rows.num_rows) if clients is None else clients.tolist()
             texts = rows.column(category(index)).to_pylist()
-            for _, *element in dict.fromkeys(zip(owners, labels.to_pylist(), texts, strict=True)):
-                yield TaggedOutput(histogram_path(name), (tuple(element), None))
+            for _, cluster, text in dict.fromkeys(zip(owners, labels.to_pylist(), texts, strict=True)):
+                yield TaggedOutput(histogram_path(name), ((cluster, text), None))
 
 
 class _KeyedFn(beam.DoFn):
@@ -102,7 +102,7 @@ class _MeasureRowsFn(_KeyedFn):
             total += exact_sums(rows, params, None)
             if tagged:
                 kept = cluster_profile.sampled_rows(coins, rows.num_rows, params.plan.rate)
-                yield from _elements(rows.filter(pa.array(kept)), params, None)
+                yield from elements_of(rows.filter(pa.array(kept)), params, None)
         yield total
 
 
@@ -120,7 +120,7 @@ class _SplitFn(_KeyedFn):
             return
         rows = pa.concat_tables(read_profile_rows(shard, self._params)).combine_chunks()
         ranks = self._stream("ranks", shard.path, shard.row_group).uint64(rows.num_rows)
-        rows = _bounded(rows.append_column(RANK, pa.array(ranks)), self._params.plan.unit_rows)
+        rows = bounded(rows.append_column(RANK, pa.array(ranks)), self._params.plan.unit_rows)
         owners = partition.shard_of(client_ids.digests(client_ids.canonical(rows.column(CLIENT))), n_shards)
         rows = rows.take(pa.array(np.argsort(owners, kind="stable")))
         bounds = np.searchsorted(np.sort(owners), np.arange(n_shards + 1))
@@ -142,16 +142,16 @@ class _MeasureClientsFn(_KeyedFn):
         if not pieces:
             yield np.zeros(params.plan.size, dtype=np.int64)
             return
-        rows = _bounded(_join(pieces, str(params.contract.client_id)), params.plan.unit_rows)
-        clients, digests = _clients(rows)
+        rows = bounded(_join(pieces, str(params.contract.client_id)), params.plan.unit_rows)
+        clients, digests = clients_of(rows)
         yield exact_sums(rows, params, clients)
         if element_tags(params):
             secret = int(self._stream("clients").uint64(1)[0])
             kept = cluster_profile.sampled_clients(digests, secret, params.plan.rate)[clients]
-            yield from _elements(rows.filter(pa.array(kept)), params, clients[kept])
+            yield from elements_of(rows.filter(pa.array(kept)), params, clients[kept])
 
 
-def _clients(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def clients_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Index of each row's client, by the ids themselves, and digests of the ids."""
     order, offsets, unique = group_by_client(rows.column(CLIENT))
     clients = np.empty(len(order), dtype=np.int64)
@@ -159,9 +159,9 @@ def _clients(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     return clients, client_ids.digests(unique)
 
 
-def _bounded(rows: pa.Table, max_rows: int) -> pa.Table:
+def bounded(rows: pa.Table, max_rows: int) -> pa.Table:
     """At most so many rows of each client."""
-    kept = cluster_profile.bounded_rows(_clients(rows)[0], rows.column(RANK).to_numpy(), max_rows)
+    kept = cluster_profile.bounded_rows(clients_of(rows)[0], rows.column(RANK).to_numpy(), max_rows)
     return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
 
 

@@ -42,7 +42,7 @@ def calibrate(config: ProfileConfig, n_clusters: int) -> ProfilePlan:
       ConfigError: if epsilon or delta is out of the accountant's range.
     """
     epsilon, delta = config.privacy.epsilon, config.privacy.delta
-    if not MIN_DELTA <= delta:
+    if delta < MIN_DELTA:
         raise ConfigError(
             f"privacy.delta must be at least {MIN_DELTA:g}, got {delta}; give about one part in the "
             "squared number of units."

@@ -58,6 +58,34 @@ def category(index: int) -> str:
     return f"category{index}"
 
 
+def check_columns(schema: pa.Schema, where: str, plan: ProfilePlan) -> None:
+    """Checks names and types of the columns that are described.
+
+    Args:
+      schema: of a file, Hive partition columns included.
+      where: names it in messages.
+      plan: names the columns.
+
+    Raises:
+      SchemaMismatchError: if a column is missing, ambiguous or of a type that cannot be described.
+    """
+    for name in plan.numeric:
+        _check_numeric(columns.plain_type(columns.find(schema, name, where).type), name, where)
+    for name in plan.categorical:
+        _check_categorical(columns.plain_type(columns.find(schema, name, where).type), name, where)
+
+
+def _check_numeric(kind: pa.DataType, name: str, where: str) -> None:
+    if not columns.is_numeric(kind):
+        raise columns.mismatch(name, where, "be numeric", str(kind), "describe it in profile.categorical")
+
+
+def _check_categorical(kind: pa.DataType, name: str, where: str) -> None:
+    if category_type(kind) is None:
+        rule, remedy = "hold strings, integers or booleans", "cast it or describe it in profile.numeric"
+        raise columns.mismatch(name, where, rule, str(kind), remedy)
+
+
 def read_profile_rows(shard: ShardRef, params: ProfileParams) -> Iterator[pa.Table]:
     """Rows of one shard, a few thousand at a time, with columns `cluster`, `number…`, `category…` and `client`.
 
@@ -86,16 +114,13 @@ def read_profile_rows(shard: ShardRef, params: ProfileParams) -> Iterator[pa.Tab
 
 def _numbers(column: pa.ChunkedArray, name: str, where: str) -> NDArray[np.floating]:
     """Numbers, NaN for nulls."""
-    if not columns.is_numeric(column.type):
-        raise columns.mismatch(name, where, "be numeric", str(column.type), "describe it in profile.categorical")
+    _check_numeric(column.type, name, where)
     return columns.floats(column)
 
 
 def _texts(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
     """Categories as text, nulls as they are."""
-    if category_type(column.type) is None:
-        rule, remedy = "hold strings, integers or booleans", "cast it or describe it in profile.numeric"
-        raise columns.mismatch(name, where, rule, str(column.type), remedy)
+    _check_categorical(column.type, name, where)
     return column.cast(pa.large_string())
 
 
