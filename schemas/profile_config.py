@@ -139,13 +139,13 @@ class ProfileOptions(Section):
     )
     sampling_rate: Annotated[float, Field(strict=True, gt=0, le=1), Scalar] | None = Field(
         default=None,
-        description="the public share of rows (unit client: of clients) for percentiles and for values that are not "
-        "public, a number in (0, 1], or leave it out for all",
+        description="the public share of rows (unit client: of clients) for percentiles, a number in (0, 1], or leave "
+        "it out for all",
     )
     max_rows: Count | None = Field(
         default=None,
-        description="the expected number of rows at most for percentiles and for values that are not public, an "
-        "integer >= 1 beside data.public_rows, or leave it out",
+        description="the expected number of rows for percentiles at most, an integer >= 1 beside data.public_rows, "
+        "or leave it out",
     )
     shares: ProfileShares = Field(
         default=ProfileShares(), description="a section with sizes, means, percentiles and histograms, or leave it out"
@@ -170,7 +170,7 @@ class ProfileConfig(ModelJob):
 
     @property
     def rate(self) -> float:
-        """The public rate at which units are sampled for what PipelineDP does row by row; never from exact counts."""
+        """The public rate at which units are sampled for percentiles; never from exact counts."""
         options = self.profile
         if options.max_rows is None:
             return options.sampling_rate or 1.0

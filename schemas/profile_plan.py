@@ -79,7 +79,7 @@ class ProfilePlan:
       delta: likewise, thresholds included.
       n_clusters: of the model.
       unit_rows: rows of one privacy unit that count, at most.
-      rate: public share of units that is looked at row by row.
+      rate: public share of units that percentiles are taken of.
       numeric: columns with means.
       categorical: columns with histograms.
       events: in the order in which they are accounted.

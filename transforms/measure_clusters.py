@@ -42,27 +42,37 @@ Piece = tuple[str, int, bytes | Spilled]
 """Path and row group the rows come from, and the rows as an Arrow stream or where that lies."""
 
 
-def element_tags(params: ProfileParams) -> list[str]:
+def percentile_tags(params: ProfileParams) -> list[str]:
     """Paths of what PipelineDP does row by row; each is the tag of an output."""
-    plan = params.plan
-    tags = [percentile_path(name) for name, column in plan.numeric.items() if column.percentiles]
-    return tags + [histogram_path(name) for name, column in plan.categorical.items() if column.values is None]
+    return [percentile_path(name) for name, column in params.plan.numeric.items() if column.percentiles]
 
 
-def elements_of(rows: pa.Table, params: ProfileParams, clients: NDArray[np.int64] | None) -> Iterator[TaggedOutput]:
-    """(cluster, number) of each row; (cluster, text) of each row, or once per client."""
-    plan, labels = params.plan, rows.column(CLUSTER)
-    for index, (name, numeric) in enumerate(plan.numeric.items()):
-        if numeric.percentiles:
-            values = rows.column(number(index)).to_pylist()
-            for element in zip(labels.to_pylist(), values, strict=True):
+def value_tags(params: ProfileParams) -> list[str]:
+    """Paths of histograms whose vocabulary is not public; each is the tag of an output."""
+    return [histogram_path(name) for name, column in params.plan.categorical.items() if column.values is None]
+
+
+def row_elements(rows: pa.Table, params: ProfileParams) -> Iterator[TaggedOutput]:
+    """(cluster, number) of each row, for each column with percentiles."""
+    labels = rows.column(CLUSTER).to_pylist()
+    for index, (name, column) in enumerate(params.plan.numeric.items()):
+        if column.percentiles:
+            for element in zip(labels, rows.column(number(index)).to_pylist(), strict=True):
                 yield TaggedOutput(percentile_path(name), element)
-    for index, (name, listed) in enumerate(plan.categorical.items()):
+
+
+def value_counts(rows: pa.Table, params: ProfileParams, clients: NDArray[np.int64] | None) -> Iterator[TaggedOutput]:
+    """((cluster, text), rows or distinct clients) for each column whose vocabulary is not public."""
+    labels = rows.column(CLUSTER).to_numpy()
+    for index, (name, listed) in enumerate(params.plan.categorical.items()):
         if listed.values is None:
-            owners = range(rows.num_rows) if clients is None else clients.tolist()
-            texts = rows.column(category(index)).to_pylist()
-            for _, cluster, text in dict.fromkeys(zip(owners, labels.to_pylist(), texts, strict=True)):
-                yield TaggedOutput(histogram_path(name), ((cluster, text), None))
+            encoded = rows.column(category(index)).combine_chunks().dictionary_encode()
+            texts = encoded.dictionary.to_pylist()
+            cells = labels * len(texts) + encoded.indices.to_numpy()
+            found, counts = cluster_profile.occupied_cells(cells, params.plan.n_clusters * len(texts), clients)
+            for cell, count in zip(found.tolist(), counts.tolist(), strict=True):
+                cluster, value = divmod(cell, len(texts))
+                yield TaggedOutput(histogram_path(name), ((cluster, texts[value]), count))
 
 
 class _KeyedFn(beam.DoFn):
@@ -97,12 +107,12 @@ class _MeasureRowsFn(_KeyedFn):
         """One vector per shard; rows are sampled by coins of their shard, so a retry samples the same."""
         params, total = self._params, np.zeros(self._params.plan.size, dtype=np.int64)
         coins = self._stream("rows", shard.path, shard.row_group)
-        tagged = bool(element_tags(params))
         for rows in read_profile_rows(shard, params):
             total += exact_sums(rows, params, None)
-            if tagged:
+            yield from value_counts(rows, params, None)
+            if percentile_tags(params):
                 kept = cluster_profile.sampled_rows(coins, rows.num_rows, params.plan.rate)
-                yield from elements_of(rows.filter(pa.array(kept)), params, None)
+                yield from row_elements(rows.filter(pa.array(kept)), params)
         yield total
 
 
@@ -145,10 +155,11 @@ class _MeasureClientsFn(_KeyedFn):
         rows = bounded(_join(pieces, str(params.contract.client_id)), params.plan.unit_rows)
         clients, digests = clients_of(rows)
         yield exact_sums(rows, params, clients)
-        if element_tags(params):
+        yield from value_counts(rows, params, clients)
+        if percentile_tags(params):
             secret = int(self._stream("clients").uint64(1)[0])
             kept = cluster_profile.sampled_clients(digests, secret, params.plan.rate)[clients]
-            yield from elements_of(rows.filter(pa.array(kept)), params, clients[kept])
+            yield from row_elements(rows.filter(pa.array(kept)), params)
 
 
 def clients_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
@@ -186,9 +197,10 @@ def _join(pieces: list[Piece], client_id: str) -> pa.Table:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class MeasureClusters(beam.PTransform):
-    """`ShardRef`s → a dict of PCollections: `SUMS`, one int64 vector, and elements under each of `element_tags`.
+    """`ShardRef`s → a dict of PCollections: `SUMS`, one int64 vector, and what is under each tag.
 
-    Elements are (cluster, number) for percentiles and ((cluster, text), None) for values that are not public.
+    Under `percentile_tags` are (cluster, number) of the sampled units' rows, under `value_tags` ((cluster, text),
+    count), one per pair that occurs.
 
     Attributes:
       params: what is measured.
@@ -203,12 +215,14 @@ class MeasureClusters(beam.PTransform):
     key_uri: str
     spill_folder: str | None = None
 
-    def expand(self, shards: beam.PCollection) -> dict[str, beam.PCollection]:
+    def expand(self, shards: beam.PCollection) -> Any:
         """Reads, bounds, adds up."""
-        tags = element_tags(self.params)
+        values = value_tags(self.params)
+        tags = percentile_tags(self.params) + values
         measured = self._measured(shards, tags)
-        sums = measured[SUMS] | "Sums" >> SumStatistics(size=self.params.plan.size)
-        return {SUMS: sums} | {tag: measured[tag] for tag in tags}
+        found = {tag: measured[tag] for tag in tags}
+        found |= {tag: found[tag] | f"Count {tag}" >> beam.CombinePerKey(sum) for tag in values}
+        return found | {SUMS: measured[SUMS] | "Sums" >> SumStatistics(size=self.params.plan.size)}
 
     def _measured(self, shards: beam.PCollection, tags: list[str]) -> Any:
         """Vectors under `SUMS`, elements under their tags."""

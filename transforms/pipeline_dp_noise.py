@@ -1,21 +1,24 @@
 """The declared exception of the noise stage: what PipelineDP noises itself, with its own noise.
 
 Inputs: exact sums and elements of `MeasureClusters`. Output element: `Noised`, differentially private. All bounds
-have been enforced before, so PipelineDP samples no contributions; mechanisms and noise are those of the plan.
+have been enforced before, so PipelineDP samples no contributions, and what can be added up has been. Mechanisms are
+those of the plan.
 PipelineDP's noise is not keyed by the run: a bundle that is retried draws it anew.
 """
 
 import dataclasses
 import operator
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
 import pipeline_dp
+from pipeline_dp import partition_selection
 from pipeline_dp.aggregate_params import MechanismType
 from pipeline_dp.budget_accounting import MechanismSpec
 
+from schemas.errors import UnsupportedEventError
 from schemas.profile_plan import (
     ProfileEvent,
     ProfileLaw,
@@ -47,16 +50,16 @@ class Noised(NamedTuple):
 
 
 class PlannedBudget(pipeline_dp.BudgetAccountant):
-    """Hands out mechanisms that were calibrated, all together, before the graph was built.
+    """Hands out a mechanism that was calibrated, with all others of the run, before the graph was built.
 
     Args:
-      plan: what they are part of.
-      events: those of one aggregation, one per type of mechanism.
+      plan: what it is part of.
+      event: the only mechanism of one aggregation.
     """
 
-    def __init__(self, plan: ProfilePlan, *events: ProfileEvent):
+    def __init__(self, plan: ProfilePlan, event: ProfileEvent):
         super().__init__(plan.epsilon, plan.delta, None, None)
-        self._specs = {spec.mechanism_type: spec for spec in map(mechanism_spec, events)}
+        self._left = [mechanism_spec(event)]
 
     def request_budget(
         self,
@@ -67,13 +70,26 @@ class PlannedBudget(pipeline_dp.BudgetAccountant):
         noise_standard_deviation: float | None = None,
         name: str = "",
     ) -> MechanismSpec:
-        """The mechanism of that type; raises KeyError if the plan has none, or it was handed out before."""
-        if (sensitivity, count, noise_standard_deviation) != (1, 1, None):
-            raise KeyError(f"{name} must be a single mechanism of the plan; plan for it.")
-        return self._specs.pop(mechanism_type)
+        """The mechanism, once.
+
+        Raises:
+          UnsupportedEventError: if it was handed out before, or is of another type.
+        """
+        single = (sensitivity, count, noise_standard_deviation) == (1, 1, None)
+        if not self._left or self._left[0].mechanism_type is not mechanism_type or not single:
+            raise UnsupportedEventError(
+                f"a mechanism of PipelineDP must be the one that was accounted for, got {name or mechanism_type}; "
+                "account for it."
+            )
+        return self._left.pop()
 
     def compute_budgets(self) -> None:
         """Nothing is left to compute."""
+
+
+def _gaussian(event: ProfileEvent) -> pipeline_dp.AddDPNoiseParams:
+    """Noise for what has been aggregated and bounded already."""
+    return pipeline_dp.AddDPNoiseParams(noise_kind=pipeline_dp.NoiseKind.GAUSSIAN, l2_sensitivity=event.sensitivity)
 
 
 def _coordinates(total: np.ndarray, start: int, stop: int) -> tuple[None, np.ndarray]:
@@ -88,8 +104,28 @@ def _noised_percentiles(noisy: tuple[int, tuple], path: str) -> Noised:
     return Noised(path, (noisy[0],), tuple(map(float, noisy[1])))
 
 
-def _noised_count(noisy: tuple[tuple[int, str], tuple], path: str) -> Noised:
-    return Noised(path, noisy[0], tuple(map(float, noisy[1])))
+def _noised_count(noisy: tuple[tuple[int, str], float], path: str) -> Noised:
+    return Noised(path, noisy[0], (float(noisy[1]),))
+
+
+class _SelectFn(beam.DoFn):
+    """Keeps pairs of cluster and value that pass PipelineDP's noisy threshold, which is made once per worker."""
+
+    def __init__(self, event: ProfileEvent, max_values: int):
+        self._event = event
+        self._max_values = max_values
+
+    def setup(self) -> None:
+        """Makes the threshold for units with at most `max_values` pairs each."""
+        event = self._event
+        self._threshold = partition_selection.create_gaussian_thresholding(
+            event.normalized_stddev, event.threshold_delta, self._max_values
+        )
+
+    def process(self, counted: tuple[tuple[int, str], int]) -> Iterator[tuple[tuple[int, str], int]]:
+        """The pair with its exact count, which gets noise of its own."""
+        if self._threshold.should_keep(counted[1]):
+            yield counted
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -100,20 +136,19 @@ class AddPipelineDPNoise(beam.PTransform):
       plan: calibrated.
 
     Windowing: global. Privacy: (plan.epsilon, plan.delta) for neighbors that add or remove one unit. Cost: one
-    shuffle per output; about 15 microseconds per element of percentiles, 50 per element of values.
+    shuffle per column with percentiles, whose rows travel singly, since PipelineDP asks for that.
     """
 
     plan: ProfilePlan
 
-    def expand(self, measured: dict[str, beam.PCollection]) -> beam.PCollection:
+    def expand(self, measured: Any) -> beam.PCollection:
         """One aggregation per event, or per choice of values with their counts."""
         noised = [*self._sums(measured[SUMS]), *self._percentiles(measured), *self._selected(measured)]
         return noised | "Noised" >> beam.Flatten()
 
-    def _engine(self, *events: ProfileEvent) -> pipeline_dp.DPEngine:
-        """An engine that can spend these events."""
-        backend = pipeline_dp.BeamBackend(suffix=events[-1].path)
-        return pipeline_dp.DPEngine(PlannedBudget(self.plan, *events), backend)
+    def _engine(self, event: ProfileEvent) -> pipeline_dp.DPEngine:
+        """An engine that can spend one event."""
+        return pipeline_dp.DPEngine(PlannedBudget(self.plan, event), pipeline_dp.BeamBackend(suffix=event.path))
 
     def _sums(self, total: beam.PCollection) -> Iterator[beam.PCollection]:
         """Exact sums are aggregated already; noise is all that is left."""
@@ -121,10 +156,7 @@ class AddPipelineDPNoise(beam.PTransform):
         for event in self.plan.sums:
             stop = start + int(np.prod(event.shape or ()))
             exact = total | f"Coordinates {event.path}" >> beam.Map(_coordinates, start, stop)
-            params = pipeline_dp.AddDPNoiseParams(
-                noise_kind=pipeline_dp.NoiseKind.GAUSSIAN, l2_sensitivity=event.sensitivity
-            )
-            noisy = self._engine(event).add_dp_noise(exact, params)
+            noisy = self._engine(event).add_dp_noise(exact, _gaussian(event))
             yield noisy | f"Noised {event.path}" >> beam.Map(_noised_sums, event.path)
             start = stop
 
@@ -154,14 +186,7 @@ class AddPipelineDPNoise(beam.PTransform):
         for name, listed in self.plan.categorical.items():
             if listed.values is not None:
                 continue
-            selection, count = self.plan.event(selection_path(name)), self.plan.event(histogram_path(name))
-            params = pipeline_dp.AggregateParams(
-                metrics=[pipeline_dp.Metrics.COUNT],
-                noise_kind=pipeline_dp.NoiseKind.GAUSSIAN,
-                max_partitions_contributed=self.plan.unit_rows,
-                max_contributions_per_partition=1,
-                contribution_bounds_already_enforced=True,
-                partition_selection_strategy=pipeline_dp.PartitionSelectionStrategy.GAUSSIAN_THRESHOLDING,
-            )
-            noisy = self._engine(selection, count).aggregate(measured[count.path], params, _EXTRACTORS)
-            yield noisy | f"Noised {count.path}" >> beam.Map(_noised_count, count.path)
+            select, event = self.plan.event(selection_path(name)), self.plan.event(histogram_path(name))
+            kept = measured[event.path] | f"Select {event.path}" >> beam.ParDo(_SelectFn(select, self.plan.unit_rows))
+            noisy = self._engine(event).add_dp_noise(kept, _gaussian(event))
+            yield noisy | f"Noised {event.path}" >> beam.Map(_noised_count, event.path)

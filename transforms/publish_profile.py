@@ -83,15 +83,14 @@ def _means(plan: ProfilePlan, found: dict[str, list[Noised]], name: str) -> Iter
 
 
 def _categorical(plan: ProfilePlan, found: dict[str, list[Noised]]) -> Iterator[_Row]:
-    """Counts of each column's values; those of sampled units are divided by the public rate."""
+    """Counts of each column's values: of all, or of those that were selected."""
     statistic = Statistic.CLIENTS if plan.by_client else Statistic.COUNT
     for name, listed in plan.categorical.items():
         path = histogram_path(name)
         stddev = plan.event(path).noise_stddev
         if listed.texts is None:
             for each in found.get(path, ()):
-                number, scaled = each.values[0] / plan.rate, stddev / plan.rate
-                yield int(each.key[0]), name, statistic, str(each.key[1]), number, scaled
+                yield int(each.key[0]), name, statistic, str(each.key[1]), each.values[0], stddev
             continue
         for cluster, counts in enumerate(_sums(plan, found, path).tolist()):
             for text, number in zip(listed.texts, counts, strict=True):

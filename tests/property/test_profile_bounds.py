@@ -1,5 +1,7 @@
 """One privacy unit moves what a profile measures by at most the stated sensitivities."""
 
+import collections
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from schemas.profile_config import ProfileConfig
 from schemas.profile_plan import UNITS_PER_HALF_RANGE, ProfileLaw, uncalibrated
 from schemas.table import TableContract
-from transforms.measure_clusters import bounded, clients_of, elements_of
+from transforms.measure_clusters import bounded, clients_of, row_elements, value_counts
 from transforms.numerics import cluster_profile
 from transforms.numerics.keystream import KeyStream
 from transforms.numerics.nearest import NearestCenters
@@ -77,8 +79,19 @@ def test_one_row_moves_sums_by_at_most_the_sensitivity(rows, data):
     index = data.draw(st.integers(0, len(rows) - 1))
     rest = whole.take(pa.array([each for each in range(len(rows)) if each != index], pa.int64()))
     check(exact_sums(whole, given_params, None), exact_sums(rest, given_params, None), given_params.plan)
-    elements = [len(list(elements_of(each, given_params, None))) for each in (whole, rest)]
-    assert elements[0] - elements[1] == 2
+    assert len(list(row_elements(whole, given_params))) - len(list(row_elements(rest, given_params))) == 1
+    assert norms(values(whole, given_params, None), values(rest, given_params, None)) == (1, 1)
+
+
+def values(rows, given_params, clients):
+    """Counts of pairs of cluster and value."""
+    return collections.Counter(dict(each.value for each in value_counts(rows, given_params, clients)))
+
+
+def norms(one, other):
+    """How many counts differ, and by how much at most."""
+    moved = [abs(one[key] - other[key]) for key in {*one, *other} if one[key] != other[key]]
+    return len(moved), max(moved, default=0)
 
 
 def measured(rows, given_params):
@@ -91,13 +104,14 @@ def test_one_client_moves_sums_by_at_most_the_sensitivity(rows, data):
     given_params, whole = params("client"), table(rows)
     client = data.draw(st.sampled_from([row[-1] for row in rows]))
     rest = whole.filter(pa.array([row[-1] != client for row in rows]))
-    (kept, one), (_, other) = measured(whole, given_params), measured(rest, given_params)
+    (kept, one), (left, other) = measured(whole, given_params), measured(rest, given_params)
     check(one, other, given_params.plan)
     own = kept.filter(pa.array([each == client for each in kept.column("client").to_pylist()]))
-    elements = list(elements_of(own, given_params, clients_of(own)[0]))
-    values = [each.value[0] for each in elements if "histograms" in each.tag]
-    assert len(values) == len(set(values)) <= MAX_ROWS
-    assert sum("percentiles" in each.tag for each in elements) == min(MAX_ROWS, sum(row[-1] == client for row in rows))
+    assert len(list(row_elements(own, given_params))) == min(MAX_ROWS, sum(row[-1] == client for row in rows))
+    pairs = [values(each, given_params, clients_of(each)[0]) for each in (kept, left)]
+    n_moved, largest = norms(*pairs)
+    assert n_moved <= MAX_ROWS
+    assert largest <= 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1)), max_size=30), st.integers(0, 30))

@@ -22,6 +22,14 @@ def test_counts_of_rows_and_of_clients():
     np.testing.assert_array_equal(cluster_profile.cell_counts(cells, 3, np.array([5, 5, 5, 6])), [1, 0, 2])
 
 
+def test_cells_that_occur():
+    cells, counts = cluster_profile.occupied_cells(np.array([7, 2, 7]), 9, None)
+    np.testing.assert_array_equal((cells, counts), ([2, 7], [1, 2]))
+    cells, counts = cluster_profile.occupied_cells(np.array([7, 2, 7, 7]), 9, np.array([1, 1, 1, 0]))
+    np.testing.assert_array_equal((cells, counts), ([2, 7], [1, 2]))
+    assert len(cluster_profile.occupied_cells(np.zeros(0, np.int64), 0, np.zeros(0, np.int64))[0]) == 0
+
+
 def test_sums_of_units():
     units = cluster_profile.centered_units(np.array([10.0, 15.0, 20.0]), 10.0, 20.0, 100)
     np.testing.assert_array_equal(units, [-100, 0, 100])
@@ -59,7 +67,7 @@ def plan():
     return calibrate(ProfileConfig.model_validate(found), 2)
 
 
-def test_the_table_holds_means_scaled_counts_and_ordered_percentiles(plan):
+def test_the_table_holds_means_counts_and_ordered_percentiles(plan):
     noised = [
         Noised("profile/histograms/job", (1, "smith"), (30.0,)),
         Noised("profile/percentiles/age", (1,), (70.0, 60.0)),
@@ -83,11 +91,11 @@ def test_the_table_holds_means_scaled_counts_and_ordered_percentiles(plan):
         (0, "sex", "count", "m", 2.0),
         (1, "sex", "count", "f", 3.0),
         (1, "sex", "count", "m", 4.0),
-        (1, "job", "count", "smith", 60.0),
+        (1, "job", "count", "smith", 30.0),
     ]
     stddevs = table.column("noise_stddev").to_pylist()
     assert stddevs[0] == plan.event("profile/sizes/count").noise_stddev
-    assert stddevs[-1] == 2.0 * plan.event("profile/histograms/job").noise_stddev
+    assert stddevs[-1] == plan.event("profile/histograms/job").noise_stddev
     sums, count = plan.event("profile/means/age").noise_multiplier, plan.event("profile/sizes/count").noise_stddev
     assert stddevs[2] == pytest.approx(np.hypot(50.0 * sums, 25.0 * count) / 8.0)
 

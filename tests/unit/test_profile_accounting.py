@@ -8,7 +8,7 @@ from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from pipeline_dp.aggregate_params import MechanismType
 
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UnsupportedEventError
 from schemas.plan import PrivacyUnit
 from schemas.profile_config import ProfileConfig
 from schemas.profile_plan import UNITS_PER_HALF_RANGE, ProfileLaw
@@ -129,12 +129,11 @@ def test_the_statement_lists_what_is_spent():
 
 
 def test_a_mechanism_is_handed_out_once():
-    plan = calibrate(config(), 5)
-    budget = PlannedBudget(plan, plan.event("profile/sizes/count"))
-    spec = budget.request_budget(MechanismType.GAUSSIAN)
-    assert spec.noise_standard_deviation == plan.event("profile/sizes/count").noise_multiplier
-    with pytest.raises(KeyError):
+    event = calibrate(config(), 5).event("profile/sizes/count")
+    budget = PlannedBudget(calibrate(config(), 5), event)
+    with pytest.raises(UnsupportedEventError, match="must be the one that was accounted for, got Other"):
+        budget.request_budget(MechanismType.LAPLACE, name="Other")
+    assert budget.request_budget(MechanismType.GAUSSIAN).noise_standard_deviation == event.noise_multiplier
+    with pytest.raises(UnsupportedEventError, match="must be the one that was accounted for"):
         budget.request_budget(MechanismType.GAUSSIAN)
-    with pytest.raises(KeyError):
-        PlannedBudget(plan).request_budget(MechanismType.LAPLACE)
     assert isinstance(budget, pipeline_dp.BudgetAccountant)

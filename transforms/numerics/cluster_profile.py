@@ -61,9 +61,23 @@ def cell_counts(cells: NDArray[np.int64], n_cells: int, clients: NDArray[np.int6
       >>> cell_counts(np.array([0, 0, 1]), 2, np.array([7, 7, 7])).tolist()
       [1, 1]
     """
-    if clients is not None:
-        cells = np.unique(clients * n_cells + cells) % n_cells
-    return np.bincount(cells, minlength=n_cells)
+    return np.bincount(_once_per_client(cells, n_cells, clients), minlength=n_cells)
+
+
+def occupied_cells(
+    cells: NDArray[np.int64], n_cells: int, clients: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`cell_counts` of the cells that occur, for many cells of which few do; n_cells may be 0.
+
+    Returns:
+      The cells, ascending, and their counts.
+    """
+    return np.unique(_once_per_client(cells, n_cells, clients), return_counts=True)
+
+
+def _once_per_client(cells: NDArray[np.int64], n_cells: int, clients: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """The cells, each once per client if there are clients."""
+    return cells if clients is None or not len(cells) else np.unique(clients * n_cells + cells) % n_cells
 
 
 def bounded_rows(clients: NDArray[np.int64], ranks: NDArray[np.uint64], max_rows: int) -> NDArray[np.int64]:
