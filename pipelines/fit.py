@@ -1,13 +1,11 @@
 """The `fit` job: a private clustering of a data set, from its config to a published model."""
 
 import functools
-import io
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -21,7 +19,7 @@ from pipelines.run_folder import KEY_FILE, RunFolder
 from schemas.config import load_config
 from schemas.model import model_from_tables
 from transforms.keys import create_key, delete_key
-from transforms.publish import RELEASED_FILES, PublishModel, read_bytes
+from transforms.publish import RELEASED_FILES, PublishModel, read_bytes, table_from_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.rounds import RunRounds
 
@@ -75,7 +73,7 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
     finally:
         if made:
             delete_key(key_uri)
-    tables = [pq.read_table(io.BytesIO(read_bytes(FileSystems.join(folder, name)))) for name in RELEASED_FILES]
+    tables = [table_from_bytes(read_bytes(FileSystems.join(folder, name))) for name in RELEASED_FILES]
     return FitResult(model_from_tables(*tables), prepared.statement, fingerprint)
 
 

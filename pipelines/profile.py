@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -29,6 +27,7 @@ from transforms.pipeline_dp_noise import AddPipelineDPNoise
 from transforms.prepared_files import read_manifest
 from transforms.profile_accounting import calibrate, statement
 from transforms.profile_rows import ProfileParams, check_columns
+from transforms.publish import read_bytes, table_from_bytes
 from transforms.publish_profile import PublishProfile
 from transforms.read import CheckRows, ListShards, open_parquet
 from transforms.saved_model import SavedModel, load_model
@@ -136,9 +135,7 @@ def execute(prepared: PreparedProfile, options: PipelineOptions, folder: str) ->
         raise ConfigError(
             f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
         )
-    with FileSystems.open(path) as file:
-        table = pq.read_table(pa.BufferReader(file.read()))
-    return ProfileResult(table, statement(prepared.params.plan), fingerprint)
+    return ProfileResult(table_from_bytes(read_bytes(path)), statement(prepared.params.plan), fingerprint)
 
 
 def config_digest(config: ProfileConfig) -> str:
