@@ -37,8 +37,13 @@ def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str,
         "config_digest": config_digest(prepared.config),
         "input_fingerprint": result.fingerprint,
         "snapshot": None if snapshot is None else snapshot.to_json(),
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES},
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Python and the libraries that a run depends on."""
+    return {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES}
 
 
 def deployment(prepared: PreparedFit) -> dict[str, Any]:

@@ -77,7 +77,11 @@ class RunFolder:
     def adopt(self, name: str, content: bytes | None = None) -> None:
         """Lists a staged file in the manifest."""
         content = read_bytes(self.path(name)) if content is None else content
-        self._published[name] = hashlib.sha256(content).hexdigest()
+        self.record(name, hashlib.sha256(content).hexdigest())
+
+    def record(self, name: str, digest: str) -> None:
+        """Lists a staged file whose SHA-256 is known in the manifest."""
+        self._published[name] = digest
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Writes the manifest, with the digest of every staged file, and makes the folder the output."""

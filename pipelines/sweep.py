@@ -16,8 +16,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
-from schemas.model_job import NOT_PRIVATE
-from transforms.evaluate_models import EvaluateModels
 
 from pipelines import pooled_fit
 from pipelines.client_staging import JobRows, staged_by_client
@@ -29,10 +27,12 @@ from pipelines.sweep_folder import SUMMARY_FILE, SweepFolder
 from pipelines.trusted_output import check_apart
 from schemas.config import FitConfig
 from schemas.model import ClusterModel
+from schemas.model_job import NOT_PRIVATE
 from schemas.pooled_config import PooledFitConfig
 from schemas.sweep_config import SweepCell, SweepConfig, load_sweep_config
 from schemas.sweep_results import CELL_SCHEMA
 from transforms.cells import Cell, RunCells
+from transforms.evaluate_models import EvaluateModels
 from transforms.keys import create_key
 from transforms.publish import table_bytes, write_bytes
 from transforms.read import CheckRows, ListShards

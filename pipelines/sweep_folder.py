@@ -62,8 +62,6 @@ class SweepFolder:
         """Cells that are done."""
         tables = [pq.read_table(path, schema=CELL_SCHEMA) for path in self._parts()]
         return pa.concat_tables([CELL_SCHEMA.empty_table(), *tables])
-            [CELL_SCHEMA.empty_table(), *(pq.read_table(path, schema=CELL_SCHEMA) for path in parts)]
-        )
 
     def finish(self) -> tuple[pa.Table, pa.Table]:
         """Writes all cells, in the order of the sweep, and the curves; returns both."""

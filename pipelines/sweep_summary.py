@@ -45,9 +45,9 @@ def _costs(results: pa.Table) -> dict[Curve, dict[float | None, np.ndarray]]:
 
 def _fronts(bands: dict[Curve, dict[float | None, Band]]) -> set[tuple[Curve, float | None]]:
     """Points that no other setting of their method beats at a lower or equal epsilon."""
-    by_method = collections.defaultdict(list)
-    for curve, points in bands.items():
-        by_method[curve[0]] += [(curve, epsilon, band.mean) for epsilon, band in points.items()]
+    by_method: dict[str, list[tuple[Curve, float | None, float]]] = collections.defaultdict(list)
+    for curve, band_by_epsilon in bands.items():
+        by_method[curve[0]] += [(curve, epsilon, band.mean) for epsilon, band in band_by_epsilon.items()]
     found = set()
     for points in by_method.values():
         epsilons = np.array([0.0 if epsilon is None else epsilon for _, epsilon, _ in points])
