@@ -97,6 +97,8 @@ class RunFolder:
             os.rename(self.staging, self.output)
             return
         FileSystems.mkdirs(self.output)
+        for folder in sorted({os.path.dirname(name) for name in names} - {""}):
+            FileSystems.mkdirs(FileSystems.join(self.output, folder))
         for name in names:
             FileSystems.rename([self.path(name)], [FileSystems.join(self.output, name)])
         self.discard()

@@ -8,6 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
 
@@ -76,7 +77,7 @@ def davies_bouldin(
         return None
     means, distances = means[sizes > 0], distances[sizes > 0]
     with np.errstate(all="ignore"):
-        apart = np.sqrt(((means[:, None, :] - means[None, :, :]) ** 2).sum(axis=2))
+        apart = cdist(means, means)
         if not distances.any() or not apart.any():
             return 0.0
         apart[apart == 0.0] = np.inf
@@ -150,6 +151,6 @@ def matched_error(centers: NDArray[np.float64], reference: NDArray[np.float64]) 
       >>> matched_error(np.array([[0.0], [5.0]]), np.array([[7.0], [0.0]]))
       (2.0, 2)
     """
-    squared = ((centers[:, None, :] - reference[None, :, :]) ** 2).sum(axis=2)
+    squared = cdist(centers, reference, "sqeuclidean")
     pairs = linear_sum_assignment(squared)
     return float(squared[pairs].mean()), len(pairs[0])
