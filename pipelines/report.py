@@ -1,14 +1,17 @@
 """`report.html` of `fit`: one file, no network, that people want to open."""
 
+import logging
 import math
 from typing import NamedTuple
 
+from pipelines.failures import describe_unexpected
 from pipelines.fit_view import FitView
 from pipelines.prepared_fit import FitResult, PreparedFit
 from pipelines.report_page import Level, Notice, Page, PrivacyLabel, html
 from pipelines.report_sections import fit_sections, odds
 from schemas.choices import ClippingRule
 
+_LOGGER = logging.getLogger(__name__)
 _ALGORITHMS = {"feddp_kmeans": "FedDP-KMeans"}
 
 
@@ -27,7 +30,18 @@ def render(prepared: PreparedFit, result: FitResult, remaining: Remaining | None
       result: what it released.
       remaining: of the budget of the data set; None without a ledger.
     """
-    return html(page(FitView.of(prepared, result), remaining))
+    try:
+        return html(page(FitView.of(prepared, result), remaining))
+    except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its report
+        _LOGGER.warning("the report could not be written: %s", describe_unexpected(error))
+        return html(_bare_page(result))
+
+
+def _bare_page(result: FitResult) -> Page:
+    """What is left to say when a report fails."""
+    spent = f"({result.privacy.epsilon:.6g}, {result.privacy.delta:.3g})"
+    lead = f"This report could not be written. The run spent {spent}; its other files are whole."
+    return Page(title="Private clustering", lead=lead, tags=(), label=None, sections=())
 
 
 def page(view: FitView, remaining: Remaining | None) -> Page:
@@ -80,11 +94,11 @@ def _meaning(epsilon: float, delta: float, unit: str) -> str:
     """Epsilon and delta in plain words."""
     factor = f"{math.exp(epsilon):,.3g}" if epsilon < 12 else f"e^{epsilon:.3g}"
     sure = odds(epsilon)
-    sure_text = f"{sure:.0%} sure" if sure < 0.995 else "all but certain"
+    after = f"is at most {sure:.0%} sure" if sure < 0.995 else "may be all but certain"
     return (
         f"What {unit} adds or removes changes the probability of any result by at most a factor of {factor}, up to "
-        f"{delta:.3g}. Somebody who gives even odds that {unit} took part, and knows everything else, is at most "
-        f"{sure_text} after seeing this."
+        f"{delta:.3g}. Somebody who gives even odds that {unit} took part, and knows everything else, {after} "
+        "after seeing this."
     )
 
 

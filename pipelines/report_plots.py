@@ -127,9 +127,7 @@ def parallel_coordinates(summary: CenterSummary) -> Figure:
         axes.plot(values[index], color=color, marker="o", markersize=4)
     _end_labels(axes, [(f"{index}", float(values[index, -1])) for index in named], len(features) - 1)
     axes.set_xticks(range(len(features)), [short(summary.names[index], 16) for index in features])
-    axes.tick_params(axis="x", labelrotation=38)
-    for label in axes.get_xticklabels():
-        label.set(horizontalalignment="right", rotation_mode="anchor")
+    _slant_names(axes)
     axes.grid(axis="x")
     axes.set_ylabel("stddevs across clusters")
     return figure
@@ -164,6 +162,9 @@ def center_map(summary: CenterSummary) -> Figure:
     _name_points(axes, places, sorted(named))
     axes.set_xlabel(f"widest direction ({shares[0]:.0%} of the spread)")
     axes.set_ylabel(f"second direction ({shares[1]:.0%})")
+    if not shares[1] > 0.0:
+        axes.set_ylim(-1.0, 1.0)
+        axes.set_yticks([0.0])
     axes.grid(visible=True)
     return figure
 
@@ -214,7 +215,8 @@ def movement_lines(movements: Sequence[Movement], clusters: NDArray[np.int64]) -
     axes.plot(steps, np.sqrt(np.mean(distances**2, axis=1)), "o-", color=ACCENT, linewidth=2.5, label="moved")
     axes.plot(steps, noise, "--", color=WARM, linewidth=2, label="noise alone")
     every = max(1, len(movements) // 8)
-    axes.set_xticks(steps[::every], [movements[index].name for index in steps[::every]])
+    axes.set_xticks(steps[::every], [short(movements[index].name, 16) for index in steps[::every]])
+    _slant_names(axes)
     axes.set_ylim(bottom=0.0)
     axes.set_ylabel("distance, feature units")
     axes.grid(axis="y")
@@ -233,13 +235,19 @@ def signal_dots(names: Sequence[str], ratios: NDArray[np.float64]) -> Figure:
     axes.hlines(rows, 1.0, shown, color=GRID, linewidth=2)
     axes.scatter(shown, rows, s=52, color=[ACCENT if ratio > 1.2 else WARM for ratio in shown], linewidths=0, zorder=3)
     for row, ratio in zip(rows, shown, strict=True):
-        axes.annotate(f"{TIMES}{ratio:.3g}", (ratio, row), (9, 0), textcoords="offset points", va="center")
+        axes.annotate(
+            f"{TIMES}{ratio:,.0f}" if ratio >= 100 else f"{TIMES}{ratio:.3g}",
+            (ratio, row),
+            (9, 0),
+            textcoords="offset points",
+            va="center",
+        )
     _label_rows(axes, [short(name) for name in names])
     axes.set_xlim(0.5, max(10.0, float(shown.max()) * 8.0))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{TIMES}{value:g}"))
     axes.xaxis.set_minor_locator(MaxNLocator(1))
     axes.minorticks_off()
-    axes.set_xlabel("size of the release over its noise (shaded: noise alone)")
+    axes.set_xlabel("times its noise (shaded: noise alone)")
     return figure
 
 
@@ -310,6 +318,13 @@ def line_plot(
     axes.grid(visible=True)
     figure.legend(ncols=2, frameon=False, loc="outside upper left")
     return figure
+
+
+def _slant_names(axes: Axes) -> None:
+    """Names on x that do not run into each other."""
+    axes.tick_params(axis="x", labelrotation=38)
+    for label in axes.get_xticklabels():
+        label.set(horizontalalignment="right", rotation_mode="anchor")
 
 
 def _label_rows(axes: Axes, names: Sequence[str]) -> None:

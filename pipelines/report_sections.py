@@ -40,13 +40,13 @@ def _guarantee(view: FitView) -> Section:
         Table(
             title="Every release, and what it cost",
             badge=Badge.PUBLIC,
-            columns=("release", "tells", "mechanism", "numbers", "sensitivity", "noise multiplier", "share of budget"),
+            columns=("release", "tells", "mechanism", "numbers", "sensitivity", "noise multiplier", "share"),
             rows=tuple(_event(release, share) for release, share in zip(view.releases, view.shares(), strict=True)),
             words=3,
-            folded=len(view.releases) > 24,
+            folded=len(view.releases) > 16,
             note="Sensitivity: how far one unit can move the exact sum, in feature units or rows. Noise multiplier: "
-            f"noise over sensitivity. Paths begin with {view.releases[0].path.partition('/')[0]}/. Nothing else was "
-            "computed from private rows.",
+            "noise over sensitivity. Share: of the budget. Paths begin with "
+            f"{view.releases[0].path.partition('/')[0]}/. Nothing else was computed from private rows.",
         ),
     )
     lead = (
@@ -176,7 +176,7 @@ def _weights_plot(view: FitView) -> list[Block]:
             f"Noisy weights of {active:,} public points in descending order; noise alone stays mostly inside the band.",
             Badge.RELEASED,
             lambda: report_plots.sorted_weights(release.decoded[:active], release.stddev),
-            "How many rows are nearest to each public point; inside the band, that is not told apart from none.",
+            f"Noisy {view.size_unit} nearest to each public point; inside the band, that is not told apart from none.",
         )
     ]
 
@@ -188,7 +188,7 @@ def _reading(view: FitView) -> Section:
             title="Assign rows to the nearest center, in Python",
             text="import numpy as np\nimport pyarrow.parquet as pq\n\n"
             'table = pq.read_table("centers.parquet")\n'
-            'centers = np.array(table["center"].to_pylist())              # one row per cluster, feature units\n'
+            'centers = np.array(table["center"].to_pylist())  # one row per cluster, feature units\n'
             "labels = ((rows[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)",
         ),
         Notice(
