@@ -12,7 +12,12 @@ from pipelines.report_sections import fit_sections, odds
 from schemas.choices import ClippingRule
 
 _LOGGER = logging.getLogger(__name__)
-_ALGORITHMS = {"feddp_kmeans": "FedDP-KMeans"}
+_ALGORITHMS = {
+    "feddp_kmeans": "FedDP-KMeans",
+    "server_kmeanspp": "ServerKMeans++",
+    "server_lloyds": "ServerLloyds",
+    "sphere_packing": "SpherePacking",
+}
 
 
 class Remaining(NamedTuple):

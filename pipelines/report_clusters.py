@@ -155,7 +155,7 @@ def _high_and_low(view: FitView, index: int) -> str:
     values = summary.standardized[index, features]
     best = np.argsort(-np.abs(values), kind="stable")[:3]
     words = [
-        f"{'↑' if values[each] > 0 else '↓'} {report_plots.short(summary.names[features[each]], 32)}"
+        f"{'↑' if values[each] > 0 else '↓'}\N{NO-BREAK SPACE}{report_plots.short(summary.names[features[each]], 32)}"
         for each in best
         if abs(values[each]) >= 1.0
     ]
