@@ -35,7 +35,7 @@ class Series(NamedTuple):
     """One line of `line_plot`.
 
     Attributes:
-      name: shown at the end of the line.
+      name: shown in the legend.
       x: shape (n,), ascending.
       y: shape (n,).
       low: shape (n,): lower end of the band; None for no band.
@@ -291,7 +291,7 @@ def elbow_plot(costs: NDArray[np.float64], chosen: int) -> Figure:
 def line_plot(
     series: Sequence[Series], x_label: str, y_label: str, *, log_x: bool = False, log_y: bool = False
 ) -> Figure:
-    """Lines with bands, each named at its right end; colors repeat after eight.
+    """Lines with bands and a legend; colors and markers repeat after eight.
 
     Args:
       series: at least one.
