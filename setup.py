@@ -18,7 +18,17 @@ INSTALL_REQUIRES = [
     "scipy>=1.14",
     "threadpoolctl>=3.5",
 ]
-TEST_REQUIRES = ["hypothesis>=6.100", "mypy>=1.11", "pytest>=8.2", "ruff>=0.9"]
+DELTA_REQUIRES = ["deltalake>=1.6,<2"]
+ICEBERG_REQUIRES = ["pyiceberg[pyarrow]>=0.12,<0.13"]
+TEST_REQUIRES = [
+    *DELTA_REQUIRES,
+    *ICEBERG_REQUIRES,
+    "hypothesis>=6.100",
+    "mypy>=1.11",
+    "pyiceberg[sql-sqlite]",
+    "pytest>=8.2",
+    "ruff>=0.9",
+]
 
 setup(
     name="dapple",
@@ -30,6 +40,6 @@ setup(
     packages=find_packages(include=["schemas", "schemas.*", "transforms", "transforms.*", "pipelines", "pipelines.*"]),
     package_data={"pipelines": ["templates/*.html.j2", "templates/*.css"]},
     install_requires=INSTALL_REQUIRES,
-    extras_require={"test": TEST_REQUIRES},
+    extras_require={"delta": DELTA_REQUIRES, "iceberg": ICEBERG_REQUIRES, "test": TEST_REQUIRES},
     entry_points={"console_scripts": ["dapple = pipelines.__main__:main"]},
 )

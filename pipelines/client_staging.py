@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines import prepare
 from pipelines.graph import run_graph
 from pipelines.prepared_fit import PreparedFit
-from schemas.config import DataConfig
+from schemas.data_config import DataConfig
 from schemas.errors import ConfigError
 from schemas.plan import PrivacyUnit
 from schemas.prepared import PreparedManifest
@@ -26,6 +26,7 @@ from transforms.inspect_clients import FindSplitClients
 from transforms.prepared_files import read_manifest
 from transforms.publish import read_bytes, write_bytes
 from transforms.read import CheckRows, ListShards
+from transforms.source import Source
 
 _LOGGER = logging.getLogger(__name__)
 _ANSWER = "split.json"
@@ -50,7 +51,7 @@ def staged_by_client(
       DappleError: what stopped the run, in one sentence.
     """
     data, by_client = prepared.config.data, prepared.config.privacy.unit is PrivacyUnit.CLIENT
-    manifest = read_manifest(data.path)
+    manifest = None if prepared.source.snapshot else read_manifest(data.path)
     bounded = _is_bounded(data, manifest)
     whole = not by_client or (manifest is not None and manifest.client_id == data.client_id)
     if whole and bounded:
@@ -61,13 +62,18 @@ def staged_by_client(
     keep = False
     try:
         contract = dataclasses.replace(prepared.contract, by_client=True)
-        if bounded and not _any_split(data, contract, options, copy):
+        if bounded and not _any_split(prepared.source, contract, options, copy):
             yield prepared
             return
         _LOGGER.info("grouping rows by client")
-        n_shards = prepared.config.prepare.n_shards
-        grouping = prepare.Grouping(contract=contract, folder=copy, n_shards=n_shards, key_uri=key_uri)
-        prepare.group(data, options, grouping)
+        grouping = prepare.Grouping(
+            contract=contract,
+            folder=copy,
+            n_shards=prepared.config.prepare.n_shards,
+            max_rows=data.max_rows_per_client,
+            key_uri=key_uri,
+        )
+        prepare.group(prepared.source, options, grouping)
         keep = prepared.config.keep_staging
         yield _reading(prepared, copy)
     finally:
@@ -87,18 +93,18 @@ def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
     return wanted is None or (same and applied is not None and applied <= wanted)
 
 
-def _any_split(data: DataConfig, contract: TableContract, options: PipelineOptions, folder: str) -> bool:
+def _any_split(source: Source, contract: TableContract, options: PipelineOptions, folder: str) -> bool:
     """Whether a client lies in several shards; found by a pass over the client ids."""
     path = FileSystems.join(folder, _ANSWER)
-    run_graph(functools.partial(_build_inspection, data=data, contract=contract, path=path), options)
+    run_graph(functools.partial(_build_inspection, source=source, contract=contract, path=path), options)
     split = bool(json.loads(read_bytes(path)))
     FileSystems.delete([path])
     return split
 
 
-def _build_inspection(root: beam.Pipeline, data: DataConfig, contract: TableContract, path: str) -> None:
+def _build_inspection(root: beam.Pipeline, source: Source, contract: TableContract, path: str) -> None:
     """Adds the pass over the client ids to a pipeline."""
-    shards = root | "List" >> ListShards(path=data.path, partitions=data.partition_values(), contract=contract)
+    shards = root | "List" >> ListShards(source=source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
     split = shards | "FindSplitClients" >> FindSplitClients(client_id=str(contract.client_id))
     _ = split | "Answer" >> beam.Map(_write_answer, path)
@@ -110,11 +116,7 @@ def _write_answer(split: bool, path: str) -> None:
 
 def _reading(prepared: PreparedFit, folder: str) -> PreparedFit:
     """The job with its rows in another place, encoded already if it encodes them."""
-    config = prepared.config
-    data = config.data.model_copy(update={"path": folder, "partitions": {}})
-    return dataclasses.replace(
-        prepared, config=config.model_copy(update={"data": data}), contract=prepared.contract.encoded()
-    )
+    return dataclasses.replace(prepared, source=Source(path=folder), contract=prepared.contract.encoded())
 
 
 def _make_private(folder: str) -> None:

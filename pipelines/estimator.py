@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from pipelines import fit as fit_job
 from pipelines.options import beam_options
 from pipelines.prepared_fit import prepare
-from schemas.config import ClippingCenter, FitConfig, validated
+from schemas.choices import ClippingCenter
+from schemas.config import FitConfig, validated
 from schemas.errors import ConfigError, InputError
 from schemas.plan import PrivacyUnit
 from schemas.table import group_by_client

@@ -1,27 +1,49 @@
 """What a run says of its input: a keyed digest that means nothing to those without the key."""
 
+import glob
 import hashlib
 import hmac
+from collections.abc import Iterator
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from schemas.config import FitConfig, config_digest
+from pipelines.prepared_fit import PreparedFit
+from schemas.columns import find
+from schemas.config import config_digest
+from schemas.table import TableContract
+from transforms import hive
 from transforms.keys import read_key
-from transforms.read import list_files
+from transforms.read import open_parquet
 
 
-def keyed_fingerprint(config: FitConfig, key_uri: str) -> str:
-    """HMAC of the input's file list, sizes and times of change under the run key.
+def keyed_fingerprint(prepared: PreparedFit, key_uri: str) -> str:
+    """HMAC of the input's files, sizes, times of change and schema, and of the config, under the run key.
 
-    Without the key it says nothing about the input; with it, it tells whether the input is the same.
+    Without the key it says nothing about the input; with it, it tells whether the input is the same. The schema is
+    that of the columns the job reads, in the first file: every other file was checked against the same contract
+    when it was read, and one footer more per file would cost as much as listing the row groups again.
+
+    Raises:
+      InputError: if the files are gone.
     """
-    data = config.data
-    entries = [config_digest(config)]
-    for path in list_files(data.path, data.partition_values()):
-        try:
-            found = FileSystems.match([path])[0].metadata_list[0]
-            entries.append(f"{path}\t{found.size_in_bytes}\t{found.last_updated_in_seconds}")
-        except (BeamIOError, IndexError):
-            entries.append(path)
+    files = prepared.source.list_files()
+    entries = [config_digest(prepared.config), *_columns(files[0], prepared.contract), *map(_state, files)]
     return hmac.new(read_key(key_uri), "\n".join(entries).encode(), hashlib.sha256).hexdigest()
+
+
+def _columns(path: str, contract: TableContract) -> Iterator[str]:
+    """Names and types of the columns that are read."""
+    with open_parquet(path) as file:
+        schema = hive.with_field(file.schema_arrow, path, contract.client_id)
+    for name in contract.columns:
+        yield f"{name}\t{find(schema, name, path).type}"
+
+
+def _state(path: str) -> str:
+    """Path, size and time of change of a file."""
+    try:
+        found = FileSystems.match([glob.escape(path)])[0].metadata_list[0]
+    except (BeamIOError, IndexError):
+        return path
+    return f"{path}\t{found.size_in_bytes}\t{found.last_updated_in_seconds}"

@@ -20,10 +20,10 @@ from pipelines.prepared_fit import FitResult, PreparedFit, prepare
 from pipelines.run_folder import KEY_FILE, RunFolder
 from schemas.config import load_config
 from schemas.model import model_from_tables
-from transforms.feddp_kmeans import FedDPKMeans
 from transforms.keys import create_key, delete_key
 from transforms.publish import RELEASED_FILES, PublishModel, read_bytes
 from transforms.read import CheckRows, ListShards
+from transforms.rounds import RunRounds
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -38,13 +38,11 @@ def build(root: beam.Pipeline, prepared: PreparedFit, key_uri: str, folder: str,
       folder: where the released files go; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
     """
-    config, contract = prepared.config, prepared.contract
-    shards = root | "List" >> ListShards(
-        path=config.data.path, partitions=config.data.partition_values(), contract=contract
-    )
+    contract = prepared.contract
+    shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
     if not counted:
         _ = shards | "CheckRows" >> CheckRows()
-    state = shards | "FedDPKMeans" >> FedDPKMeans(
+    state = shards | "Rounds" >> RunRounds(
         rounds=prepared.rounds, initial=prepared.initial, contract=contract, key_uri=key_uri
     )
     _ = state | "Publish" >> PublishModel(folder=folder)
@@ -73,7 +71,7 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
             counted = job is not prepared
             add = functools.partial(build, prepared=job, key_uri=key_uri, folder=folder, counted=counted)
             run_graph(add, options)
-        fingerprint = keyed_fingerprint(prepared.config, key_uri)
+        fingerprint = keyed_fingerprint(prepared, key_uri)
     finally:
         if made:
             delete_key(key_uri)

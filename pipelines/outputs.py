@@ -25,7 +25,7 @@ def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -
 
 def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str, Any]:
     """Content of `run.json`, without the list of files."""
-    encoder = prepared.contract.encoder
+    encoder, snapshot = prepared.contract.encoder, prepared.source.snapshot
     return {
         "run_id": run_id,
         "algorithm": str(prepared.config.algorithm),
@@ -33,6 +33,7 @@ def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str,
         "encoding": None if encoder is None else encoder.to_json(),
         "config_digest": config_digest(prepared.config),
         "input_fingerprint": result.fingerprint,
+        "snapshot": None if snapshot is None else snapshot.to_json(),
         "versions": versions(),
     }
 

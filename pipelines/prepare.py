@@ -13,7 +13,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text, shuffles_in_memory
 from pipelines.run_folder import KEY_FILE, RunFolder
-from schemas.config import DataConfig
 from schemas.errors import ConfigError
 from schemas.prepare_config import PrepareConfig, load_prepare_config
 from schemas.prepared import MANIFEST_FILE, PreparedManifest
@@ -23,6 +22,8 @@ from transforms.group_clients import GroupClients, SamplingParams, WriteManifest
 from transforms.keys import create_key, delete_key
 from transforms.prepared_files import read_manifest
 from transforms.read import CheckRows, ListShards
+from transforms.source import Source
+from transforms.table_snapshots import resolve
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -35,37 +36,41 @@ class Grouping:
       contract: by client.
       folder: private; exists.
       n_shards: number of files, at most; None to choose it by the size of the data.
-      key_uri: where workers find the key that chooses rows; needed with a bound on the rows of a client.
+      max_rows: rows of a client that stay, at most; None for all.
+      key_uri: where workers find the key that chooses rows; needed with `max_rows`.
       spill: whether rows go through files in the folder and not through the runner.
     """
 
     contract: TableContract
     folder: str
     n_shards: int | None = None
+    max_rows: int | None = None
     key_uri: str | None = None
     spill: bool = False
 
 
-def build(root: beam.Pipeline, data: DataConfig, grouping: Grouping) -> None:
+def build(root: beam.Pipeline, source: Source, grouping: Grouping) -> None:
     """Adds the job to a pipeline.
 
     Args:
       root: an empty pipeline.
-      data: where the rows are, and the bound on the rows of a client if there is one.
+      source: where the rows are.
       grouping: how and where to group them.
     """
-    max_rows, key_uri = data.max_rows_per_client, grouping.key_uri
+    max_rows, key_uri = grouping.max_rows, grouping.key_uri
     sampling = None if max_rows is None or key_uri is None else SamplingParams(max_rows=max_rows, key_uri=key_uri)
     contract, folder = grouping.contract, grouping.folder
-    shards = root | "List" >> ListShards(path=data.path, partitions=data.partition_values(), contract=contract)
+    shards = root | "List" >> ListShards(source=source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
     files = shards | "GroupClients" >> GroupClients(
         contract=contract, folder=folder, n_shards=grouping.n_shards, sampling=sampling, spill=grouping.spill
     )
-    _ = files | "Manifest" >> WriteManifest(contract=contract.encoded(), folder=folder, max_rows=max_rows)
+    _ = files | "Manifest" >> WriteManifest(
+        contract=contract.encoded(), folder=folder, max_rows=max_rows, snapshot=source.snapshot
+    )
 
 
-def group(data: DataConfig, options: PipelineOptions, grouping: Grouping) -> None:
+def group(source: Source, options: PipelineOptions, grouping: Grouping) -> None:
     """Groups rows by client; on runners of this machine rows go through files, so that memory stays flat.
 
     Raises:
@@ -74,7 +79,7 @@ def group(data: DataConfig, options: PipelineOptions, grouping: Grouping) -> Non
     local = FileSystems.get_scheme(grouping.folder) in (None, "file")
     spill = local and shuffles_in_memory(options)
     try:
-        run_graph(functools.partial(build, data=data, grouping=dataclasses.replace(grouping, spill=spill)), options)
+        run_graph(functools.partial(build, source=source, grouping=dataclasses.replace(grouping, spill=spill)), options)
     finally:
         if spill:
             row_spill.remove(grouping.folder)
@@ -92,13 +97,19 @@ def execute(config: PrepareConfig, options: PipelineOptions, folder: str) -> Pre
       DappleError: what stopped the run, in one sentence.
     """
     data = config.data
-    contract = TableContract.from_config(data, by_client=True)
+    source, contract = resolve(data), TableContract.from_config(data, by_client=True)
     key_uri = FileSystems.join(folder, KEY_FILE) if data.max_rows_per_client is not None else None
     if key_uri is not None:
         create_key(key_uri)
     try:
-        grouping = Grouping(contract=contract, folder=folder, n_shards=config.prepare.n_shards, key_uri=key_uri)
-        group(data, options, grouping)
+        grouping = Grouping(
+            contract=contract,
+            folder=folder,
+            n_shards=config.prepare.n_shards,
+            max_rows=data.max_rows_per_client,
+            key_uri=key_uri,
+        )
+        group(source, options, grouping)
     finally:
         if key_uri is not None:
             delete_key(key_uri)

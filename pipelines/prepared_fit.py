@@ -6,17 +6,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.choices import Algorithm
 from schemas.config import FitConfig
 from schemas.encoder import Encoder
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
-from transforms import accounting, feddp_kmeans, feddp_server
+from transforms import accounting, feddp_kmeans, feddp_server, server_starts
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
-from transforms.read import list_files, open_parquet, read_server_points, read_server_rows
+from transforms.read import open_parquet, read_server_points, read_server_rows
 from transforms.rounds import Round
+from transforms.source import Source
+from transforms.table_snapshots import resolve
 
 _STAND_IN_POINTS = 300
 
@@ -27,6 +30,7 @@ class PreparedFit:
 
     Attributes:
       config: the job.
+      source: where the rows are; of a table, the files of one snapshot.
       contract: how shards are read.
       initial: state before the first round.
       plan: what will be spent.
@@ -34,6 +38,7 @@ class PreparedFit:
     """
 
     config: FitConfig
+    source: Source
     contract: TableContract
     initial: FedDPState
     plan: PrivacyPlan
@@ -68,23 +73,29 @@ class FitResult(NamedTuple):
 
 
 def prepare(config: FitConfig) -> PreparedFit:
-    """Reads the public server data, learns encodings, finds the frame and calibrates the plan.
+    """Chooses the snapshot of the table, reads the public server data, learns encodings and calibrates the plan.
 
     Raises:
       ConfigError: if the settings do not fit the server data, or no noise meets the budget.
-      InputError: if the server data cannot be used.
+      InputError: if the server data or the table's snapshot cannot be used.
     """
+    source = resolve(config.data)
     encoder = _encoder(config)
-    server = _server_points(config, encoder)
+    server = _server_points(config, source, encoder)
     n_features = server.shape[1]
-    initial = feddp_server.initial_state(config, server, n_features)
-    specs = feddp_kmeans.round_specs(config, n_features, len(server))
+    if config.algorithm is Algorithm.FEDDP_KMEANS:
+        initial = feddp_server.initial_state(config, server, n_features)
+        specs = feddp_kmeans.round_specs(config, n_features, len(server))
+    else:
+        initial = server_starts.initial_state(config, server, n_features)
+        specs = feddp_kmeans.lloyd_round_specs(config, n_features)
     privacy = config.privacy
     plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, privacy.allocation)
     by_client = privacy.unit is PrivacyUnit.CLIENT
     contract = TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder)
     return PreparedFit(
         config=config,
+        source=source,
         contract=contract,
         initial=initial,
         plan=plan,
@@ -102,7 +113,7 @@ def _encoder(config: FitConfig) -> Encoder | None:
     return Encoder.learn(features, config.encode, read_server_rows(server.path, features), server.path)
 
 
-def _server_points(config: FitConfig, encoder: Encoder | None) -> NDArray[np.float64]:
+def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:
     """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
     if config.server_data is not None:
         contract = TableContract.from_config(config.data, encoder=encoder).features_only()
@@ -110,10 +121,10 @@ def _server_points(config: FitConfig, encoder: Encoder | None) -> NDArray[np.flo
     n_features = len(config.data.features) if encoder is None else encoder.n_features
     if isinstance(config.data.features, str):
         contract = TableContract.from_config(config.data)
-        first = list_files(config.data.path, config.data.partition_values())[0]
+        first = source.list_files()[0]
         with open_parquet(first) as file:
             n_features = contract.list_width(file.schema_arrow, first)
-    n_points = max(_STAND_IN_POINTS, 30 * config.n_clusters)
+    n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
     norm = config.clipping.norm
     radius = norm if isinstance(norm, float) else 1.0
     return seeding.points_in_ball(n_points, n_features, radius, config.seed or 0)

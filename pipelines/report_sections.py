@@ -144,10 +144,10 @@ def _movement_plot(view: FitView) -> list[Block]:
             plot(
                 "movement",
                 "From the start to the centers",
-                "Distance of each center from where the weighted public points had put it, beside what noise explains.",
+                "Distance of each center from where it was before the round, beside what noise explains.",
                 Badge.RELEASED,
                 lambda: report_plots.movement_dots(movements[0], clusters),
-                f"From the start that weighted public points gave to the released centers. {noise}",
+                f"From where each center was before the round to where it was released. {noise}",
             )
         ]
     return [

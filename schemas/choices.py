@@ -4,9 +4,32 @@ import enum
 
 
 class Algorithm(enum.StrEnum):
-    """What `fit` runs."""
+    """What `fit` runs with noise."""
 
     FEDDP_KMEANS = "feddp_kmeans"
+    SERVER_KMEANSPP = "server_kmeanspp"
+    SERVER_LLOYDS = "server_lloyds"
+    SPHERE_PACKING = "sphere_packing"
+
+
+class PooledAlgorithm(enum.StrEnum):
+    """What `fit` runs without noise, for comparison."""
+
+    K_FED = "k_fed"
+    OPTIMAL = "optimal"
+
+
+class ClusterRule(enum.StrEnum):
+    """How the number of clusters is chosen."""
+
+    ELBOW = "elbow"
+
+
+class TableFormat(enum.StrEnum):
+    """Formats whose own log says which files make a table."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 class InvalidRows(enum.StrEnum):

@@ -1,11 +1,8 @@
 """Job configs: frozen, validated, YAML in and out.
 
 Field descriptions hold units and ranges; they complete the sentence "give ..." when a setting is rejected.
-Scott et al. is Scott, Lampert, Saulpic (2025), "Differentially private federated k-means clustering with
-server-side data".
 """
 
-import collections
 import hashlib
 import json
 import math
@@ -16,47 +13,19 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
-from schemas.choices import (
-    Algorithm,
-    Allocation,
-    Assignment,
-    ClippingCenter,
-    ClippingRule,
-    InvalidRows,
-    RoundCount,
-    ShardCount,
-)
+from schemas.choices import Algorithm, Allocation, Assignment, ClippingCenter, ClippingRule, ShardCount
+from schemas.cluster_choice import ClusterChoice, ClusterCount
+from schemas.data_config import DataConfig, ServerDataConfig
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
+from schemas.feddp_config import FedDPOptions, LloydConfig
 from schemas.plan import PrivacyUnit
-from schemas.section import Count, Positive, Share, Text
-from schemas.section import Scalar as _Scalar
-from schemas.section import Section as _Section
-from schemas.section import python_scalar as _python_scalar
-
-
-def _feature_names(value: object) -> object:
-    """One column name, or a tuple of distinct ones."""
-    names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
-        raise rejection.broken_rule("a column name or a non-empty list of column names")
-    repeated = [name for name, times in collections.Counter(names).items() if times > 1]
-    if repeated:
-        raise rejection.broken_rule("a list without duplicates", got=f"{repeated[0]!r} more than once")
-    return value if isinstance(value, str) else tuple(names)
-
-
-def _partition_value(value: object) -> object:
-    """A string or an integer, as Hive writes them into folder names."""
-    value = _python_scalar(value)
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise rejection.broken_rule("a string or an integer (quote it if it is text)")
-    return value
+from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
 
 
 def _clipping_norm(value: object) -> object:
     """`server_radius`, `private` or a number whose square and reciprocal are far from the ends of float64."""
-    value = _python_scalar(value)
+    value = python_scalar(value)
     if isinstance(value, str) and value in set(ClippingRule):
         return ClippingRule(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-100 <= value <= 1e100:
@@ -64,19 +33,9 @@ def _clipping_norm(value: object) -> object:
     return float(value)
 
 
-def _round_count(value: object) -> object:
-    """`auto` or an integer from 1 to 200."""
-    value = _python_scalar(value)
-    if value == RoundCount.AUTO:
-        return RoundCount.AUTO
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 200:
-        raise rejection.broken_rule("'auto' or an integer from 1 to 200")
-    return value
-
-
 def _shard_count(value: object) -> object:
     """`auto` or an integer from 1 to 2**20."""
-    value = _python_scalar(value)
+    value = python_scalar(value)
     if value == ShardCount.AUTO:
         return ShardCount.AUTO
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 20:
@@ -89,71 +48,7 @@ def _section_or_none(value: object) -> object:
     return None if value == "none" else value
 
 
-MinimalWeight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), _Scalar]
-
-
-class DataConfig(_Section):
-    """The private table, and what may be said of it in public."""
-
-    path: Text = Field(description="the path of a Parquet file, a glob or a Hive-partitioned folder")
-    partitions: dict[Text, Annotated[str | int, BeforeValidator(_partition_value)]] = Field(
-        default_factory=dict,
-        description="a mapping of Hive partition columns to the value that is kept, a string or an integer",
-    )
-    client_id: Text | None = Field(
-        default=None,
-        description="the column (or Hive partition column) that names the client, needed by privacy unit client",
-    )
-    features: Annotated[str | tuple[str, ...], BeforeValidator(_feature_names)] = Field(
-        description="a list of numeric columns, or the name of one fixed-size-list column"
-    )
-    on_invalid_rows: InvalidRows = Field(
-        default=InvalidRows.FAIL,
-        description="fail to stop at a null or non-finite value, or drop to leave such rows out",
-    )
-    name: Text | None = Field(default=None, description="the name of the data set, a non-empty string")
-    public_rows: Count | None = Field(
-        default=None,
-        description="the number of rows (privacy unit client: of clients), an integer >= 1, if it is public, "
-        "or leave it out",
-    )
-
-    max_rows_per_client: Count | None = Field(
-        default=None,
-        description="the largest number of rows that one client may contribute, an integer >= 1, or leave it out",
-    )
-
-    def partition_values(self) -> dict[str, str]:
-        """`partitions` as Hive writes them into folder names."""
-        return {column: str(value) for column, value in self.partitions.items()}
-
-    @pydantic.model_validator(mode="after")
-    def _client_id_is_no_feature(self) -> Self:
-        names = (self.features,) if isinstance(self.features, str) else self.features
-        if self.client_id in names:
-            raise ConfigError(
-                f"data.features must be other columns than data.client_id, got {self.client_id!r} in both; "
-                "remove it from data.features."
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _bounded_clients_have_ids(self) -> Self:
-        if self.max_rows_per_client is not None and self.client_id is None:
-            raise ConfigError(
-                "data.client_id must be given for data.max_rows_per_client, got nothing; "
-                "name the column that names the client."
-            )
-        return self
-
-
-class ServerDataConfig(_Section):
-    """The public table: same features, no client ids."""
-
-    path: Text = Field(description="the path of a Parquet file, a glob or a folder of public rows")
-
-
-class SharesConfig(_Section):
+class SharesConfig(Section):
     """Shares of the budget of FedDP-Init; only their ratios matter."""
 
     outer_product: Positive = Field(description="the share of the outer product, a finite number > 0")
@@ -162,21 +57,21 @@ class SharesConfig(_Section):
     counts: Positive = Field(description="the share of the counts per cluster, a finite number > 0")
 
 
-class PrivacyConfig(_Section):
+class PrivacyConfig(Section):
     """What the whole run may spend; there are no defaults for what decides the guarantee."""
 
     unit: PrivacyUnit = Field(description="record or client: what one neighbor adds or removes")
     epsilon: Positive = Field(description="the total epsilon of the run, a finite number > 0")
     delta: Share = Field(description="the total delta of the run, a number strictly between 0 and 1")
     allocation: Allocation = Field(
-        default=Allocation.TUNED, description="tuned, or paper for the allocation of Scott et al. 2025"
+        default=Allocation.TUNED, description="tuned, or paper for the allocation of Scott, Lampert, Saulpic 2025"
     )
     shares: SharesConfig | None = Field(
         default=None, description="a section with outer_product, weights, sums and counts, or leave it out"
     )
 
 
-class ClippingConfig(_Section):
+class ClippingConfig(Section):
     """Public bounds on what one row, and one client, may contribute."""
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
@@ -198,63 +93,7 @@ class ClippingConfig(_Section):
     )
 
 
-class LloydConfig(_Section):
-    """FedDP-Lloyds: rounds of sums and counts after the start (Scott et al., Algorithm 2)."""
-
-    steps: Annotated[int, Field(strict=True, ge=0, le=50), _Scalar] = Field(
-        default=0, description="the number of Lloyd rounds, an integer from 0 to 50 (0 to 2 are best in practice)"
-    )
-    share: Share = Field(
-        default=0.25, description="the share of the budget for all Lloyd rounds, strictly between 0 and 1"
-    )
-
-
-class SimplifyConfig(_Section):
-    """Thinning of the server data by histogram rounds (Scott et al., Algorithm 4)."""
-
-    w_min: MinimalWeight = Field(description="the smallest weight of a cluster, a fraction of the rows in (0, 1]")
-    rounds: Annotated[RoundCount | int, BeforeValidator(_round_count)] = Field(
-        default=RoundCount.AUTO,
-        description="the number of histogram rounds, from 1 to 200, or auto for that of Algorithm 4",
-    )
-    share: Share = Field(
-        default=0.1, description="the share of the budget for all these rounds, strictly between 0 and 1"
-    )
-
-
-class DiameterConfig(_Section):
-    """Reduction of the diameter of the data by one histogram round (Scott et al., Lemma 16)."""
-
-    w_min: MinimalWeight = Field(description="the smallest weight of a cluster, a fraction of the rows in (0, 1]")
-    sigma_max: Positive = Field(
-        description="the largest standard deviation of a cluster in any direction, > 0, in feature units"
-    )
-    share: Share = Field(default=0.1, description="the share of the budget for this round, strictly between 0 and 1")
-
-
-class FedDPOptions(_Section):
-    """Options of algorithm feddp_kmeans (Scott et al., Algorithm 1)."""
-
-    restarts: Annotated[int, Field(strict=True, ge=20, le=1000), _Scalar] = Field(
-        default=50, description="the number of restarts of k-means on the server, an integer from 20 to 1000"
-    )
-    assignment: Assignment = Field(
-        default=Assignment.NEAREST,
-        description="nearest, or one_third to keep only rows whose distance to their center is at most a third "
-        "of that to every other (Scott et al. 2025, Algorithm 5, Part 2)",
-    )
-    simplify: SimplifyConfig | None = Field(
-        default=None,
-        description="a section with w_min to thin the server data (Scott et al. 2025, Algorithm 4), or leave it out",
-    )
-    reduce_diameter: DiameterConfig | None = Field(
-        default=None,
-        description="a section with w_min and sigma_max to move far components together "
-        "(Scott et al. 2025, Lemma 16), or leave it out",
-    )
-
-
-class PrepareOptions(_Section):
+class PrepareOptions(Section):
     """How rows are grouped by client; no matter for privacy."""
 
     shards: Annotated[ShardCount | int, BeforeValidator(_shard_count)] = Field(
@@ -268,15 +107,20 @@ class PrepareOptions(_Section):
         return None if self.shards is ShardCount.AUTO else int(self.shards)
 
 
-class FitConfig(_Section):
+class FitConfig(Section):
     """One `fit` job."""
 
-    algorithm: Algorithm = Field(description="the algorithm to run, feddp_kmeans")
+    algorithm: Algorithm = Field(
+        description="the algorithm to run, feddp_kmeans, or the baseline server_kmeanspp, server_lloyds or "
+        "sphere_packing"
+    )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: Annotated[ServerDataConfig | None, BeforeValidator(_section_or_none)] = Field(
         default=None, description="the section of the public table with path, or none"
     )
-    n_clusters: Count = Field(description="the number of centers, an integer >= 1")
+    n_clusters: ClusterCount = Field(
+        description="the number of centers, an integer >= 1, or a section of max and choose: elbow"
+    )
     privacy: PrivacyConfig = Field(description="the section of the guarantee with unit, epsilon and delta")
     clipping: ClippingConfig = Field(description="the section of the contribution bounds with norm")
     encode: Encodings = Field(
@@ -293,9 +137,56 @@ class FitConfig(_Section):
         default=None,
         description="the place of the noise key on any Beam filesystem, or leave it out for a key of the run",
     )
-    seed: Annotated[int, Field(strict=True, ge=0), _Scalar] | None = Field(
+    seed: Annotated[int, Field(strict=True, ge=0), Scalar] | None = Field(
         default=None, description="the seed of public randomness (never of noise), an integer >= 0, or leave it out"
     )
+
+    @property
+    def max_clusters(self) -> int:
+        """The number of centers, or the largest that may be chosen."""
+        return self.n_clusters.max if isinstance(self.n_clusters, ClusterChoice) else self.n_clusters
+
+    @property
+    def chooses_clusters(self) -> bool:
+        """Whether the run chooses the number of centers."""
+        return isinstance(self.n_clusters, ClusterChoice)
+
+    @pydantic.model_validator(mode="after")
+    def _baselines_are_server_starts_and_lloyd(self) -> Self:
+        if self.algorithm is Algorithm.FEDDP_KMEANS:
+            return self
+        if self.lloyd.steps < 1:
+            raise ConfigError(
+                f"lloyd.steps must be at least 1 for algorithm {self.algorithm}, got {self.lloyd.steps}; "
+                "these rounds spend its whole budget."
+            )
+        if self.chooses_clusters:
+            raise ConfigError(
+                f"n_clusters must be an integer for algorithm {self.algorithm}, got a choice; "
+                "give the number, or use algorithm feddp_kmeans."
+            )
+        if self.clipping.norm is ClippingRule.PRIVATE:
+            raise ConfigError(
+                f"clipping.norm must be server_radius or a number for algorithm {self.algorithm}, got 'private'; "
+                "give the norm in feature units."
+            )
+        if self.server_data is None and self.algorithm is not Algorithm.SPHERE_PACKING:
+            raise ConfigError(
+                f"server_data must be given for algorithm {self.algorithm}, got none; "
+                "give a server_data section, or use algorithm sphere_packing."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _options_belong_to_the_algorithm(self) -> Self:
+        options = self.feddp_kmeans
+        plain = options.simplify is None and options.reduce_diameter is None
+        if self.algorithm is Algorithm.FEDDP_KMEANS or (plain and options.assignment is Assignment.NEAREST):
+            return self
+        raise ConfigError(
+            f"feddp_kmeans must hold no more than restarts for algorithm {self.algorithm}, got other options; "
+            "remove them, or use algorithm feddp_kmeans."
+        )
 
     @pydantic.model_validator(mode="after")
     def _client_unit_knows_clients(self) -> Self:
@@ -332,8 +223,9 @@ class FitConfig(_Section):
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:
         options = self.feddp_kmeans
+        starts = self.algorithm is Algorithm.FEDDP_KMEANS
         shares = {
-            "lloyd.share": self.lloyd.share if self.lloyd.steps else 0.0,
+            "lloyd.share": self.lloyd.share if self.lloyd.steps and starts else 0.0,
             "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
             "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,

@@ -1,12 +1,15 @@
 """A released clustering."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.release import Release, releases_from_table
+
+_PROXY_COSTS = b"proxy_costs"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -18,11 +21,14 @@ class ClusterModel:
       noisy_sizes: float64, shape (n_clusters,): noisy number of rows (privacy unit record) or noisy weight
         of clients (unit client) per cluster; may be negative.
       releases: every noised aggregate behind the centers, in the order of the rounds.
+      proxy_costs: shape (k_max,): released costs by which the number of clusters was chosen, for 1 to k_max
+        clusters; empty where it was given.
     """
 
     centers: NDArray[np.float64]
     noisy_sizes: NDArray[np.float64]
     releases: tuple[Release, ...]
+    proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
 
     @property
     def n_clusters(self) -> int:
@@ -30,24 +36,32 @@ class ClusterModel:
         return len(self.centers)
 
     def centers_table(self) -> pa.Table:
-        """`centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double."""
+        """`centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double.
+
+        Metadata: `proxy_costs` as JSON, where the number of clusters was chosen.
+        """
         n_clusters, n_features = self.centers.shape
         center = pa.FixedSizeListArray.from_arrays(pa.array(self.centers.ravel(), pa.float64()), n_features)
-        return pa.table(
+        table = pa.table(
             {
                 "cluster": pa.array(np.arange(n_clusters, dtype=np.int32)),
                 "center": center,
                 "noisy_size": pa.array(self.noisy_sizes, pa.float64()),
             }
         )
+        if not len(self.proxy_costs):
+            return table
+        return table.replace_schema_metadata({_PROXY_COSTS: json.dumps(self.proxy_costs.tolist())})
 
 
 def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
     """Inverse of `ClusterModel.centers_table` and `releases_to_table`."""
+    metadata = centers.schema.metadata or {}
     ordered = centers.sort_by("cluster")
     flat = ordered.column("center").combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return ClusterModel(
         centers=np.asarray(flat, dtype=np.float64).reshape(ordered.num_rows, -1),
         noisy_sizes=ordered.column("noisy_size").to_numpy(),
         releases=releases_from_table(releases),
+        proxy_costs=np.array(json.loads(metadata.get(_PROXY_COSTS, b"[]")), dtype=np.float64),
     )

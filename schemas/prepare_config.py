@@ -7,7 +7,8 @@ import pydantic
 from pydantic import Field
 
 from schemas import rejection, yaml_text
-from schemas.config import DataConfig, PrepareOptions, validated
+from schemas.config import PrepareOptions, validated
+from schemas.data_config import DataConfig
 from schemas.errors import ConfigError
 
 

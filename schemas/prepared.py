@@ -10,6 +10,7 @@ import json
 from typing import Any, NamedTuple, Self
 
 from schemas.errors import InputError
+from schemas.snapshot import Snapshot
 
 LAYOUT = "client-sharded"
 LAYOUT_VERSION = 1
@@ -43,12 +44,14 @@ class PreparedManifest:
       features: names of scalar columns, or of one list column.
       max_rows_per_client: the bound that was applied to every client; None if there was none.
       files: sorted by name.
+      snapshot: of the table that the rows were taken from; None if it has none.
     """
 
     client_id: str
     features: str | tuple[str, ...]
     max_rows_per_client: int | None
     files: tuple[PreparedFile, ...]
+    snapshot: Snapshot | None = None
 
     def to_json(self) -> str:
         """Text of `manifest.json`."""
@@ -60,6 +63,7 @@ class PreparedManifest:
             "max_rows_per_client": self.max_rows_per_client,
             "files": [each._asdict() for each in self.files],
             "files_digest": self.files_digest,
+            "snapshot": None if self.snapshot is None else self.snapshot.to_json(),
         }
         return json.dumps(content, indent=2, sort_keys=True)
 
@@ -82,12 +86,13 @@ class PreparedManifest:
         try:
             content: dict[str, Any] = json.loads(text)
             marks = content["layout"], content["version"], content["files_digest"]
-            features = content["features"]
+            features, snapshot = content["features"], content.get("snapshot")
             manifest = cls(
                 client_id=content["client_id"],
                 features=features if isinstance(features, str) else tuple(features),
                 max_rows_per_client=content["max_rows_per_client"],
                 files=tuple(PreparedFile(**each) for each in content["files"]),
+                snapshot=None if snapshot is None else Snapshot.from_json(snapshot),
             )
         except (ValueError, TypeError, LookupError) as error:
             raise InputError(f"{where} must be a manifest that prepare wrote; run prepare again.") from error

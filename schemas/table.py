@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from schemas.choices import InvalidRows
 from schemas.client_block import ClientBlock
 from schemas.columns import find as _find
 from schemas.columns import floats as _floats
@@ -19,7 +20,7 @@ from schemas.columns import is_text
 from schemas.columns import mismatch as _mismatch
 from schemas.columns import plain as _plain
 from schemas.columns import plain_type as _plain_type
-from schemas.config import DataConfig, InvalidRows
+from schemas.data_config import DataConfig
 from schemas.encoder import Encoder
 from schemas.errors import InputError
 

@@ -16,7 +16,7 @@ import scipy.optimize
 from dp_accounting import NeighboringRelation, dp_event, gaussian_mechanism
 from dp_accounting.pld import PLDAccountant
 
-from schemas.config import Allocation
+from schemas.choices import Allocation
 from schemas.errors import ConfigError, UnsupportedEventError
 from schemas.plan import (
     Geometry,

@@ -52,3 +52,42 @@ class SumStatistics(beam.PTransform):
     def expand(self, statistics: beam.PCollection) -> beam.PCollection:
         """Combines without defaults."""
         return statistics | "Sum" >> beam.CombineGlobally(SumVectorsFn(self.size)).without_defaults()
+
+
+class SumKeyedVectorsFn(beam.CombineFn):
+    """`SumVectorsFn` for vectors whose length depends on their key; the sum of nothing is None."""
+
+    def create_accumulator(self) -> np.ndarray | None:
+        """Nothing yet."""
+        return None
+
+    def add_input(self, accumulator: np.ndarray | None, element: np.ndarray) -> np.ndarray:
+        """Adds one vector to a copy that this combiner owns."""
+        if accumulator is None:
+            return element.copy()
+        accumulator += element
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[np.ndarray | None]) -> np.ndarray | None:
+        """Adds up into a new vector."""
+        total = None
+        for accumulator in accumulators:
+            if accumulator is not None:
+                total = self.add_input(total, accumulator)
+        return total
+
+    def extract_output(self, accumulator: np.ndarray | None) -> np.ndarray | None:
+        """The exact sum; noise is added in a stage of its own."""
+        return accumulator
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SumKeyedStatistics(beam.PTransform):
+    """(number, int64 vector) → (number, exact sum), one element per number that occurs.
+
+    Windowing: global. Cost: one shuffle of one vector per bundle and number.
+    """
+
+    def expand(self, statistics: beam.PCollection) -> beam.PCollection:
+        """Combines per number."""
+        return statistics | "Sum" >> beam.CombinePerKey(SumKeyedVectorsFn())

@@ -10,18 +10,17 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.choices import Allocation, ClippingRule
 from schemas.client_block import ClientBlock
-from schemas.config import Allocation, ClippingRule, FitConfig
+from schemas.config import FitConfig
 from schemas.plan import Geometry, Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundPlan, RoundSpec
-from schemas.table import TableContract
 from transforms import feddp_server
 from transforms.feddp_state import FedDPState
 from transforms.numerics import client_statistics, lattice, norms, server_points, statistics
-from transforms.rounds import PrivateRound, Round
+from transforms.rounds import Round
 
 NAME = "feddp_kmeans"
 ROWS_SHARE = 0.01
@@ -61,13 +60,6 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
     def histogram(share: float) -> tuple[ReleaseSpec, ...]:
         return (_spec("histogram", (n_bins,), laplace, lattice.SUM_UNITS, share),)
 
-    def means(sums: float, counts: float) -> tuple[ReleaseSpec, ...]:
-        shape = (config.n_clusters, n_features)
-        return (
-            _spec("sums", shape, Mechanism.DISCRETE_GAUSSIAN, lattice.SUM_UNITS, sums),
-            _spec("counts", shape[:1], laplace, lattice.SUM_UNITS, counts),
-        )
-
     specs: list[RoundSpec] = []
     if "norms" in extra:
         specs.append(
@@ -80,11 +72,33 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
     for name in thinning:
         specs.append(_round(name, histogram(extra["simplify"] / len(thinning))))
     specs.append(_round("weights", histogram(shares.weights * scale)))
-    specs.append(_round("centers", means(shares.sums * scale, shares.counts * scale)))
-    per_step = extra.get("lloyd", 0.0) / max(config.lloyd.steps, 1) / (shares.sums + shares.counts)
-    for step in range(config.lloyd.steps):
-        specs.append(_round(f"lloyd_{step:02d}", means(shares.sums * per_step, shares.counts * per_step)))
+    specs.append(_round("centers", _means_specs(config, n_features, shares, scale)))
+    specs += _lloyd_specs(config, n_features, shares, extra.get("lloyd", 0.0))
     return tuple(map(_for_sampled_rows, specs)) if _samples_rows(config) else tuple(specs)
+
+
+def lloyd_round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
+    """Every release of a job that starts from public centers and spends its whole budget on Lloyd rounds."""
+    specs = _lloyd_specs(config, n_features, _init_shares(config), 1.0)
+    return tuple(map(_for_sampled_rows, specs)) if _samples_rows(config) else tuple(specs)
+
+
+def _lloyd_specs(config: FitConfig, n_features: int, shares: Shares, total: float) -> list[RoundSpec]:
+    """Lloyd rounds that share `total` of the budget equally."""
+    scale = total / max(config.lloyd.steps, 1) / (shares.sums + shares.counts)
+    releases = _means_specs(config, n_features, shares, scale)
+    return [_round(f"lloyd_{step:02d}", releases, config.algorithm) for step in range(config.lloyd.steps)]
+
+
+def _means_specs(config: FitConfig, n_features: int, shares: Shares, scale: float) -> tuple[ReleaseSpec, ...]:
+    """Sums and counts, their shares times `scale`."""
+    tuned = config.privacy.allocation is Allocation.TUNED
+    by_counts = Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
+    shape = (config.max_clusters, n_features)
+    return (
+        _spec("sums", shape, Mechanism.DISCRETE_GAUSSIAN, lattice.SUM_UNITS, shares.sums * scale),
+        _spec("counts", shape[:1], by_counts, lattice.SUM_UNITS, shares.counts * scale),
+    )
 
 
 def _samples_rows(config: FitConfig) -> bool:
@@ -134,9 +148,9 @@ def _counts_rows(config: FitConfig) -> bool:
     return config.privacy.allocation is Allocation.TUNED and config.data.public_rows is None
 
 
-def _round(name: str, releases: tuple[ReleaseSpec, ...]) -> RoundSpec:
-    """A round of this protocol."""
-    return RoundSpec(path=f"{NAME}/{name}", releases=releases)
+def _round(name: str, releases: tuple[ReleaseSpec, ...], protocol: str = NAME) -> RoundSpec:
+    """A round of a protocol."""
+    return RoundSpec(path=f"{protocol}/{name}", releases=releases)
 
 
 def _init_shares(config: FitConfig) -> Shares:
@@ -184,7 +198,7 @@ def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
 
 def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Round:
     """Joins a round's plan with its statistic and its server step."""
-    name = plan.path.removeprefix(f"{NAME}/")
+    name = plan.path.rpartition("/")[2]
     options = config.feddp_kmeans
     if name == "outer_product":
         counted = len(plan.releases) > 1
@@ -244,40 +258,22 @@ def means_statistic(block: ClientBlock, state: FedDPState, *, absolute: bool) ->
     if assigner is None:
         raise ValueError("means_statistic must be given a state with an assigner; run the earlier rounds first.")
     if not state.settings.by_client:
-        return statistics.sums_and_counts(block.points, state.frame, assigner)
+        found = statistics.sums_and_counts(block.points, state.frame, assigner)
+        return _padded(found, assigner.size, state.settings.n_clusters)
     form: Callable[..., NDArray[np.int64]] = client_statistics.means_of_means
     if state.settings.tuned:
         form = client_statistics.mean_sums_and_counts
     elif absolute:
         form = client_statistics.clipped_sums_and_counts
-    return form(block, state.frame, assigner, state.bounds.sums, state.bounds.counts)
+    found = form(block, state.frame, assigner, state.bounds.sums, state.bounds.counts)
+    return _padded(found, assigner.size, state.settings.n_clusters)
 
 
-@dataclasses.dataclass(eq=False, kw_only=True)
-class FedDPKMeans(beam.PTransform):
-    """`ShardRef`s → the `FedDPState` after the last round, exactly one element.
-
-    Attributes:
-      rounds: calibrated rounds, unrolled in this order.
-      initial: state before the first round; public data only.
-      contract: how shards are read.
-      key_uri: where noise stages find the run key.
-
-    Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: one pass over the needed
-    columns and one small shuffle per round.
-    """
-
-    rounds: tuple[Round, ...]
-    initial: FedDPState
-    contract: TableContract
-    key_uri: str
-
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Chains the rounds: each one's state is the next one's broadcast."""
-        state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
-        for each in self.rounds:
-            label = each.plan.path.removeprefix(f"{NAME}/").title().replace("_", "")
-            state = shards | label >> PrivateRound(
-                round=each, state=state, contract=self.contract, key_uri=self.key_uri
-            )
-        return state
+def _padded(found: NDArray[np.int64], n_found: int, n_clusters: int) -> NDArray[np.int64]:
+    """Sums and counts of `n_found` clusters with zeros for those that were not chosen."""
+    if n_found == n_clusters:
+        return found
+    n_sums = len(found) - n_found
+    missing = n_clusters - n_found
+    no_sums = np.zeros(missing * (n_sums // n_found), dtype=np.int64)
+    return np.concatenate([found[:n_sums], no_sums, found[n_sums:], np.zeros(missing, dtype=np.int64)])

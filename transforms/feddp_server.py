@@ -6,8 +6,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.config import ClippingCenter, ClippingRule, DiameterConfig, FitConfig, SimplifyConfig
+from schemas.choices import ClippingCenter, ClippingRule
+from schemas.config import FitConfig
 from schemas.errors import ConfigError
+from schemas.feddp_config import DiameterConfig, SimplifyConfig
 from schemas.release import Release
 from transforms.feddp_state import ClippingBounds, FedDPSettings, FedDPState
 from transforms.numerics import bounds, centers, lattice, norms, scatter, seeding, server_points
@@ -114,8 +116,8 @@ def _with_histogram_bound(state: FedDPState) -> FedDPState:
     return dataclasses.replace(state, bounds=dataclasses.replace(state.bounds, histogram=bound))
 
 
-def _await_means(state: FedDPState, *, absolute: bool) -> FedDPState:
-    """Client-level bounds of the next sums-and-counts round; `absolute` for FedDP-Lloyds of the paper."""
+def await_means(state: FedDPState, *, absolute: bool) -> FedDPState:
+    """The state with client-level bounds of a sums-and-counts round; `absolute` for FedDP-Lloyds of the paper."""
     settings = state.settings
     if not settings.by_client or state.assigner is None:
         return state
@@ -214,21 +216,22 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
     release = releases[0].with_unit(_histogram_unit(state))
     clean = server_points.shrunken_weights if settings.shrinks else server_points.significant_weights
     weights = clean(release.decoded[: int(state.active.sum())], release.stddev)
-    clustering = seeding.weighted_kmeans(
-        state.projected_server()[state.active] * state.sum_unit,
-        weights,
-        settings.n_clusters,
-        settings.restarts,
-        settings.seed,
-    )
+    points = state.projected_server()[state.active] * state.sum_unit
+    proxy_costs = state.proxy_costs
+    n_clusters = settings.n_clusters
+    if settings.chooses:
+        proxy_costs = seeding.clustering_costs(points, weights, n_clusters, settings.restarts, settings.seed)
+        n_clusters = seeding.elbow(proxy_costs)
+    clustering = seeding.weighted_kmeans(points, weights, n_clusters, settings.restarts, settings.seed)
     integers = np.rint(clustering.centers / state.sum_unit)
     state = dataclasses.replace(
         state,
         assigner=Assigner(integers, state.projection, settings.one_third),
         prior=_prior(state, clustering, weights),
+        proxy_costs=proxy_costs,
         releases=(*state.releases, release),
     )
-    return _await_means(state, absolute=False)
+    return await_means(state, absolute=False)
 
 
 def _prior(state: FedDPState, clustering: seeding.Clustering, weights: NDArray[np.float64]) -> Prior:
@@ -250,7 +253,8 @@ def means_step(state: FedDPState, releases: Releases) -> FedDPState:
     if settings.by_client:
         units = (state.bounds.sums / lattice.SUM_UNITS, state.bounds.counts / lattice.SUM_UNITS)
     sums, counts = (release.with_unit(unit) for release, unit in zip(releases, units, strict=True))
-    noisy = NoisyMeans(sums.decoded, counts.decoded, sums.stddev, counts.stddev)
+    chosen = len(state.prior.means)
+    noisy = NoisyMeans(sums.decoded[:chosen], counts.decoded[:chosen], sums.stddev, counts.stddev)
     prior = state.prior.widened(noisy)
     blend = centers.shrunken_means if prior.informative else centers.guarded_means
     found = blend(noisy, prior)
@@ -265,4 +269,4 @@ def means_step(state: FedDPState, releases: Releases) -> FedDPState:
         prior=prior.updated(inside, noisy),
         releases=(*state.releases, sums, counts),
     )
-    return _await_means(state, absolute=True)
+    return await_means(state, absolute=True)

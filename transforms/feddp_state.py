@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.config import Allocation, Assignment, FitConfig
+from schemas.choices import Allocation, Assignment
+from schemas.config import FitConfig
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyUnit
 from schemas.release import Release
@@ -17,9 +18,13 @@ from transforms.numerics.frame import Frame
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FedDPSettings:
-    """Public parameters that server steps and statistics read; all from the job's config."""
+    """Public parameters that server steps and statistics read; all from the job's config.
+
+    `n_clusters` is the largest number that may be chosen where `chooses` is set.
+    """
 
     n_clusters: int
+    chooses: bool
     unit: PrivacyUnit
     epsilon: float
     tuned: bool
@@ -35,7 +40,8 @@ class FedDPSettings:
     def from_config(cls, config: FitConfig) -> "FedDPSettings":
         """Settings of a job; `representative` is False where public points stand in for server data."""
         return cls(
-            n_clusters=config.n_clusters,
+            n_clusters=config.max_clusters,
+            chooses=config.chooses_clusters,
             unit=config.privacy.unit,
             epsilon=config.privacy.epsilon,
             tuned=config.privacy.allocation is Allocation.TUNED,
@@ -94,6 +100,8 @@ class FedDPState:
       prior: what is known of each center before that round, centered feature units.
       centers: shape (k, d), centered feature units, after a sums-and-counts round.
       sizes: shape (k,): noisy counts.
+      proxy_costs: shape (n_clusters,): costs of the weighted server points for 1, 2, ... clusters; empty unless
+        the number of clusters is chosen.
       releases: all so far, in order.
     """
 
@@ -110,7 +118,13 @@ class FedDPState:
     prior: Prior | None = None
     centers: NDArray[np.float64] | None = None
     sizes: NDArray[np.float64] | None = None
+    proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
     releases: tuple[Release, ...] = ()
+
+    def broadcast(self) -> "FedDPState":
+        """What statistics read of the state: a small part of it."""
+        no_rows = np.zeros((len(self.server), 0))
+        return dataclasses.replace(self, server=no_rows, samples=self.samples[:0], prior=None, releases=())
 
     def server_integers(self) -> NDArray[np.float64]:
         """Server points on the lattice at SUM_BITS, shape (q, d)."""
@@ -144,4 +158,6 @@ class FedDPState:
         if self.centers is None or self.sizes is None:
             raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
         absolute = self.frame.restore(self.centers + self.frame.lattice.center)
-        return ClusterModel(centers=absolute, noisy_sizes=self.sizes, releases=self.releases)
+        return ClusterModel(
+            centers=absolute, noisy_sizes=self.sizes, releases=self.releases, proxy_costs=self.proxy_costs
+        )

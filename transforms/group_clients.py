@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from schemas.errors import InputError
 from schemas.prepared import MANIFEST_FILE, PreparedFile, PreparedManifest
 from schemas.shard import EMPTY_SHARD, ShardRef
+from schemas.snapshot import Snapshot
 from schemas.table import TableContract, group_by_client
 from transforms import client_ids, row_spill
 from transforms.keys import read_key
@@ -197,12 +198,15 @@ class GroupClients(beam.PTransform):
         return sizes | "Total" >> beam.CombineGlobally(sum) | "ShardsFor" >> beam.Map(_shards_for)
 
 
-def _write_manifest(files: list[PreparedFile], folder: str, contract: TableContract, max_rows: int | None) -> None:
+def _write_manifest(
+    files: list[PreparedFile], folder: str, contract: TableContract, max_rows: int | None, snapshot: Snapshot | None
+) -> None:
     manifest = PreparedManifest(
         client_id=str(contract.client_id),
         features=contract.feature_list or contract.features,
         max_rows_per_client=max_rows,
         files=tuple(sorted(files)),
+        snapshot=snapshot,
     )
     write_bytes(FileSystems.join(folder, MANIFEST_FILE), manifest.to_json().encode())
 
@@ -215,16 +219,18 @@ class WriteManifest(beam.PTransform):
       contract: names of the columns.
       folder: where the files are.
       max_rows: the bound on the rows of a client that was applied, or None.
+      snapshot: of the table that the rows were taken from, or None.
     """
 
     contract: TableContract
     folder: str
     max_rows: int | None = None
+    snapshot: Snapshot | None = None
 
     def expand(self, files: beam.PCollection) -> beam.PCollection:
         """Collects the list and writes it."""
         return (
             files
             | "Files" >> beam.combiners.ToList()
-            | "Write" >> beam.Map(_write_manifest, self.folder, self.contract, self.max_rows)
+            | "Write" >> beam.Map(_write_manifest, self.folder, self.contract, self.max_rows, self.snapshot)
         )

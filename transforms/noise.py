@@ -21,16 +21,15 @@ from transforms.numerics import noise
 _LOGGER = logging.getLogger(__name__)
 
 
-class _AddNoiseFn(beam.DoFn):
-    """Draws the noise of one round; holds the key between `setup` and `teardown` only."""
+class _NoiseFn(beam.DoFn):
+    """Holds the key between `setup` and `teardown` only."""
 
-    def __init__(self, plan: RoundPlan, key_uri: str):
-        self._plan = plan
+    def __init__(self, key_uri: str):
         self._key_uri = key_uri
         self._key: bytes | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_plan": self._plan, "_key_uri": self._key_uri, "_key": None}
+        return self.__dict__ | {"_key": None}
 
     def setup(self) -> None:
         """Reads the key on the worker."""
@@ -40,12 +39,37 @@ class _AddNoiseFn(beam.DoFn):
         """Forgets the key."""
         self._key = None
 
-    def process(self, exact_sum: np.ndarray) -> Iterator[tuple[Release, ...]]:
-        """Adds the noise of this round."""
+    def _draw(self, plan: RoundPlan, exact_sum: np.ndarray) -> tuple[Release, ...]:
+        """The releases of a round."""
         if self._key is None:
             raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
-        yield noise.draw_release(self._key, self._plan, exact_sum)
+        return noise.draw_release(self._key, plan, exact_sum)
+
+
+class _AddNoiseFn(_NoiseFn):
+    """Draws the noise of one round."""
+
+    def __init__(self, plan: RoundPlan, key_uri: str):
+        super().__init__(key_uri)
+        self._plan = plan
+
+    def process(self, exact_sum: np.ndarray) -> Iterator[tuple[Release, ...]]:
+        """Adds the noise of this round."""
+        yield self._draw(self._plan, exact_sum)
         _LOGGER.info("released %s", self._plan.path)
+
+
+class _AddKeyedNoiseFn(_NoiseFn):
+    """Draws the noise of one round of each of several runs."""
+
+    def __init__(self, plans: dict[int, RoundPlan], key_uri: str):
+        super().__init__(key_uri)
+        self._plans = plans
+
+    def process(self, keyed_sum: tuple) -> Iterator[tuple[int, tuple]]:
+        """Adds the noise of this round of one run."""
+        number, exact_sum = keyed_sum
+        yield number, self._draw(self._plans[number], exact_sum)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -65,3 +89,22 @@ class AddNoise(beam.PTransform):
     def expand(self, exact_sum: beam.PCollection) -> beam.PCollection:
         """Adds the noise in a stage of its own."""
         return exact_sum | "Draw" >> beam.ParDo(_AddNoiseFn(self.plan, self.key_uri))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class AddKeyedNoise(beam.PTransform):
+    """Exact sums of one round of several runs, keyed by their number → their releases, under the same keys.
+
+    Attributes:
+      plans: plan of each run's round by number; their paths differ, so that no two share noise.
+      key_uri: where workers find the run key.
+
+    Windowing: global. Cost: no shuffle, one element per run.
+    """
+
+    plans: dict[int, RoundPlan]
+    key_uri: str
+
+    def expand(self, keyed_sums: beam.PCollection) -> beam.PCollection:
+        """Adds the noise in a stage of its own."""
+        return keyed_sums | "Draw" >> beam.ParDo(_AddKeyedNoiseFn(self.plans, self.key_uri))

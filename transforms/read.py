@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import glob
 from collections.abc import Iterator
 
 import apache_beam as beam
@@ -21,6 +20,7 @@ from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract
 from transforms import hive
 from transforms.numerics import lattice
+from transforms.source import Source, list_files
 
 _CLIENT_ID_BYTES = 24
 """Rough size of a client id in memory."""
@@ -178,39 +178,6 @@ def read_server_rows(path: str, names: tuple[str, ...]) -> pa.Table:
         ) from None
 
 
-def list_files(path: str, partitions: dict[str, str], setting: str = "data.path") -> list[str]:
-    """Parquet files at `path`: a file, a glob, or a folder (searched to any depth), sorted.
-
-    Args:
-      path: on any Beam filesystem.
-      partitions: only files below Hive folders `column=value` for every entry.
-      setting: what the path is called in error messages.
-
-    Raises:
-      InputError: if there are none.
-    """
-    literal = glob.escape(path) if FileSystems.exists(path) else path
-    patterns = [literal, literal.rstrip("/") + "/**"]
-    try:
-        found = {entry.path for result in FileSystems.match(patterns) for entry in result.metadata_list}
-    except BeamIOError as error:
-        raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
-    if any(entry.startswith(path.rstrip("/") + "/") for entry in found):
-        found -= {path, path.rstrip("/")}
-    wanted = {f"{column}={value}" for column, value in partitions.items()}
-    files = sorted(file for file in found if _is_data(file, path) and wanted <= set(file.split("/")))
-    if not files:
-        raise InputError(f"{setting} must match at least one Parquet file, got {path}; check path and partitions.")
-    return files
-
-
-def _is_data(file: str, root: str) -> bool:
-    """Whether a matched file is data: not hidden, not a marker, and Parquet by name unless named in full."""
-    below = file.removeprefix(root).split("/")
-    hidden = any(part.startswith(("_", ".")) for part in below if part)
-    return file == root or (not hidden and file.endswith((".parquet", ".parq", ".pq")))
-
-
 def _list_row_groups(path: str, contract: TableContract) -> Iterator[ShardRef]:
     with open_parquet(path) as file:
         contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
@@ -242,28 +209,31 @@ class ListShards(beam.PTransform):
     A shard is a non-empty row group, or the run of row groups of one client in a prepared file.
 
     Attributes:
-      path: a Parquet file, a glob, or a folder, on any Beam filesystem.
-      partitions: filter on Hive partition folders.
+      source: where the files are.
       contract: every file's schema is checked against it.
 
     Cost: one listing, one footer per file, two shuffles of references.
     """
 
-    path: str
-    partitions: dict[str, str]
+    source: Source
     contract: TableContract
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
         """Lists files, then row groups."""
         empty = root | "Empty" >> beam.Create([EMPTY_SHARD], reshuffle=False)
         listed = (
-            root
-            | "Path" >> beam.Create([self.path], reshuffle=False)
-            | "ListFiles" >> beam.FlatMap(list_files, self.partitions)
+            self._files(root)
             | "SpreadFiles" >> beam.Reshuffle()
             | "ListRowGroups" >> beam.FlatMap(_list_row_groups, self.contract)
         )
         return (listed, empty) | "WithEmpty" >> beam.Flatten() | "SpreadShards" >> beam.Reshuffle()
+
+    def _files(self, root: beam.Pipeline) -> beam.PCollection:
+        """Paths of the files: those of the snapshot, or whatever is there when the pipeline runs."""
+        if self.source.files is not None:
+            return root | "Files" >> beam.Create(self.source.files, reshuffle=False)
+        path = root | "Path" >> beam.Create([self.source.path], reshuffle=False)
+        return path | "ListFiles" >> beam.FlatMap(list_files, self.source.partitions)
 
 
 def _rows(shard: ShardRef) -> int:

@@ -94,3 +94,33 @@ class PrivateRound(beam.PTransform):
             | "Noise" >> AddNoise(plan=self.round.plan, key_uri=self.key_uri)
             | "Server" >> beam.Map(_step, state, self.round)
         )
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class RunRounds(beam.PTransform):
+    """`ShardRef`s → the state after the last round, exactly one element.
+
+    Attributes:
+      rounds: calibrated rounds, unrolled in this order.
+      initial: state before the first round; public data only.
+      contract: how shards are read.
+      key_uri: where noise stages find the run key.
+
+    Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: one pass over the needed
+    columns and one small shuffle per round.
+    """
+
+    rounds: tuple[Round, ...]
+    initial: Any
+    contract: TableContract
+    key_uri: str
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Chains the rounds: each one's state is the next one's broadcast."""
+        state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
+        for each in self.rounds:
+            label = each.plan.path.rpartition("/")[2].title().replace("_", "")
+            state = shards | label >> PrivateRound(
+                round=each, state=state, contract=self.contract, key_uri=self.key_uri
+            )
+        return state

@@ -10,7 +10,7 @@ from schemas.config import validated
 from schemas.errors import InputError
 from tests import lake
 from transforms.numerics import norms
-from transforms.read import list_files
+from transforms.source import list_files
 
 LARGE_EPSILON = 20.0
 

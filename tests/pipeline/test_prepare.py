@@ -17,12 +17,13 @@ from pipelines import fit as fit_job
 from pipelines import prepare as prepare_job
 from pipelines.graph import run_graph
 from pipelines.options import beam_options
-from schemas.config import DataConfig
+from schemas.data_config import DataConfig
 from schemas.errors import ConfigError, InputError, SchemaMismatchError
 from schemas.prepared import MANIFEST_FILE, RUNS_KEY
 from schemas.table import TableContract
 from tests import lake
 from transforms import prepared_files
+from transforms.source import Source
 
 N_ROWS = 600
 N_CLIENTS = 40
@@ -184,7 +185,7 @@ def test_rows_may_go_through_the_runner_or_through_files(tmp_path, rows, spill):
     config = DataConfig(path=data, features="x", client_id="client_id")
     contract = TableContract.from_config(config, by_client=True)
     grouping = prepare_job.Grouping(contract=contract, folder=str(folder), n_shards=3, spill=spill)
-    run_graph(functools.partial(prepare_job.build, data=config, grouping=grouping), beam_options([]))
+    run_graph(functools.partial(prepare_job.build, source=Source(path=data), grouping=grouping), beam_options([]))
     names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     assert names == sorted(os.listdir(expected))
     assert all((folder / name).read_bytes() == (expected / name).read_bytes() for name in names)

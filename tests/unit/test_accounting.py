@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from schemas.config import Allocation
+from schemas.choices import Allocation
 from schemas.errors import ConfigError, UnsupportedEventError
 from schemas.plan import Geometry, Mechanism, PrivacyUnit, ReleasePlan, ReleaseSpec, RoundPlan, RoundSpec
 from transforms import accounting, plan_cache

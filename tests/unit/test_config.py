@@ -12,21 +12,11 @@ from hypothesis import strategies as st
 
 from schemas import config as config_module
 from schemas import yaml_text
-from schemas.config import (
-    Allocation,
-    ClippingCenter,
-    ClippingRule,
-    DataConfig,
-    FitConfig,
-    InvalidRows,
-    LloydConfig,
-    RoundCount,
-    config_digest,
-    dump_config,
-    load_config,
-    validated,
-)
+from schemas.choices import Allocation, ClippingCenter, ClippingRule, InvalidRows, RoundCount
+from schemas.config import FitConfig, config_digest, dump_config, load_config, validated
+from schemas.data_config import DataConfig
 from schemas.errors import ConfigError
+from schemas.feddp_config import LloydConfig, SimplifyConfig
 from schemas.plan import PrivacyUnit
 
 MINIMAL = """
@@ -42,6 +32,7 @@ FULL = """
 algorithm: feddp_kmeans
 data:
   path: lake/clients
+  table: {format: delta, version: 7}
   partitions: {dt: 2026-11-20, year: 2026}
   client_id: client_id
   features: embedding
@@ -171,7 +162,11 @@ WRONG_VALUES = [
     ("n_clusters", 2.5, "n_clusters must be an integer, got 2.5; give the number of centers"),
     ("n_clusters", "2", "n_clusters must be an integer, got '2'; give the number of centers"),
     ("n_clusters", True, "n_clusters must be an integer, got True; give the number of centers"),
-    ("algorithm", "kmeans", "algorithm must be 'feddp_kmeans', got 'kmeans'; give the algorithm"),
+    (
+        "algorithm",
+        "kmeans",
+        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds' or 'sphere_packing', got 'kmeans'",
+    ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
     ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),
     ("data", ["lake"], r"data must be a section of settings, got ['lake']; give the section"),
@@ -194,6 +189,11 @@ WRONG_VALUES = [
     ("data.partitions", {"dt": 0.5}, "data.partitions.dt must be a string or an integer (quote it if it is text), got"),
     ("data.partitions", {3: "a"}, "data.partitions.3 must be a string, got 3; give a mapping of Hive partition"),
     ("data.partitions", ["dt"], "data.partitions must be a mapping, got ['dt']; give a mapping of Hive partition"),
+    ("data.table", "delta", "data.table must be a section of settings, got 'delta'; give a section with format"),
+    ("data.table", {"version": 3}, "data.table.format must be given, got nothing; give delta for a Delta table,"),
+    ("data.table", {"format": "hudi"}, "data.table.format must be 'delta' or 'iceberg', got 'hudi'; give delta"),
+    ("data.table", {"format": "delta", "version": -1}, "data.table.version must be at least 0, got -1; give the"),
+    ("data.table", {"format": "delta", "version": "3"}, "data.table.version must be an integer, got '3'; give the"),
     ("data.on_invalid_rows", "skip", "data.on_invalid_rows must be 'fail' or 'drop', got 'skip'; give fail to stop"),
     ("data.name", "", "data.name must be a non-empty string, got ''; give the name"),
     ("data.public_rows", 0, "data.public_rows must be at least 1, got 0; give the number of rows"),
@@ -403,6 +403,7 @@ def _leaves(data, prefix=()):
 
 OTHER_VALUES = {
     "data.path": "other",
+    "data.table.format": "iceberg",
     "data.partitions": {"dt": "2026-11-21", "year": 2026},
     "data.client_id": "other",
     "data.features": ["embedding"],
@@ -451,7 +452,7 @@ def test_construction_in_python():
     config = FitConfig(**(parts | {"lloyd": LloydConfig(steps=1), "n_clusters": 3}))
     assert config.lloyd.steps == 1
     assert DataConfig(path="lake", features=["a"]).features == ("a",)
-    assert config_module.SimplifyConfig(w_min=0.5).rounds is RoundCount.AUTO
+    assert SimplifyConfig(w_min=0.5).rounds is RoundCount.AUTO
     with pytest.raises(pydantic.ValidationError, match=r"data\.client_id must be given for privacy\.unit client"):
         FitConfig(**(parts | {"privacy": load_config(FULL).privacy}))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.config import InvalidRows
+from schemas.choices import InvalidRows
 from schemas.encoder import MOST_CATEGORIES, Encoder
 from schemas.encoding import OneHot, PublicSource, QuantileBins, Standardize
 from schemas.errors import InputError, SchemaMismatchError

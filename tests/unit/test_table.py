@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.config import DataConfig, InvalidRows
+from schemas.choices import InvalidRows
+from schemas.data_config import DataConfig
 from schemas.errors import InputError, SchemaMismatchError
 from schemas.table import TableContract, group_by_client
 

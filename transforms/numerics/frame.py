@@ -1,6 +1,6 @@
 """From feature units to the lattice: the public frame in which every statistic of a run is formed."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,3 +59,24 @@ class Frame(NamedTuple):
         moved = anchors + self.components.lattice.center - self.components.shifts
         squared = ((centers[:, None, :] - moved[None, :, :]) ** 2).sum(axis=2)
         return centers + self.components.shifts[squared.argmin(axis=1)]
+
+
+class SharedFrame(Frame):
+    """A frame that quantizes each piece of a block once, for several statistics of the same rows.
+
+    Rows are known by where they lie in memory, so `forget` must be called before other rows may lie there.
+    """
+
+    def quantize(self, points: NDArray[np.floating], bits: int) -> NDArray[np.float64]:
+        """As `Frame.quantize`; the array is shared and read-only."""
+        layout = points.__array_interface__
+        where = (layout["data"][0], layout["typestr"], points.shape, points.strides, bits)
+        known: dict[Any, NDArray[np.float64]] = self.__dict__
+        if where not in known:
+            known[where] = super().quantize(points, bits)
+            known[where].flags.writeable = False
+        return known[where]
+
+    def forget(self) -> None:
+        """Lets go of the rows seen so far."""
+        self.__dict__.clear()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, kmeans_plusplus
 from threadpoolctl import threadpool_limits
 
 
@@ -39,6 +39,54 @@ def weighted_kmeans(
     with threadpool_limits(limits=1):
         fitted = KMeans(n_clusters, n_init=restarts, random_state=seed % 2**32).fit(points, sample_weight=weights)
     return Clustering(fitted.cluster_centers_.astype(np.float64), fitted.labels_.astype(np.int64))
+
+
+def clustering_costs(
+    points: NDArray[np.float64], weights: NDArray[np.float64], most: int, restarts: int, seed: int
+) -> NDArray[np.float64]:
+    """Weighted k-means cost per unit of weight for 1, 2, ..., `most` clusters; shape (most,), never rising.
+
+    Args:
+      points: shape (n_points, n_dims), n_points >= most.
+      weights: shape (n_points,), >= 0, not all zero.
+      most: >= 1.
+      restarts: of k-means, >= 1.
+      seed: public.
+    """
+    costs = []
+    for n_clusters in range(1, most + 1):
+        found = weighted_kmeans(points, weights, n_clusters, restarts, seed)
+        squared = ((points - found.centers[found.labels]) ** 2).sum(axis=1)
+        costs.append(float((weights * squared).sum() / weights.sum()))
+    return np.minimum.accumulate(np.array(costs))
+
+
+def elbow(costs: NDArray[np.float64]) -> int:
+    """The number of clusters at the elbow: where the curve lies farthest below its chord.
+
+    Args:
+      costs: shape (k_max,), k_max >= 1: for 1, 2, ... clusters, never rising.
+
+    Source: Thorndike (1953) for the elbow; Satopaa et al. (2011), "Finding a 'Kneedle' in a haystack", for the chord.
+
+    Example:
+      >>> import numpy as np
+      >>> elbow(np.array([9.0, 5.0, 1.0, 0.9, 0.8, 0.7]))
+      3
+    """
+    if len(costs) < 3 or costs[0] <= costs[-1]:
+        return 1 if costs[0] <= costs[-1] else len(costs)
+    fallen = (costs[0] - costs) / (costs[0] - costs[-1])
+    return int(np.argmax(fallen - np.linspace(0.0, 1.0, len(costs)))) + 1
+
+
+def plus_plus(points: NDArray[np.float64], n_clusters: int, seed: int) -> NDArray[np.float64]:
+    """Points chosen by k-means++, shape (n_clusters, n_dims).
+
+    Source: Arthur, Vassilvitskii (2007).
+    """
+    with threadpool_limits(limits=1):
+        return np.asarray(kmeans_plusplus(points, n_clusters, random_state=seed % 2**32)[0], dtype=np.float64)
 
 
 def pseudo_clients(n_points: int, client_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:

@@ -1,0 +1,97 @@
+"""Where the rows of a job are, and what may be said of them in public."""
+
+import collections
+from typing import Annotated, Self
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from schemas import rejection
+from schemas.choices import InvalidRows
+from schemas.errors import ConfigError
+from schemas.section import Count, Section, Text, python_scalar
+from schemas.snapshot import TableConfig
+
+
+def _feature_names(value: object) -> object:
+    """One column name, or a tuple of distinct ones."""
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
+        raise rejection.broken_rule("a column name or a non-empty list of column names")
+    repeated = [name for name, times in collections.Counter(names).items() if times > 1]
+    if repeated:
+        raise rejection.broken_rule("a list without duplicates", got=f"{repeated[0]!r} more than once")
+    return value if isinstance(value, str) else tuple(names)
+
+
+def _partition_value(value: object) -> object:
+    """A string or an integer, as Hive writes them into folder names."""
+    value = python_scalar(value)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise rejection.broken_rule("a string or an integer (quote it if it is text)")
+    return value
+
+
+class DataConfig(Section):
+    """The private table, and what may be said of it in public."""
+
+    path: Text = Field(description="the path of a Parquet file, a glob or a Hive-partitioned folder")
+    table: TableConfig | None = Field(
+        default=None,
+        description="a section with format if the path is that of a Delta or Iceberg table, or leave it out",
+    )
+    partitions: dict[Text, Annotated[str | int, BeforeValidator(_partition_value)]] = Field(
+        default_factory=dict,
+        description="a mapping of Hive partition columns to the value that is kept, a string or an integer",
+    )
+    client_id: Text | None = Field(
+        default=None,
+        description="the column (or Hive partition column) that names the client, needed by privacy unit client",
+    )
+    features: Annotated[str | tuple[str, ...], BeforeValidator(_feature_names)] = Field(
+        description="a list of numeric columns, or the name of one fixed-size-list column"
+    )
+    on_invalid_rows: InvalidRows = Field(
+        default=InvalidRows.FAIL,
+        description="fail to stop at a null or non-finite value, or drop to leave such rows out",
+    )
+    name: Text | None = Field(default=None, description="the name of the data set, a non-empty string")
+    public_rows: Count | None = Field(
+        default=None,
+        description="the number of rows (privacy unit client: of clients), an integer >= 1, if it is public, "
+        "or leave it out",
+    )
+
+    max_rows_per_client: Count | None = Field(
+        default=None,
+        description="the largest number of rows that one client may contribute, an integer >= 1, or leave it out",
+    )
+
+    def partition_values(self) -> dict[str, str]:
+        """`partitions` as Hive writes them into folder names."""
+        return {column: str(value) for column, value in self.partitions.items()}
+
+    @pydantic.model_validator(mode="after")
+    def _client_id_is_no_feature(self) -> Self:
+        names = (self.features,) if isinstance(self.features, str) else self.features
+        if self.client_id in names:
+            raise ConfigError(
+                f"data.features must be other columns than data.client_id, got {self.client_id!r} in both; "
+                "remove it from data.features."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _bounded_clients_have_ids(self) -> Self:
+        if self.max_rows_per_client is not None and self.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for data.max_rows_per_client, got nothing; "
+                "name the column that names the client."
+            )
+        return self
+
+
+class ServerDataConfig(Section):
+    """The public table: same features, no client ids."""
+
+    path: Text = Field(description="the path of a Parquet file, a glob or a folder of public rows")
