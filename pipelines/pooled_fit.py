@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
-from schemas.model_job import NOT_PRIVATE
 
 from pipelines.client_staging import JobRows, staged_by_client
 from pipelines.graph import run_graph
 from pipelines.options import JobOptions
-from pipelines.outputs import versions
 from pipelines.prepared_fit import feature_names, learned_encoder
 from pipelines.run_folder import KEY_FILE, RunFolder
+from pipelines.versions import versions
 from schemas.choices import PooledAlgorithm
 from schemas.config import config_digest
 from schemas.model import ClusterModel
+from schemas.model_job import NOT_PRIVATE
 from schemas.pooled_config import PooledFitConfig, pooled
 from schemas.table import TableContract
 from transforms.keys import create_key, delete_key

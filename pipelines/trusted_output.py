@@ -8,7 +8,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.outputs import versions
+from pipelines.versions import versions
 from schemas.errors import ConfigError
 from schemas.model_job import NOT_PRIVATE, ModelJob
 from transforms.publish import RELEASED_FILES

@@ -26,7 +26,7 @@ class KFedOptions(Section):
         "or leave it out for n_clusters",
     )
     restarts: Restarts = Field(
-        default=3, description="the number of restarts of k-means on each client, an integer from 1 to 1000"
+        default=10, description="the number of restarts of k-means on each client, an integer from 1 to 1000"
     )
 
 

@@ -45,14 +45,14 @@ class _LocalCentersFn(beam.DoFn):
                     yield local_centers(block.points[start:stop], self._n_clusters, self._restarts, self._seed)
 
 
-def _merged(clients: list, n_clusters: int) -> np.ndarray:
+def _merged(clients: list, n_clusters: int, seed: int) -> np.ndarray:
     found = sum(len(each.centers) for each in clients)
     if found < n_clusters:
         raise InputError(
             f"n_clusters must be at most the number of centers that clients find, got {n_clusters}; "
             "ask for fewer clusters or more k_fed.local_clusters."
         )
-    return merged_centers(clients, n_clusters)
+    return merged_centers(clients, n_clusters, seed)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -80,7 +80,7 @@ class ClusterByClient(beam.PTransform):
             shards
             | "Local" >> beam.ParDo(local)
             | "Collect" >> beam.combiners.ToList()
-            | "Server" >> beam.Map(_merged, self.n_clusters)
+            | "Server" >> beam.Map(_merged, self.n_clusters, self.seed)
         )
 
 
