@@ -24,7 +24,7 @@ class LocalCenters(NamedTuple):
 
 
 def local_centers(points: NDArray[np.floating], n_clusters: int, restarts: int, seed: int) -> LocalCenters:
-    """Clusters one client's rows: k-means in the principal subspace of the centered rows, cores by the one-third rule, then Lloyd.
+    """Clusters one client's rows: k-means in their principal subspace, cores by the one-third rule, then Lloyd.
 
     Args:
       points: shape (n_rows, n_features), n_rows >= 1.
