@@ -45,11 +45,12 @@ def deployment(prepared: PreparedFit) -> dict[str, Any]:
 def _basic(prepared: PreparedFit) -> dict[str, Any]:
     """What is published; mostly the curator's to say."""
     config = prepared.config
+    judged = "" if config.quality is None else ", and the noisy k-means cost of the centers"
     return {
         "name": config.data.name or UNKNOWN,
         "data_curators": [{"data_curator_name": UNKNOWN, "data_curator_type": UNKNOWN}],
         "description": f"Cluster centers of {len(prepared.feature_names)} features by {config.algorithm}, with the "
-        "noisy size of each cluster and every noised aggregate behind them.",
+        f"noisy size of each cluster and every noised aggregate behind them{judged}.",
         "intended_use": UNKNOWN,
         "data_product_type": "Machine learning model",
         "data_product_region": UNKNOWN,

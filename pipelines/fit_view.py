@@ -72,7 +72,7 @@ class FitView:
     @property
     def size_stddev(self) -> float:
         """Noise stddev of one noisy size."""
-        counts = [release for release in self.releases if release.path.endswith("/counts")]
+        counts = [release for release in self.releases if release.path.endswith(("/counts", "/sizes"))]
         return counts[-1].stddev if counts else 0.0
 
     @property

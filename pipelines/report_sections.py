@@ -23,6 +23,8 @@ _PURPOSES = (
     ("outer_product/rows", "how many there are"),
     ("weights/histogram", "how much data each public point stands for"),
     ("histogram", "which public points may be dropped"),
+    ("quality/cost", "how far rows lie from their centers"),
+    ("quality/sizes", "how large each final cluster is"),
     ("sums", "where each center lies"),
     ("counts", "how large each cluster is"),
 )

@@ -18,7 +18,7 @@ from schemas.cluster_choice import ClusterChoice, ClusterCount
 from schemas.data_config import DataConfig, OptionalServerData
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
-from schemas.feddp_config import FedDPOptions, LloydConfig
+from schemas.feddp_config import FedDPOptions, LloydConfig, QualityConfig
 from schemas.plan import PrivacyUnit
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
 
@@ -123,6 +123,11 @@ class FitConfig(Section):
         description="a mapping of columns of data.features to a section with kind, or leave it out",
     )
     lloyd: LloydConfig = Field(default=LloydConfig(), description="a section with steps, or leave it out")
+    quality: QualityConfig | None = Field(
+        default=None,
+        description="a section with share to release the noisy cost of the centers and the noisy sizes of their "
+        "clusters, or leave it out",
+    )
     feddp_kmeans: FedDPOptions = Field(default=FedDPOptions(), description="a section of options, or leave it out")
     prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
     keep_staging: Annotated[bool, Field(strict=True)] = Field(
@@ -221,6 +226,7 @@ class FitConfig(Section):
         starts = self.algorithm is Algorithm.FEDDP_KMEANS
         shares = {
             "lloyd.share": self.lloyd.share if self.lloyd.steps and starts else 0.0,
+            "quality.share": self.quality.share if self.quality else 0.0,
             "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
             "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,

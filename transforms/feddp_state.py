@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from schemas.choices import Allocation, Assignment
 from schemas.config import FitConfig
-from schemas.model import ClusterModel
+from schemas.model import ClusterModel, NoisyCost
 from schemas.plan import PrivacyUnit
 from schemas.release import Release
 from transforms.numerics import assignment, lattice
@@ -102,6 +102,7 @@ class FedDPState:
       sizes: shape (k,): noisy counts.
       proxy_costs: shape (n_clusters,): costs of the weighted server points for 1, 2, ... clusters; empty unless
         the number of clusters is chosen.
+      noisy_cost: after the round that releases it.
       releases: all so far, in order.
     """
 
@@ -119,6 +120,7 @@ class FedDPState:
     centers: NDArray[np.float64] | None = None
     sizes: NDArray[np.float64] | None = None
     proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    noisy_cost: NoisyCost | None = None
     releases: tuple[Release, ...] = ()
 
     def broadcast(self) -> "FedDPState":
@@ -159,5 +161,9 @@ class FedDPState:
             raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
         absolute = self.frame.restore(self.centers + self.frame.lattice.center)
         return ClusterModel(
-            centers=absolute, noisy_sizes=self.sizes, releases=self.releases, proxy_costs=self.proxy_costs
+            centers=absolute,
+            noisy_sizes=self.sizes,
+            releases=self.releases,
+            proxy_costs=self.proxy_costs,
+            noisy_cost=self.noisy_cost,
         )

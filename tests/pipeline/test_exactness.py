@@ -38,7 +38,7 @@ class Desk:
 
     def settings(self, case, layout):
         unit, allocation = case
-        changes = {"privacy__allocation": allocation, "lloyd": {"steps": 1}, "key_uri": self.key_uri}
+        changes = {"privacy__allocation": allocation, "lloyd": {"steps": 1}, "quality": {}, "key_uri": self.key_uri}
         return lake.job(self.paths[layout], self.server, unit, **changes)
 
     def run(self, case, layout, *flags):
@@ -74,13 +74,14 @@ def test_a_run_equals_the_chain_of_its_rounds(desk, case):
         assert found.lattice_unit == expected.lattice_unit
     np.testing.assert_array_equal(result.model.centers, model.centers)
     np.testing.assert_array_equal(result.model.noisy_sizes, model.noisy_sizes)
+    assert result.model.noisy_cost == model.noisy_cost
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_the_cases_are_different(desk, case):
     model = desk.reference(case)[0].model
     rounds = {each.path.split("/")[1] for each in model.releases}
-    assert rounds == {"outer_product", "weights", "centers", "lloyd_00"}
+    assert rounds == {"outer_product", "weights", "centers", "lloyd_00", "quality"}
     mechanisms = {each.plan.spec.mechanism for each in model.releases}
     assert (Mechanism.DISCRETE_LAPLACE in mechanisms) is (case[1] == "paper")
     assert len({desk.reference(other)[1]["releases.parquet"] for other in CASES}) == len(CASES)

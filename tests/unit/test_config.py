@@ -203,6 +203,8 @@ WRONG_VALUES = [
     ("lloyd.steps", 51, "lloyd.steps must be at most 50, got 51; give the number of Lloyd rounds"),
     ("lloyd.steps", -1, "lloyd.steps must be at least 0, got -1; give the number of Lloyd rounds"),
     ("lloyd.share", 1, "lloyd.share must be less than 1, got 1; give the share"),
+    ("quality.share", 1, "quality.share must be less than 1, got 1; give the share of the budget for this round"),
+    ("quality.max_distance", 0, "quality.max_distance must be greater than 0, got 0; give the distance to its center"),
     ("lloyd.share", 0, "lloyd.share must be greater than 0, got 0; give the share"),
     ("feddp_kmeans.restarts", 19, "feddp_kmeans.restarts must be at least 20, got 19; give the number of restarts"),
     ("feddp_kmeans.restarts", 1001, "feddp_kmeans.restarts must be at most 1000, got 1001; give the number"),
@@ -249,6 +251,7 @@ UNKNOWN_KEYS = [
     ("epsilon", "epsilon is not a setting; did you mean privacy.epsilon?"),
     ("data.client", "data.client is not a setting; did you mean data.client_id?"),
     ("data.w_min", "data.w_min is not a setting; did you mean feddp_kmeans.reduce_diameter.w_min?"),
+    ("quality.shares", "quality.shares is not a setting; did you mean quality.share?"),
     ("lloyd.rate", "lloyd.rate is not a setting; the settings here are steps, share."),
     ("trust", "trust is not a setting; the settings here are algorithm, data, server_data, n_clusters,"),
     ("server_data.features", "server_data.features is not a setting; did you mean data.features?"),
@@ -298,6 +301,10 @@ CONTRADICTIONS = [
     (
         {"lloyd.steps": 1, "lloyd.share": 0.9, "feddp_kmeans.simplify": {"w_min": 0.1}},
         "the sum of lloyd.share, feddp_kmeans.simplify.share must be less than 1, got 1; lower them",
+    ),
+    (
+        {"quality.share": 0.7, "lloyd.steps": 1, "lloyd.share": 0.3},
+        "the sum of lloyd.share, quality.share must be less than 1, got 1; lower them",
     ),
 ]
 
