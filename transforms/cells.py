@@ -78,6 +78,20 @@ def _share_frames(states: dict[int, Any]) -> dict[int, Any]:
     return shared
 
 
+def _packed(cells: tuple[Cell, ...]) -> bytes:
+    """Numbers and initial states of all cells; arrays that are equal in several of them are in it once."""
+    known: dict[tuple[object, ...], np.ndarray] = {}
+    starts = []
+    for cell in cells:
+        arrays = {
+            field.name: known.setdefault((value.dtype.str, value.shape, value.tobytes()), value)
+            for field in dataclasses.fields(cell.initial)
+            if isinstance(value := getattr(cell.initial, field.name), np.ndarray)
+        }
+        starts.append((cell.number, dataclasses.replace(cell.initial, **arrays)))
+    return pickle.dumps(starts)
+
+
 def _broadcast(keyed_state: tuple) -> tuple[int, Any]:
     number, state = keyed_state
     return number, state.broadcast()
@@ -116,8 +130,8 @@ class RunCells(beam.PTransform):
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Runs the cells in step: their first rounds together, then their second ones."""
-        starts = [(cell.number, cell.initial) for cell in self.cells]
-        states = shards.pipeline | "Public" >> beam.Create(starts, reshuffle=False)
+        starts = shards.pipeline | "Public" >> beam.Create([_packed(self.cells)], reshuffle=False)
+        states = starts | "States" >> beam.FlatMap(pickle.loads)
         for step in range(max((len(cell.rounds) for cell in self.cells), default=0)):
             active = {cell.number: cell.rounds[step] for cell in self.cells if step < len(cell.rounds)}
             states = shards | f"Round{step}" >> _RunRound(
