@@ -306,7 +306,8 @@ def line_plot(
     figure = new_figure(300 + 18 * (len(series) if long else (len(series) + 1) // 2))
     axes = figure.subplots()
     for index, each in enumerate(series):
-        _line(axes, each, SERIES[index % len(SERIES)], "os^Dv<>P"[(index + index // 8) % 8])
+        marker = "os^Dv<>P"[(index + index // 8) % 8]
+        _line(axes, each, SERIES[index % len(SERIES)], marker, phase=4 * (index % 2))
     for wanted, axis, set_scale in ((log_x, axes.xaxis, axes.set_xscale), (log_y, axes.yaxis, axes.set_yscale)):
         if wanted:
             set_scale("log")
@@ -322,11 +323,11 @@ def line_plot(
     return figure
 
 
-def _line(axes: Axes, each: Series, color: str, marker: str) -> None:
-    """One line and its band."""
+def _line(axes: Axes, each: Series, color: str, marker: str, phase: int) -> None:
+    """One line and its band; dashes of two levels at the same height fill each other's gaps."""
     name, banded = short(each.name, 48), each.low is not None and each.high is not None
     if each.level:
-        axes.axhline(each.y[0], color=color, linestyle="--", label=name)
+        axes.axhline(each.y[0], color=color, linestyle=(phase, (4, 4)), label=name)
         if banded:
             axes.axhspan(each.low[0], each.high[0], color=color, alpha=0.18, linewidth=0)  # type: ignore[index]
         return

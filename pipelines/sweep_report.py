@@ -135,7 +135,7 @@ def _costs(curves: dict[tuple[str, str], list[Point]], drawn: Block) -> Section:
         folded=len(rows) > _FOLDED,
         note="Cost: mean squared distance of a row to its nearest center, in feature units squared.",
     )
-    lead = "Each point is the mean over seeds; every run had a key, and so noise, of its own."
+    lead = "Each point is the mean over seeds; every run drew noise of its own."
     return Section(name="costs", title="Costs", lead=lead, blocks=(drawn, table))
 
 
