@@ -17,11 +17,12 @@ from pipelines.graph import run_graph
 from pipelines.options import JobOptions
 from pipelines.prepared_fit import feature_names, learned_encoder
 from pipelines.run_folder import KEY_FILE, RunFolder
+from pipelines.trusted_output import check_apart
 from pipelines.versions import versions
 from schemas.choices import PooledAlgorithm
 from schemas.config import config_digest
 from schemas.model import ClusterModel
-from schemas.model_job import NOT_PRIVATE
+from schemas.model_job import NOT_PRIVATE, NOT_PRIVATE_METADATA
 from schemas.pooled_config import PooledFitConfig, pooled
 from schemas.table import TableContract
 from transforms.keys import create_key, delete_key
@@ -76,7 +77,8 @@ def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: s
 
 def _write_centers(found: np.ndarray, folder: str) -> None:
     model = ClusterModel(centers=found, noisy_sizes=np.full(len(found), np.nan), releases=())
-    write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table()))
+    table = model.centers_table().replace_schema_metadata(NOT_PRIVATE_METADATA)
+    write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(table))
 
 
 def execute(config: PooledFitConfig, options: PipelineOptions, folder: str) -> None:
@@ -102,6 +104,7 @@ def run(options: JobOptions, settings: Mapping[str, object]) -> dict[str, Any]:
     """
     config = pooled(settings)
     folder = RunFolder(options.output, options.run_id)
+    check_apart(options.output)
     folder.check()
     _LOGGER.info("run %s: %s", options.run_id, NOT_PRIVATE["label"])
     folder.open()

@@ -54,12 +54,12 @@ class _CellStatisticsFn(beam.DoFn):
     def process(self, shard: ShardRef, states: Mapping[int, Any]) -> None:
         """Adds the shard to the totals."""
         shared = _share_frames({number: states[number] for number in self._rounds})
-        frames = {id(state.frame): state.frame for state in shared.values()}.values()
+        frames = {id(state.frame): state.frame for state in shared.values() if isinstance(state.frame, SharedFrame)}
         for block in prefetched_blocks(shard, self._contract):
+            for frame in frames.values():
+                frame.hold(block.points)
             for number, state in shared.items():
                 self._totals[number] += self._rounds[number].statistic(block, state)
-            for frame in frames:
-                frame.forget()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """(number, int64 vector) of every cell."""
@@ -69,12 +69,15 @@ class _CellStatisticsFn(beam.DoFn):
 
 
 def _share_frames(states: dict[int, Any]) -> dict[int, Any]:
-    """The states with one `SharedFrame` for all that have equal frames."""
-    frames: dict[bytes, SharedFrame] = {}
-    shared = {}
+    """The states with one `SharedFrame` for all that have equal frames; a frame of one state alone stays as it is."""
+    groups: dict[bytes, list[int]] = {}
     for number, state in states.items():
-        frame = frames.setdefault(pickle.dumps(state.frame), SharedFrame(*state.frame))
-        shared[number] = dataclasses.replace(state, frame=frame)
+        groups.setdefault(pickle.dumps(state.frame), []).append(number)
+    shared = dict(states)
+    for numbers in groups.values():
+        frame = SharedFrame(*states[numbers[0]].frame)
+        if len(numbers) > 1:
+            shared |= {number: dataclasses.replace(states[number], frame=frame) for number in numbers}
     return shared
 
 

@@ -164,7 +164,9 @@ def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
     settings = state.settings
     bound = state.bounds.scatter if settings.by_client else state.frame.lattice.clipping_norm**2
     release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
-    matrix = scatter.unpack_symmetric(release.decoded)
+    # A power of two near the length of rows: squares of entries stay in range, and no digit changes.
+    scale = 2.0 ** math.floor(math.log2(bound) / 2.0)
+    matrix = scatter.unpack_symmetric(release.decoded / scale / scale)
     done: list[Release] = [release]
     n_rows: float | None = settings.public_rows
     if len(releases) > 1:
@@ -175,8 +177,8 @@ def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
         total = n_rows * (settings.client_rows if settings.by_client else 1)
         matrix = matrix / total
         if settings.shrinks:
-            entry_variance = 0.5 * (release.stddev / total) ** 2
-            matrix = scatter.shrink_to_public(matrix, entry_variance, state.server_rows())
+            entry_variance = 0.5 * (release.stddev / scale / scale / total) ** 2
+            matrix = scatter.shrink_to_public(matrix, entry_variance, state.server_rows() / scale)
     n_dims = min(settings.n_clusters, len(matrix))
     projection = Projection.from_basis(scatter.top_eigenvectors(matrix, n_dims))
     return _await_histogram(

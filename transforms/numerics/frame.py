@@ -62,21 +62,34 @@ class Frame(NamedTuple):
 
 
 class SharedFrame(Frame):
-    """A frame that quantizes each piece of a block once, for several statistics of the same rows.
+    """A frame that quantizes each part of a block once, for several statistics of the same rows.
 
-    Rows are known by where they lie in memory, so `forget` must be called before other rows may lie there.
+    Parts are known by where they lie in the block that is held, which stays alive meanwhile. Rows that lie elsewhere,
+    such as copies in another order, are quantized every time: their place may be another copy's soon after.
     """
 
+    _held: NDArray[np.floating] | None = None
+
+    def hold(self, points: NDArray[np.floating]) -> None:
+        """Shares parts of these rows from now on, and lets go of the rows held before."""
+        self._held = points
+        self._known: dict[Any, NDArray[np.float64]] = {}
+
     def quantize(self, points: NDArray[np.floating], bits: int) -> NDArray[np.float64]:
-        """As `Frame.quantize`; the array is shared and read-only."""
+        """As `Frame.quantize`; the array is read-only if it is shared."""
+        if self._held is None or not _lies_in(points, self._held):
+            return super().quantize(points, bits)
         layout = points.__array_interface__
         where = (layout["data"][0], layout["typestr"], points.shape, points.strides, bits)
-        known: dict[Any, NDArray[np.float64]] = self.__dict__
-        if where not in known:
-            known[where] = super().quantize(points, bits)
-            known[where].flags.writeable = False
-        return known[where]
+        if where not in self._known:
+            self._known[where] = super().quantize(points, bits)
+            self._known[where].flags.writeable = False
+        return self._known[where]
 
-    def forget(self) -> None:
-        """Lets go of the rows seen so far."""
-        self.__dict__.clear()
+
+def _lies_in(part: NDArray[np.floating], whole: NDArray[np.floating]) -> bool:
+    """Whether the memory of an array is within that of another."""
+    if not part.size or not whole.size:
+        return False
+    (low, high), (first, last) = np.lib.array_utils.byte_bounds(part), np.lib.array_utils.byte_bounds(whole)
+    return bool(first <= low and high <= last)
