@@ -2,13 +2,11 @@
 
 import dataclasses
 import functools
-import io
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -24,7 +22,7 @@ from schemas.config import validated
 from schemas.model import model_from_tables
 from schemas.pooled_config import is_pooled
 from transforms.keys import create_key, delete_key
-from transforms.publish import RELEASED_FILES, PublishModel, read_bytes
+from transforms.publish import RELEASED_FILES, PublishModel, read_bytes, table_from_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.rounds import RunRounds
 
@@ -80,7 +78,7 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
     finally:
         if made:
             delete_key(key_uri)
-    tables = [pq.read_table(io.BytesIO(read_bytes(FileSystems.join(folder, name)))) for name in RELEASED_FILES]
+    tables = [table_from_bytes(read_bytes(FileSystems.join(folder, name))) for name in RELEASED_FILES]
     return FitResult(model_from_tables(*tables), prepared.statement, fingerprint)
 
 

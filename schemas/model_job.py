@@ -17,7 +17,7 @@ NOT_PRIVATE = {"private": False, "label": "evaluation (not private)"}
 """What every output of these jobs says of itself: it comes from exact rows and stays in the trusted zone."""
 NOT_PRIVATE_METADATA = {f"dapple.{name}": json.dumps(value) for name, value in NOT_PRIVATE.items()}
 """The same as key-value metadata of a Parquet file."""
-_SECTIONS = ("assign", "evaluate")
+_SECTIONS = ("assign", "evaluate", "profile", "privacy")
 
 
 class ModelJob(Section):

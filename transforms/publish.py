@@ -38,6 +38,18 @@ def table_bytes(table: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
+def table_from_bytes(content: bytes) -> pa.Table:
+    """A Parquet file as a table.
+
+    Arrow reads a Python file by threads that may outlive the call, and a process that ends at that moment aborts.
+    So the octets are handed over, and no thread is started.
+
+    Raises:
+      pyarrow.ArrowException: if it is no Parquet file.
+    """
+    return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
+
+
 def _model(state: FedDPState) -> ClusterModel:
     return state.model()
 
