@@ -13,7 +13,8 @@ from schemas.model import ClusterModel
 from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
-from transforms import accounting, feddp_kmeans, feddp_server, server_starts
+from transforms import accounting, dp_lloyd, feddp_kmeans, feddp_server, server_starts
+from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
 from transforms.read import open_parquet, read_server_points, read_server_rows
@@ -40,7 +41,7 @@ class PreparedFit:
     config: FitConfig
     source: Source
     contract: TableContract
-    initial: FedDPState
+    initial: FedDPState | LloydState
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
 
@@ -54,7 +55,7 @@ class PreparedFit:
         """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
         features = self.config.data.features
         if isinstance(features, str):
-            return tuple(f"{features}[{index}]" for index in range(self.initial.server.shape[1]))
+            return tuple(f"{features}[{index}]" for index in range(len(self.initial.frame.lattice.center)))
         return features if self.contract.encoder is None else self.contract.encoder.names
 
 
@@ -83,14 +84,19 @@ def prepare(config: FitConfig) -> PreparedFit:
     encoder = _encoder(config)
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
-    if config.algorithm is Algorithm.FEDDP_KMEANS:
+    allocation = config.privacy.allocation
+    initial: FedDPState | LloydState
+    if config.algorithm is Algorithm.DP_LLOYD:
+        initial = dp_lloyd.initial_state(config, server, n_features)
+        specs, allocation = dp_lloyd.round_specs(config, n_features, len(server)), dp_lloyd.allocation(config)
+    elif config.algorithm is Algorithm.FEDDP_KMEANS:
         initial = feddp_server.initial_state(config, server, n_features)
         specs = feddp_kmeans.round_specs(config, n_features, len(server))
     else:
         initial = server_starts.initial_state(config, server, n_features)
         specs = feddp_kmeans.lloyd_round_specs(config, n_features)
     privacy = config.privacy
-    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, privacy.allocation)
+    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, allocation)
     by_client = privacy.unit is PrivacyUnit.CLIENT
     contract = TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder)
     return PreparedFit(
@@ -99,7 +105,7 @@ def prepare(config: FitConfig) -> PreparedFit:
         contract=contract,
         initial=initial,
         plan=plan,
-        rounds=feddp_kmeans.rounds(config, plan),
+        rounds=(dp_lloyd if config.algorithm is Algorithm.DP_LLOYD else feddp_kmeans).rounds(config, plan),
     )
 
 
