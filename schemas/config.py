@@ -31,7 +31,7 @@ def _clipping_norm(value: object) -> object:
     if isinstance(value, str) and value in set(ClippingRule):
         return ClippingRule(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-100 <= value <= 1e100:
-        raise rejection.broken_rule("'server_radius', 'private', 'domain' or a number from 1e-100 to 1e100")
+        raise rejection.broken_rule("'server_radius', 'private' or a number from 1e-100 to 1e100")
     return float(value)
 
 

@@ -46,8 +46,9 @@ def shrunken(sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: flo
     """
     moves = sums / counts[:, None]
     noise = sums.shape[1] * (stddev / counts) ** 2
-    squared = np.maximum((moves**2).sum(axis=1), np.finfo(np.float64).tiny)
-    return moves * np.maximum(0.0, 1.0 - noise / squared)[:, None]
+    squared = (moves**2).sum(axis=1)
+    beyond = np.maximum(squared, np.maximum(noise, np.finfo(np.float64).tiny))
+    return moves * (1.0 - noise / beyond)[:, None]
 
 
 def total_rows(counts: NDArray[np.float64], stddev: float) -> float:
