@@ -1,5 +1,6 @@
 """The `fit` job: a private clustering of a data set, from its config to a published model."""
 
+import dataclasses
 import functools
 import io
 import logging
@@ -11,15 +12,17 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines import outputs
+from pipelines import outputs, pooled_fit
 from pipelines.client_staging import staged_by_client
 from pipelines.fingerprint import keyed_fingerprint
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.prepared_fit import FitResult, PreparedFit, prepare
 from pipelines.run_folder import KEY_FILE, RunFolder
-from schemas.config import load_config
+from schemas import yaml_text
+from schemas.config import validated
 from schemas.model import model_from_tables
+from schemas.pooled_config import is_pooled
 from transforms.keys import create_key, delete_key
 from transforms.publish import RELEASED_FILES, PublishModel, read_bytes
 from transforms.read import CheckRows, ListShards
@@ -67,8 +70,10 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
     if made:
         create_key(key_uri)
     try:
-        with staged_by_client(prepared, options, key_uri, folder) as job:
-            counted = job is not prepared
+        rows = prepared.rows
+        with staged_by_client(rows, options, key_uri, folder) as found:
+            job = dataclasses.replace(prepared, source=found.source, contract=found.contract)
+            counted = found is not rows
             add = functools.partial(build, prepared=job, key_uri=key_uri, folder=folder, counted=counted)
             run_graph(add, options)
         fingerprint = keyed_fingerprint(prepared, key_uri)
@@ -86,7 +91,10 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
       DappleError: nothing has been published then.
     """
     options = parse_job("fit", argv)
-    config = load_config(read_text(options.config))
+    settings = yaml_text.parse(read_text(options.config))
+    if is_pooled(settings):
+        return pooled_fit.run(options, settings)  # type: ignore[arg-type]
+    config = validated(settings)  # type: ignore[arg-type]
     folder = RunFolder(options.output, options.run_id)
     folder.check()
     _LOGGER.info("run %s: reading public server data and calibrating noise", options.run_id)

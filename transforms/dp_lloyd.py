@@ -202,7 +202,7 @@ def relative_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int6
 
 def absolute_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
     """Sums per cluster (of clients' means), measured from the middle of the domain, then counts."""
-    assigner = Assigner(state.centers)
+    assigner = Assigner(state.known_centers)
     if state.settings.by_client:
         norm = state.frame.lattice.clipping_norm
         return client_statistics.mean_sums_and_counts(block, state.frame, assigner, norm, 1.0)

@@ -14,7 +14,7 @@ from transforms.rounds import Releases
 
 def relative_step(state: LloydState, releases: Releases) -> LloydState:
     """After relative sums and counts: every center moves, at most by the radius, and is brought into the domain."""
-    settings, radius = state.settings, state.settings.radius(state.centers.shape[1])
+    settings, radius = state.settings, state.settings.radius(state.n_features)
     bound = state.client_bound if settings.by_client else state.radius
     sums = releases[0].with_unit(relative_unit(state, bound))
     counts = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
@@ -24,7 +24,7 @@ def relative_step(state: LloydState, releases: Releases) -> LloydState:
         longest = min(radius, state.radius * state.unit)
     else:
         found, longest = moves.divided(sums.decoded, counts.decoded), radius
-    moved = state.centers * state.unit + folding.clip_moves(found, longest)
+    moved = state.known_centers * state.unit + folding.clip_moves(found, longest)
     following = state.radius if settings.options.starts_privately else lattice_radius(state.frame, radius)
     return _moved_to(dataclasses.replace(state, radius=following), moved, (sums, counts))
 

@@ -62,20 +62,27 @@ def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: in
     settings = LloydSettings.from_config(config)
     norm = config.clipping.norm
     frame = Frame.of_box(settings.box, n_features, norm if isinstance(norm, float) else math.inf)
-    centers = np.zeros((settings.n_clusters, n_features))
-    if settings.options.start is LloydStart.SPHERE_PACKING:
-        centers = sphere_packing.pack(settings.n_clusters, n_features, settings.box.half_side, settings.seed)
-    elif settings.options.start is LloydStart.SERVER_KMEANSPP:
-        centers = _server_centers(settings, server)
+    centers = _public_centers(settings, server)
+    by_server = settings.options.start is LloydStart.SERVER_KMEANSPP
     state = LloydState(
         settings=settings,
         frame=frame,
-        centers=lattice_centers(frame, centers),
+        server=server if by_server else server[:0],
+        centers=None if centers is None else lattice_centers(frame, centers),
         radius=lattice_radius(frame, settings.first_radius(n_features)),
         n_rows=settings.public_rows,
     )
     plain = settings.options.start is LloydStart.BEST and n_features <= PLAIN_GRID_FEATURES
     return _await_plain_grid(state) if plain and settings.public_rows else state
+
+
+def _public_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Centers that read no private data, measured from the middle of the domain; None for a private start."""
+    if settings.options.starts_privately:
+        return None
+    if settings.options.start is LloydStart.SERVER_KMEANSPP:
+        return _server_centers(settings, server)
+    return sphere_packing.pack(settings.n_clusters, server.shape[1], settings.box.half_side, settings.seed)
 
 
 def _server_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -116,7 +123,7 @@ def grid_cells(settings: LloydSettings, n_features: int) -> int:
 
 def mean_neighborhood(state: LloydState) -> Neighborhoods:
     """The middle of the domain, with all rows: shortened to the radius of the mean."""
-    origin = np.zeros((1, state.centers.shape[1]))
+    origin = np.zeros((1, state.n_features))
     return Neighborhoods(origin, lattice_radius(state.frame, MEAN_RADIUS * state.frame.lattice.clipping_norm), True)
 
 
@@ -137,12 +144,12 @@ def rows_step(state: LloydState, releases: Releases) -> LloydState:
     release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
     n_rows = moves.total_rows(release.decoded, release.stddev)
     state = dataclasses.replace(state, n_rows=n_rows, releases=(*state.releases, release))
-    return _await_plain_grid(state) if state.centers.shape[1] <= PLAIN_GRID_FEATURES else state
+    return _await_plain_grid(state) if state.n_features <= PLAIN_GRID_FEATURES else state
 
 
 def _await_plain_grid(state: LloydState) -> LloydState:
     """The grid over the domain."""
-    settings, n_features = state.settings, state.centers.shape[1]
+    settings, n_features = state.settings, state.n_features
     multiplier = settings.multiplier(grid_share(settings, n_features))
     most = grid_cells(settings, n_features)
     cells = grid.n_cells(_known(state.n_rows), settings.n_clusters, n_features, multiplier, most)
@@ -173,7 +180,7 @@ def mean_step(state: LloydState, releases: Releases) -> LloydState:
 
 def scatter_step(state: LloydState, releases: Releases) -> LloydState:
     """After the scatter around the mean: a grid along the directions whose variance is above the noise."""
-    settings, n_features = state.settings, state.centers.shape[1]
+    settings, n_features = state.settings, state.n_features
     bound = scatter_bound(state) if settings.by_client else _near(state).lattice.clipping_norm ** 2
     release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
     total = _known(state.n_rows) * settings.client_rows
@@ -193,7 +200,7 @@ def _await_aligned_grid(
     state: LloydState, directions: NDArray[np.float64], deviations: NDArray[np.float64]
 ) -> LloydState:
     """The grid along some directions (d, n) around the mean, wide by the standard deviations along them."""
-    settings, n_features = state.settings, state.centers.shape[1]
+    settings, n_features = state.settings, state.n_features
     multiplier = settings.multiplier(grid_share(settings, n_features))
     most = grid_cells(settings, n_features)
     shape = grid.aligned_shape(deviations, _known(state.n_rows), settings.n_clusters, multiplier, most)
@@ -242,6 +249,7 @@ def after_feddp(before: FedDPState, after: FedDPState, settings: LloydSettings) 
     return LloydState(
         settings=settings,
         frame=frame,
+        server=after.server,
         centers=lattice_centers(frame, inside),
         radius=lattice_radius(frame, radius),
         n_rows=after.n_rows,

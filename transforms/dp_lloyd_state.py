@@ -110,7 +110,8 @@ class LloydState:
     Attributes:
       settings: public parameters.
       frame: public frame of the run; its center is the middle of the domain.
-      centers: integers, shape (k, d), lattice units at SUM_BITS, after the start.
+      server: shape (q, d), feature units: public points, where the start uses some.
+      centers: integers, shape (k, d), lattice units at SUM_BITS; None before a private start has found them.
       radius: lattice units: radius of the next round of relative sums.
       n_rows: public or noisy number of rows (clients); None before it is known.
       sizes: shape (k,): noisy counts, after a Lloyd round.
@@ -122,7 +123,8 @@ class LloydState:
 
     settings: LloydSettings
     frame: Frame
-    centers: NDArray[np.float64]
+    server: NDArray[np.float64]
+    centers: NDArray[np.float64] | None
     radius: int
     n_rows: float | None = None
     sizes: NDArray[np.float64] | None = None
@@ -132,8 +134,13 @@ class LloydState:
     releases: tuple[Release, ...] = ()
 
     def broadcast(self) -> "LloydState":
-        """What statistics read of the state: all but the releases."""
-        return dataclasses.replace(self, releases=())
+        """What statistics read of the state: all but public points and releases."""
+        return dataclasses.replace(self, server=self.server[:0], releases=())
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.frame.lattice.center)
 
     @property
     def unit(self) -> float:
@@ -141,25 +148,33 @@ class LloydState:
         return self.frame.lattice.unit(lattice.SUM_BITS)
 
     @property
+    def known_centers(self) -> NDArray[np.float64]:
+        """`centers`; raises ValueError before the start has found them."""
+        if self.centers is None:
+            raise ValueError("centers must be asked for after the start; run its rounds first.")
+        return self.centers
+
+    @property
+    def positions(self) -> NDArray[np.float64] | None:
+        """Centers in feature units, shape (k, d); None before the start has found them."""
+        return None if self.centers is None else self.centers * self.unit + self.frame.lattice.center
+
+    @property
     def neighborhoods(self) -> Neighborhoods:
         """Centers and radius of the next round of relative sums."""
-        return Neighborhoods(self.centers, self.radius, self.settings.options.shrinks)
+        return Neighborhoods(self.known_centers, self.radius, self.settings.options.shrinks)
 
     @property
     def client_bound(self) -> int:
         """Lattice units: the largest norm of a client's stacked relative sums, divided by its rows."""
         return max(1, int(self.settings.options.client_radius * self.radius))
 
-    def with_releases(self, releases: tuple[Release, ...]) -> "LloydState":
-        """The state with more releases."""
-        return dataclasses.replace(self, releases=(*self.releases, *releases))
-
     def model(self) -> ClusterModel:
         """The released clustering; asked for after the last round."""
         if self.sizes is None:
             raise ValueError("model must be asked for after a Lloyd round; run that round first.")
-        absolute = self.frame.restore(self.centers * self.unit + self.frame.lattice.center)
-        return ClusterModel(centers=absolute, noisy_sizes=self.sizes, releases=self.releases)
+        centers = self.known_centers * self.unit + self.frame.lattice.center
+        return ClusterModel(centers=centers, noisy_sizes=self.sizes, releases=self.releases)
 
 
 def lattice_radius(frame: Frame, radius: float) -> int:

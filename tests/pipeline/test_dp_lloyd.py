@@ -210,7 +210,10 @@ def test_the_command_writes_every_output(place, tmp_path):
         "dp_lloyd/grid/histogram",
     ]
     assert pq.read_table(folder / "centers.parquet").num_rows == 3
-    assert "dp_lloyd" in (folder / "report.html").read_text()
+    report = (folder / "report.html").read_text()
+    assert "found by DP-Lloyd" in report
+    assert "how much data lies in each cell of a public grid" in report
+    assert "could not be written" not in report
 
 
 def test_the_command_refuses_lloyd_without_noise(place, tmp_path):

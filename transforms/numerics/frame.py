@@ -91,18 +91,19 @@ class Frame(NamedTuple):
 class SharedFrame(Frame):
     """A frame that quantizes each piece of a block once, for several statistics of the same rows.
 
-    Rows are known by where they lie in memory, so `forget` must be called before other rows may lie there.
+    Rows are known by where they lie in memory. They are held with their integers, so that no other rows may lie
+    there before `forget` lets go of both.
     """
 
     def quantize(self, points: NDArray[np.floating], bits: int) -> NDArray[np.float64]:
         """As `Frame.quantize`; the array is shared and read-only."""
         layout = points.__array_interface__
         where = (layout["data"][0], layout["typestr"], points.shape, points.strides, bits)
-        known: dict[Any, NDArray[np.float64]] = self.__dict__
+        known: dict[Any, tuple[NDArray[np.floating], NDArray[np.float64]]] = self.__dict__
         if where not in known:
-            known[where] = super().quantize(points, bits)
-            known[where].flags.writeable = False
-        return known[where]
+            known[where] = points, super().quantize(points, bits)
+            known[where][1].flags.writeable = False
+        return known[where][1]
 
     def forget(self) -> None:
         """Lets go of the rows seen so far."""
