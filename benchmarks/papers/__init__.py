@@ -1,0 +1,1 @@
+"""Figures of the papers drawn again; scripts, not part of the package."""
