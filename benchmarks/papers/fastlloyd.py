@@ -137,8 +137,8 @@ def speed_section() -> list[str]:
     """One client's step of a round against a plain loop over clusters, in the same process."""
     lines = ["## One client's step of a FastLloyd round", ""]
     lines += [
-        "Median of 15 runs after one for warming up, one thread. The plain loop forms distances, a mask per cluster and",
-        "the sum of the masked differences, in float64 and without any exactness.",
+        "Median of 15 runs after one for warming up, one thread. The plain loop forms distances, a mask per cluster",
+        "and the sum of the masked differences, in float64 and without any exactness.",
         "",
     ]
     lines += ["| rows | k | d | plain loop, ms | exact step, ms | times faster | bytes sent |", "| --- " * 7 + "|"]
@@ -204,9 +204,8 @@ def auc_section(tables: dict[str, dict[str, Measured]], reference: dict[str, Any
         shown = " | ".join("" if value is None else f"{value:.4f}" for value in values)
         lines.append(f"| reference: {method} | {shown} |")
     for method in next(iter(tables.values()), {}):
-        cells = [
-            _against(table[method].auc, _reference(reference, name, "FastLloyd")) for name, table in tables.items()
-        ]
+        pairs = ((table[method].auc, _reference(reference, name, "FastLloyd")) for name, table in tables.items())
+        cells = [_against(*pair) for pair in pairs]
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return [*lines, ""]
 
