@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -13,6 +13,9 @@ from transforms.numerics.assignment import Assigner, Projection
 from transforms.numerics.frame import Box, Frame
 from transforms.numerics.grid import Grid
 from transforms.numerics.relative_sums import RELATIVE_UNITS, Neighborhoods
+
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=150)
+settings.load_profile("ci")
 
 D, K = 3, 4
 anything = st.floats(allow_nan=False, allow_infinity=False, width=64)
