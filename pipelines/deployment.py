@@ -118,6 +118,7 @@ def _implementation(prepared: PreparedFit) -> dict[str, Any]:
     norm = {
         ClippingRule.SERVER_RADIUS: "found from the public server data",
         ClippingRule.PRIVATE: "a noisy quantile, released within the budget",
+        ClippingRule.DOMAIN: "that of the public domain to which every coordinate is clipped first",
     }.get(config.clipping.norm, "given in the job")  # type: ignore[arg-type]
     return {
         "preprocessing_and_hyperparameter_tuning": f"Rows are clipped to a norm ({norm}); encodings, if any, are "
@@ -129,7 +130,7 @@ def _implementation(prepared: PreparedFit) -> dict[str, Any]:
         "composition": f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
         f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
         "post_processing": "Server steps compute centers from noised sums and counts and from public data (with "
-        "feddp_kmeans also eigenvectors and k-means on weighted public points); nothing else follows.",
+        "feddp_kmeans and dp_lloyd also eigenvectors and k-means on weighted public points); nothing else follows.",
         "justification": UNKNOWN,
         "utility": UNKNOWN,
         "additional_information": "privacy.json lists every release with mechanism, sensitivity and noise multiplier.",

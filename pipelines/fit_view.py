@@ -12,7 +12,6 @@ from pipelines.prepared_fit import FitResult, PreparedFit
 from pipelines.replay import Replay, replay
 from schemas.plan import Geometry, PrivacyUnit
 from schemas.release import Release
-from transforms.feddp_state import FedDPState
 from transforms.numerics.lattice import Lattice
 
 
@@ -66,8 +65,7 @@ class FitView:
     @property
     def lattice(self) -> Lattice:
         """Center and clipping norm that were used; a private norm is known after its round only."""
-        state: FedDPState = self.replay.state
-        return state.frame.lattice
+        return self.replay.state.frame.lattice
 
     @property
     def size_stddev(self) -> float:
@@ -88,7 +86,7 @@ class FitView:
     @property
     def representative(self) -> bool:
         """Whether there are server data, not points that stand in for them."""
-        return self.prepared.config.server_data is not None
+        return self.prepared.config.server_data is not None and len(self.prepared.initial.server) > 0
 
     @property
     def noisy_total(self) -> float | None:

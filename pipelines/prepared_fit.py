@@ -15,7 +15,8 @@ from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.pooled_config import PooledFitConfig
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
-from transforms import accounting, feddp_kmeans, feddp_server, server_starts
+from transforms import accounting, dp_lloyd, feddp_kmeans, feddp_server, server_starts
+from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
 from transforms.read import open_parquet, read_server_points, read_server_rows
@@ -42,7 +43,7 @@ class PreparedFit:
     config: FitConfig
     source: Source
     contract: TableContract
-    initial: FedDPState
+    initial: FedDPState | LloydState
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
 
@@ -66,7 +67,7 @@ class PreparedFit:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
-        return feature_names(self.config.data.features, self.contract.encoder, self.initial.server.shape[1])
+        return feature_names(self.config.data.features, self.contract.encoder, len(self.initial.frame.lattice.center))
 
 
 def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_features: int) -> tuple[str, ...]:
@@ -101,14 +102,19 @@ def prepare(config: FitConfig) -> PreparedFit:
     encoder = learned_encoder(config)
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
-    if config.algorithm is Algorithm.FEDDP_KMEANS:
+    allocation = config.privacy.allocation
+    initial: FedDPState | LloydState
+    if config.algorithm is Algorithm.DP_LLOYD:
+        initial = dp_lloyd.initial_state(config, server, n_features)
+        specs, allocation = dp_lloyd.round_specs(config, n_features, len(server)), dp_lloyd.allocation(config)
+    elif config.algorithm is Algorithm.FEDDP_KMEANS:
         initial = feddp_server.initial_state(config, server, n_features)
         specs = feddp_kmeans.round_specs(config, n_features, len(server))
     else:
         initial = server_starts.initial_state(config, server, n_features)
         specs = feddp_kmeans.lloyd_round_specs(config, n_features)
     privacy = config.privacy
-    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, privacy.allocation)
+    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, allocation)
     by_client = privacy.unit is PrivacyUnit.CLIENT
     contract = TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder)
     return PreparedFit(
@@ -117,7 +123,7 @@ def prepare(config: FitConfig) -> PreparedFit:
         contract=contract,
         initial=initial,
         plan=plan,
-        rounds=feddp_kmeans.rounds(config, plan),
+        rounds=(dp_lloyd if config.algorithm is Algorithm.DP_LLOYD else feddp_kmeans).rounds(config, plan),
     )
 
 

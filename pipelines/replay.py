@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from schemas.release import Release
+from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics.centers import NoisyMeans
 from transforms.rounds import Round
@@ -37,11 +38,11 @@ class Replay:
       movements: one per sums-and-counts round that started from centers.
     """
 
-    state: FedDPState
+    state: FedDPState | LloydState
     movements: tuple[Movement, ...]
 
 
-def replay(initial: FedDPState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
+def replay(initial: FedDPState | LloydState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
     """Repeats the server steps of a run.
 
     Args:
@@ -50,7 +51,8 @@ def replay(initial: FedDPState, rounds: Sequence[Round], releases: Sequence[Rele
       releases: of the run, in order; told their lattice units or not.
     """
     by_path = {release.path: release for release in releases}
-    state, movements = initial, []
+    state: FedDPState | LloydState = initial
+    movements: list[Movement] = []
     with threadpool_limits(limits=1):
         for each in rounds:
             paths = [f"{each.plan.path}/{release.spec.name}" for release in each.plan.releases]
@@ -60,18 +62,18 @@ def replay(initial: FedDPState, rounds: Sequence[Round], releases: Sequence[Rele
     return Replay(state=state, movements=tuple(movements))
 
 
-def _movement(name: str, before: FedDPState, after: FedDPState) -> Movement | None:
+def _movement(name: str, before: FedDPState | LloydState, after: FedDPState | LloydState) -> Movement | None:
     """How a round moved the centers; None for a round that does not, or that started from none."""
     if after.centers is None or after.centers is before.centers:
         return None
-    start = before.centers if before.centers is not None else before.prior and before.prior.means
-    if start is None or start.shape != after.centers.shape:
+    start, end = before.positions, after.positions
+    if start is None or end is None or start.shape != end.shape:
         return None
     sums, counts = after.releases[-2:]
-    size = len(after.centers)
+    size = len(end)
     noisy = NoisyMeans(sums.decoded[:size], counts.decoded[:size], sums.stddev, counts.stddev)
     return Movement(
         name=name,
-        distances=np.linalg.norm(after.centers - start, axis=1),
+        distances=np.linalg.norm(end - start, axis=1),
         noise=np.sqrt(noisy.variances),
     )

@@ -17,6 +17,7 @@ _ALGORITHMS = {
     "server_kmeanspp": "ServerKMeans++",
     "server_lloyds": "ServerLloyds",
     "sphere_packing": "SpherePacking",
+    "dp_lloyd": "DP-Lloyd",
 }
 
 
@@ -112,4 +113,6 @@ def _norm_source(view: FitView) -> str:
     norm = view.prepared.config.clipping.norm
     if norm is ClippingRule.PRIVATE:
         return "released: a noisy quantile of the rows' norms"
+    if norm is ClippingRule.DOMAIN:
+        return "half the diagonal of the domain"
     return "radius of the public server data" if norm is ClippingRule.SERVER_RADIUS else "given in the job"

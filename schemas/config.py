@@ -16,6 +16,8 @@ from schemas import rejection, yaml_text
 from schemas.choices import Algorithm, Allocation, Assignment, ClippingCenter, ClippingRule, ShardCount
 from schemas.cluster_choice import ClusterChoice, ClusterCount
 from schemas.data_config import DataConfig, OptionalServerData
+from schemas.dp_lloyd_checks import check_dp_lloyd
+from schemas.dp_lloyd_config import DPLloydConfig
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
 from schemas.feddp_config import FedDPOptions, LloydConfig, QualityConfig
@@ -24,7 +26,7 @@ from schemas.section import Count, Positive, Scalar, Section, Share, Text, pytho
 
 
 def _clipping_norm(value: object) -> object:
-    """`server_radius`, `private` or a number whose square and reciprocal are far from the ends of float64."""
+    """`server_radius`, `private`, `domain` or a number whose square and reciprocal are far from the ends of float64."""
     value = python_scalar(value)
     if isinstance(value, str) and value in set(ClippingRule):
         return ClippingRule(value)
@@ -71,7 +73,8 @@ class ClippingConfig(Section):
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
         description="the largest L2 norm of a centered row, a number > 0 in feature units, "
-        "server_radius for the radius of the server data, or private for a noisy quantile of the rows' norms"
+        "server_radius for the radius of the server data, private for a noisy quantile of the rows' norms, or "
+        "domain for half the diagonal of dp_lloyd.domain"
     )
     center: ClippingCenter = Field(
         default=ClippingCenter.SERVER_MEAN, description="server_mean to subtract the mean of the server data, or none"
@@ -106,7 +109,7 @@ class FitConfig(Section):
     """One `fit` job."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, feddp_kmeans, or the baseline server_kmeanspp, server_lloyds or "
+        description="the algorithm to run, feddp_kmeans, dp_lloyd, or the baseline server_kmeanspp, server_lloyds or "
         "sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
@@ -129,6 +132,9 @@ class FitConfig(Section):
         "clusters, or leave it out",
     )
     feddp_kmeans: FedDPOptions = Field(default=FedDPOptions(), description="a section of options, or leave it out")
+    dp_lloyd: DPLloydConfig | None = Field(
+        default=None, description="a section with domain for algorithm dp_lloyd, or leave it out"
+    )
     prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
     keep_staging: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="true to keep the private copy of the data that was grouped by client, or false"
@@ -151,9 +157,33 @@ class FitConfig(Section):
         """Whether the run chooses the number of centers."""
         return isinstance(self.n_clusters, ClusterChoice)
 
+    @property
+    def lloyd_options(self) -> DPLloydConfig:
+        """The section of algorithm dp_lloyd; raises ValueError for the other algorithms."""
+        if self.dp_lloyd is None:
+            raise ValueError("lloyd_options must be asked for algorithm dp_lloyd only; check the algorithm first.")
+        return self.dp_lloyd
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _domain_bounds_rows(cls, data: object) -> object:
+        """The domain of dp_lloyd is its clipping norm and center, unless the job says otherwise."""
+        if not isinstance(data, Mapping) or data.get("algorithm") != Algorithm.DP_LLOYD:
+            return data
+        clipping = data.get("clipping", {})
+        if not isinstance(clipping, Mapping):
+            return data
+        by_domain = {"norm": ClippingRule.DOMAIN.value, "center": ClippingCenter.NONE.value}
+        return {**data, "clipping": {**by_domain, **clipping}}
+
+    @pydantic.model_validator(mode="after")
+    def _lloyd_options_belong_to_dp_lloyd(self) -> Self:
+        check_dp_lloyd(self)
+        return self
+
     @pydantic.model_validator(mode="after")
     def _baselines_are_server_starts_and_lloyd(self) -> Self:
-        if self.algorithm is Algorithm.FEDDP_KMEANS:
+        if self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.DP_LLOYD):
             return self
         if self.lloyd.steps < 1:
             raise ConfigError(

@@ -87,7 +87,7 @@ def _finished(config: FitConfig, specs: list[RoundSpec]) -> tuple[RoundSpec, ...
     """All rounds of a job: those of its algorithm, and the one that judges the centers if it is asked for."""
     if config.quality is not None:
         specs = [*specs, quality.round_spec(config, config.quality.share)]
-    return tuple(map(_for_sampled_rows, specs)) if _samples_rows(config) else tuple(specs)
+    return for_sampled_rows(config, specs)
 
 
 def _lloyd_specs(config: FitConfig, n_features: int, shares: Shares, total: float) -> list[RoundSpec]:
@@ -106,6 +106,11 @@ def _means_specs(config: FitConfig, n_features: int, shares: Shares, scale: floa
         _spec("sums", shape, Mechanism.DISCRETE_GAUSSIAN, lattice.SUM_UNITS, shares.sums * scale),
         _spec("counts", shape[:1], by_counts, lattice.SUM_UNITS, shares.counts * scale),
     )
+
+
+def for_sampled_rows(config: FitConfig, specs: list[RoundSpec]) -> tuple[RoundSpec, ...]:
+    """The rounds with larger sensitivities where rows of a client are sampled; as they are elsewhere."""
+    return tuple(map(_for_sampled_rows, specs)) if _samples_rows(config) else tuple(specs)
 
 
 def _samples_rows(config: FitConfig) -> bool:

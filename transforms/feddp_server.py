@@ -15,7 +15,7 @@ from transforms.feddp_state import ClippingBounds, FedDPSettings, FedDPState
 from transforms.numerics import bounds, centers, lattice, norms, scatter, seeding, server_points
 from transforms.numerics.assignment import Assigner, Projection
 from transforms.numerics.centers import NoisyMeans, Prior
-from transforms.numerics.frame import Frame
+from transforms.numerics.frame import Box, Frame
 from transforms.numerics.lattice import Lattice
 from transforms.rounds import Releases
 
@@ -72,6 +72,8 @@ def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPSt
 
 def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
     """Public center and clipping norm of a run; a private norm is 1 until it is released."""
+    if config.clipping.norm is ClippingRule.DOMAIN:
+        return Frame.of_box(Box(*config.lloyd_options.domain), server.shape[1]).lattice
     center = np.zeros(server.shape[1])
     if config.clipping.center is ClippingCenter.SERVER_MEAN:
         center = server.mean(axis=0)

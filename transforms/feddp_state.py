@@ -141,6 +141,12 @@ class FedDPState:
         """Feature units of one lattice step in sums of rows."""
         return self.frame.lattice.unit(lattice.SUM_BITS)
 
+    @property
+    def positions(self) -> NDArray[np.float64] | None:
+        """Centers in feature units, shape (k, d), before the first of them what the prior says; None without either."""
+        known = self.centers if self.centers is not None else self.prior and self.prior.means
+        return None if known is None else known + self.frame.lattice.center
+
     def projected_server(self) -> NDArray[np.float64]:
         """Server points in the projected space, integers, shape (q, n_dims)."""
         if self.projection is None:

@@ -1,5 +1,6 @@
 """From feature units to the lattice: the public frame in which every statistic of a run is formed."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,19 +32,45 @@ class Components(NamedTuple):
         return Assigner(self.anchors).labels(rows)
 
 
+class Box(NamedTuple):
+    """Public interval that every coordinate is clipped to, feature units, `low` < `high`."""
+
+    low: float
+    high: float
+
+    @property
+    def half_side(self) -> float:
+        """Half the length of a side."""
+        return 0.5 * (self.high - self.low)
+
+    def middle(self, n_features: int) -> NDArray[np.float64]:
+        """Center of the box, shape (n_features,)."""
+        return np.full(n_features, self.low + self.half_side)
+
+
 class Frame(NamedTuple):
     """Lattice of a run, after moving components if the run reduces the diameter.
 
     Attributes:
       lattice: the public frame in which rows are clipped.
       components: None when rows stay where they are.
+      box: rows are clipped to it, coordinate by coordinate, before all else; None when there is none.
     """
 
     lattice: Lattice
     components: Components | None = None
+    box: Box | None = None
+
+    @classmethod
+    def of_box(cls, box: Box, n_features: int, largest_norm: float = math.inf) -> "Frame":
+        """Frame around the middle of a box; its clipping norm is half the diagonal, at most `largest_norm`."""
+        norm = min(box.half_side * math.sqrt(n_features), largest_norm)
+        return cls(Lattice(box.middle(n_features), norm), None, box)
 
     def quantize(self, points: NDArray[np.floating], bits: int) -> NDArray[np.float64]:
         """Rows as lattice integers, shape (n_rows, n_features), L2 norm at most 2**bits each."""
+        if self.box is not None:
+            points = np.clip(points, self.box.low, self.box.high, dtype=np.float64)
         if self.components is not None:
             points = points - self.components.shifts[self.components.labels(points)]
         return lattice.quantize(points, self.lattice, bits)
