@@ -58,7 +58,7 @@ def deployment(prepared: PreparedFit) -> dict[str, Any]:
             "description": "all rows of one client" if by_client else "one row",
             "neighboring_relation": "add or remove one",
         },
-        "model": {"name": "central", "actors": "the pipeline is the trusted aggregator of exact sums"},
+        "model": {"name": str(config.trust), "actors": prepared.statement.actors},
         "mechanisms": sorted({str(each.spec.mechanism) for part in plan.rounds for each in part.releases}),
         "composition": "privacy loss distributions (dp_accounting), add or remove one",
         "accounting": {

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Algorithm
+from schemas.choices import Algorithm, Trust
 from schemas.config import FitConfig
 from schemas.encoder import Encoder
 from schemas.model import ClusterModel
@@ -16,6 +16,7 @@ from schemas.table import TableContract
 from transforms import accounting, feddp_kmeans, feddp_server, server_starts
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
+from transforms.numerics.masking import message_bytes
 from transforms.read import open_parquet, read_server_points, read_server_rows
 from transforms.rounds import Round
 from transforms.source import Source
@@ -47,7 +48,17 @@ class PreparedFit:
     @property
     def statement(self) -> PrivacyStatement:
         """The guarantee that every output repeats."""
-        return PrivacyStatement.from_plan(self.plan, accounting.describe(self.plan))
+        masked = None
+        if self.config.trust is Trust.MASKED:
+            masked = {
+                "scheme": str(self.config.masked.scheme),
+                "noise_by": str(self.config.masked.noise_by),
+                "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
+                "roles": "simulated in one job",
+            }
+        return PrivacyStatement.from_plan(
+            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -101,6 +112,11 @@ def prepare(config: FitConfig) -> PreparedFit:
         plan=plan,
         rounds=feddp_kmeans.rounds(config, plan),
     )
+
+
+def message_contract(prepared: PreparedFit) -> TableContract:
+    """How shards are read where clients send messages: by client if rows say whose they are, else a shard sends one."""
+    return dataclasses.replace(prepared.contract, by_client=prepared.contract.client_id is not None)
 
 
 def _encoder(config: FitConfig) -> Encoder | None:

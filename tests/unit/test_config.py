@@ -250,7 +250,7 @@ UNKNOWN_KEYS = [
     ("data.client", "data.client is not a setting; did you mean data.client_id?"),
     ("data.w_min", "data.w_min is not a setting; did you mean feddp_kmeans.reduce_diameter.w_min?"),
     ("lloyd.rate", "lloyd.rate is not a setting; the settings here are steps, share."),
-    ("trust", "trust is not a setting; the settings here are algorithm, data, server_data, n_clusters,"),
+    ("model", "model is not a setting; the settings here are algorithm, data, server_data, n_clusters,"),
     ("server_data.features", "server_data.features is not a setting; did you mean data.features?"),
 ]
 
