@@ -55,6 +55,10 @@ class PrivacyStatement:
             masked=masked,
         )
 
+    def with_roles(self, roles: str) -> "PrivacyStatement":
+        """The same guarantee of masked aggregation whose roles were played otherwise."""
+        return dataclasses.replace(self, masked=(self.masked or {}) | {"roles": roles})
+
     @property
     def actors(self) -> str:
         """Who has to be trusted with what."""
