@@ -15,8 +15,8 @@ from schemas.config import FitConfig
 from schemas.errors import ConfigError, ProtocolError
 from schemas.exchange import ExchangePlan
 from schemas.release import Release, releases_from_table, releases_to_table
+from transforms.client_messages import Masking, broadcast_digest
 from transforms.exchange_files import Exchange, write_once
-from transforms.masked_rounds import Masking, broadcast_digest
 from transforms.publish import read_bytes, table_bytes
 
 _LOCAL = (

@@ -21,10 +21,10 @@ from pipelines.prepared_fit import FitResult, PreparedFit, message_contract, pre
 from pipelines.run_folder import KEY_FILE, SECRET_FILE, RunFolder
 from schemas.choices import MaskScheme, Trust
 from schemas.config import FitConfig, config_digest, load_config
-from schemas.errors import ConfigError
 from schemas.model import model_from_tables
+from transforms.client_messages import SECRET_SETTING, Masking, PairwiseParams
 from transforms.keys import lasting_key
-from transforms.masked_rounds import SECRET_SETTING, Masking, RunMaskedRounds
+from transforms.masked_rounds import RunMaskedRounds
 from transforms.publish import RELEASED_FILES, PublishModel, read_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.rounds import RunRounds
@@ -66,16 +66,15 @@ def _masking(config: FitConfig, folder: str) -> Masking | None:
     """How the messages of a job are masked; the secret of a run lies in its private staging folder."""
     if config.trust is not Trust.MASKED:
         return None
-    if config.masked.scheme is not MaskScheme.SHARED_SECRET:
-        raise ConfigError(
-            f"masked.scheme must be shared_secret for the job fit, got {config.masked.scheme}; "
-            "clients agree pairwise in jobs of their own."
-        )
+    pairwise = None
+    if config.masked.scheme is MaskScheme.PAIRWISE:
+        pairwise = PairwiseParams(config.masked.corrupt, config.masked.dropout)
     return Masking(
         secret_uri=config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE),
         run=config_digest(config),
         threshold=config.masked.threshold,
         noise_by=config.masked.noise_by,
+        pairwise=pairwise,
     )
 
 

@@ -21,12 +21,14 @@ from pipelines.graph import run_graph
 from pipelines.options import parse_role, read_text
 from pipelines.prepared_fit import FitResult
 from pipelines.run_folder import MANIFEST, RunFolder
+from schemas.choices import NoiseBy
 from schemas.config import load_config
 from schemas.exchange import ExchangePlan
 from schemas.masked_message import MaskedReleases
 from schemas.plan import RoundPlan
 from schemas.release import releases_from_table, releases_to_table
-from transforms.masked_rounds import Masking, UnmaskReleases, broadcast_digest
+from transforms.client_messages import Masking, UnmaskReleases, broadcast_digest
+from transforms.noise import AddFurtherNoise
 from transforms.publish import CENTERS_FILE, RELEASES_FILE, make_folder, read_bytes, table_bytes, write_bytes
 
 _LOGGER = logging.getLogger(__name__)
@@ -53,7 +55,10 @@ def build(
     """
     broadcast = root | "Public" >> beam.Create([state], reshuffle=False)
     unmask = UnmaskReleases(plan=plan, state=broadcast, masking=masking)
-    _ = root | "Sum" >> beam.Create([masked], reshuffle=False) | "Unmask" >> unmask | "Keep" >> beam.Map(_keep, path)
+    releases = root | "Sum" >> beam.Create([masked], reshuffle=False) | "Unmask" >> unmask
+    if masking.noise_by is NoiseBy.BOTH:
+        releases = releases | "FurtherNoise" >> AddFurtherNoise(plan=plan, key_uri=masking.secret_uri)
+    _ = releases | "Keep" >> beam.Map(_keep, path)
 
 
 def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:

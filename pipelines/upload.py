@@ -15,8 +15,8 @@ from pipelines.prepared_fit import PreparedFit, message_contract
 from schemas.config import load_config
 from schemas.errors import ProtocolError
 from schemas.masked_message import MaskedMessages
+from transforms.client_messages import Masking, UploadMessages
 from transforms.exchange_files import Exchange
-from transforms.masked_rounds import Masking, UploadMessages
 from transforms.publish import make_folder
 from transforms.read import CheckRows, ListShards
 

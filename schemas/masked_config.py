@@ -1,6 +1,7 @@
 """Settings of masked aggregation: what the clients' role knows, and the little that the aggregator may know."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import pydantic
 from pydantic import Field
@@ -8,7 +9,9 @@ from pydantic import Field
 from schemas import rejection
 from schemas.choices import MaskScheme, NoiseBy, Trust
 from schemas.errors import ConfigError
-from schemas.section import Count, Section, Text
+from schemas.section import Count, Scalar, Section, Text
+
+Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
 
 
 class MaskedConfig(Section):
@@ -24,6 +27,15 @@ class MaskedConfig(Section):
     )
     threshold: Count = Field(
         default=1, description="the fewest messages a round may be the sum of, an integer >= 1 (pairwise: >= 2)"
+    )
+    corrupt: Portion = Field(
+        default=0.05,
+        description="the largest share of clients that may pool what they know with the aggregator, in [0, 1), for "
+        "scheme pairwise",
+    )
+    dropout: Portion = Field(
+        default=0.3,
+        description="the largest share of clients that may drop out of a round, in [0, 1), for scheme pairwise",
     )
     noise_by: NoiseBy = Field(
         default=NoiseBy.AGGREGATOR,

@@ -20,9 +20,10 @@ from schemas.model import model_from_tables
 from tests import lake
 from tests.pipeline.test_secrets import Functions, spellings_in, unpacked
 from tests.statistical.test_mask_uniformity import looks_uniform
-from transforms import masked_rounds, masked_sum
+from transforms import client_messages, masked_sum
+from transforms.client_messages import Masking, PairwiseParams
 from transforms.keys import lasting_key
-from transforms.masked_rounds import Masking, RunMaskedRounds
+from transforms.masked_rounds import RunMaskedRounds
 from transforms.numerics import masking as masking_numerics
 from transforms.numerics import noise
 from transforms.numerics.keystream import encode_label
@@ -77,21 +78,23 @@ class Hall:
             changes["privacy__allocation"] = kind.split()[1]
         return lake.prepared(lake.job(self.path, self.server, kind.split()[0], **changes, **settings))
 
-    def senders(self, kind):
+    def senders(self, kind, client=("",)):
         """Names of the senders, and the rows of each, in the order of the lake."""
         width = GROUP_ROWS if kind == "record by shard" else CLIENT_ROWS
         places = []
         for file, group in itertools.product(range(3), range(N_ROWS // 3 // GROUP_ROWS)):
             places += [(f"{self.path}/part-{file:02d}.parquet", group, index) for index in range(GROUP_ROWS // width)]
-        return {encode_label("", *place): slice(i * width, (i + 1) * width) for i, place in enumerate(places)}
+        return {encode_label(*client, *place): slice(i * width, (i + 1) * width) for i, place in enumerate(places)}
 
-    def run(self, kind, *flags, dropped=(), noise_by=NoiseBy.AGGREGATOR, threshold=1):
+    def run(self, kind, *flags, dropped=(), noise_by=NoiseBy.AGGREGATOR, threshold=1, pairwise=None):
         """Runs a job; returns it, the model, and the witness."""
         self._runs += 1
         out = self.folder / f"run-{self._runs}"
         out.mkdir()
         prepared, witness = self.job(kind), Witness()
-        masking = Masking(secret_uri=self.secret_uri, run="run", noise_by=noise_by, threshold=threshold)
+        masking = Masking(
+            secret_uri=self.secret_uri, run="run", noise_by=noise_by, threshold=threshold, pairwise=pairwise
+        )
         LOST[:] = dropped
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(masking_numerics.RoundMasks, "mask", lambda *given: witness.mask(*given))
@@ -109,7 +112,12 @@ LOST, WITNESS = [], {0: None}
 
 
 def deliver(messages):
-    """Loses the messages of the senders that drop out."""
+    """Loses the messages of the senders that drop out; with pairwise masks a number is all that names them."""
+    if not messages.senders:
+        return messages
+    if not WITNESS[0].messages:
+        lost = messages.senders[0] in LOST
+        return messages._replace(senders=(), tags=(), values=messages.values[:0]) if lost else messages
     names = {pseudonym: name for name, pseudonym, *_ in WITNESS[0].messages}
     kept = [index for index, each in enumerate(messages.senders) if names[each] not in LOST]
     taken = [tuple(field[index] for index in kept) for field in messages[:2]]
@@ -156,10 +164,15 @@ def test_the_unmasked_sum_is_the_plain_sum_of_those_present(hall, kind, dropouts
     names = [list(senders)[index] for index in lost]
     prepared, model, witness = hall.run(kind, dropped=names)
     present = np.concatenate([hall.points[rows] for name, rows in senders.items() if name not in names])
+    check_sums(prepared, model, witness, block_of(kind, present))
+
+
+def check_sums(prepared, model, witness, present):
+    """What was released, less its noise, is the plain sum of those present; the aggregator has seen another."""
     state = prepared.initial
     draws = {path: (total, drawn) for path, total, drawn in witness.draws}
     for each, releases in zip(prepared.rounds, rounds_of(model.releases, prepared), strict=True):
-        plain = each.statistic(block_of(kind, present), state)
+        plain = each.statistic(present, state)
         masked_total, drawn = draws[each.plan.path]
         released = np.concatenate([release.values.ravel() for release in releases])
         np.testing.assert_array_equal(released - drawn, plain)
@@ -167,6 +180,28 @@ def test_the_unmasked_sum_is_the_plain_sum_of_those_present(hall, kind, dropouts
         assert np.count_nonzero(drawn) == drawn.size
         state = each.step(state, tuple(releases))
     np.testing.assert_array_equal(state.model().centers, model.centers)
+
+
+PAIRWISE = PairwiseParams(corrupt=0.05, dropout=0.4)
+
+
+@pytest.mark.parametrize("dropouts", DROPOUTS)
+@pytest.mark.parametrize("kind", ["record by shard", "client tuned"])
+def test_pairwise_masks_leave_the_plain_sum_of_those_present(hall, kind, dropouts):
+    names = sorted(hall.senders(kind, ()))
+    n_lost = 1 if DROPOUTS[dropouts] is None else round(DROPOUTS[dropouts] * len(names))
+    lost = set(np.random.default_rng(7).permutation(len(names))[:n_lost].tolist())
+    senders = [number.to_bytes(8, "big") for number in lost]
+    prepared, model, witness = hall.run(kind, dropped=senders, pairwise=PAIRWISE)
+    rows = hall.senders(kind, ())
+    present = [hall.points[rows[name]] for number, name in enumerate(names) if number not in lost]
+    check_sums(prepared, model, witness, block_of(kind, np.concatenate(present)))
+
+
+def test_pairwise_masks_refuse_more_dropouts_than_they_can_recover(hall):
+    senders = [number.to_bytes(8, "big") for number in range(16)]
+    with pytest.raises(ProtocolError, match="neighbors of every client must hand out shares"):
+        hall.run("record by shard", dropped=senders, pairwise=PAIRWISE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -259,7 +294,7 @@ def test_the_aggregators_functions_hold_no_secret_and_no_way_to_it(hall, graph):
             function.setup()
         packed = unpacked(pickler.dumps(function))
         assert hall.secret_uri.encode() not in packed, label
-        assert b"masked_rounds" not in packed, label
+        assert b"client_messages" not in packed, label
         assert b"masking" not in packed, label
         for value in vars(function).values():
             assert value != SECRET, label
@@ -269,7 +304,7 @@ def test_the_aggregators_functions_hold_no_secret_and_no_way_to_it(hall, graph):
 
 
 def test_the_clients_functions_forget_the_secret(graph):
-    own = [function for function in graph[1].values() if isinstance(function, masked_rounds._SecretFn)]
+    own = [function for function in graph[1].values() if isinstance(function, client_messages.SecretFn)]
     assert len(own) == 4 * 2
     for function in own:
         function.setup()

@@ -9,7 +9,9 @@ from tests.unit.test_import_direction import ROOMS, ROOT, imported_modules
 
 AGGREGATOR = ("transforms.masked_sum", "pipelines.aggregate")
 CLIENTS = {
+    "transforms.client_messages",
     "transforms.masked_rounds",
+    "transforms.pairwise_rounds",
     "transforms.numerics.masking",
     "transforms.numerics.pairwise",
     "transforms.numerics.shamir",
