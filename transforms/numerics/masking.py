@@ -2,11 +2,16 @@
 
 A mask is the ChaCha20 keystream under a key of its round and a nonce that is the keyed digest (tag) of sender and
 message. So the same message is masked again by the same octets, and a message that differs in one unit, or comes
-from another sender, has a mask of its own: of the n messages of a round two share one with probability below
-n**2 / 2**97. To whoever lacks the secret, masked messages and their sums are uniform and independent of the data.
+from another sender, has a mask of its own: of n messages two share one with probability below n**2 / 2**97, and of
+m attempts of one sender at a message of at most 2**20 octets with one below m**2 / 2**88. To whoever lacks the
+secret, masked messages and their sums are uniform and independent of the data.
+
+A tag is BLAKE2b of sender and Poly1305 of the message, both under secret keys of the round: the universal hash is
+never shown itself, so that its key serves for all messages.
 
 Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", Figure 1, for the protocol; Rogaway, Shrimpton (2006), "A
-provable-security treatment of the key-wrap problem", for nonces made from the message.
+provable-security treatment of the key-wrap problem", for nonces made from the message; Bernstein (2005), "The
+Poly1305-AES message-authentication code", for the hash.
 """
 
 import hashlib
@@ -15,6 +20,7 @@ from typing import NoReturn, SupportsIndex
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
 from schemas.masked_message import MaskedMessages
@@ -42,11 +48,12 @@ class RoundMasks:
       ValueError: if the secret is not 32 bytes.
     """
 
-    __slots__ = ("_encryptor", "_sender_key", "_tag_key")
+    __slots__ = ("_encryptor", "_hash_key", "_sender_key", "_tag_key")
 
     def __init__(self, secret: bytes, context: bytes) -> None:
         stream = KeyStream(secret, encode_label("masks", context))
-        mask_key, self._tag_key, self._sender_key = (stream.uint64(4).astype("<u8").tobytes() for _ in range(3))
+        keys = (stream.uint64(4).astype("<u8").tobytes() for _ in range(4))
+        mask_key, self._tag_key, self._sender_key, self._hash_key = keys
         self._encryptor = Cipher(algorithms.ChaCha20(mask_key, _COUNTER + bytes(TAG_BYTES)), mode=None).encryptor()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -82,9 +89,10 @@ class RoundMasks:
 
     def _tag(self, pseudonym: bytes, statistic: NDArray[np.int64]) -> bytes:
         """Keyed digest of a message and its sender."""
-        digest = hashlib.blake2b(pseudonym, key=self._tag_key, digest_size=TAG_BYTES, person=_TAG_PERSON)
-        digest.update(np.ascontiguousarray(statistic, dtype="<i8").data)
-        return digest.digest()
+        hashed = Poly1305.generate_tag(self._hash_key, statistic.astype("<i8", copy=False).tobytes())
+        return hashlib.blake2b(
+            pseudonym + hashed, key=self._tag_key, digest_size=TAG_BYTES, person=_TAG_PERSON
+        ).digest()
 
     def _write(self, tags: Sequence[bytes], masks: NDArray[np.uint64]) -> None:
         """Fills rows with the masks of their tags."""
