@@ -2,15 +2,24 @@
 
 import tempfile
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines import assign as assign_job
+from pipelines import evaluate as evaluate_job
 from pipelines import fit as fit_job
 from pipelines.estimator import DPKMeans
 from pipelines.options import beam_options
 from pipelines.prepared_fit import FitResult, prepare
+from schemas.assign_config import AssignConfig
 from schemas.config import FitConfig
+from schemas.evaluate_config import EvaluateConfig
+from schemas.metrics import Metrics
+from transforms.saved_model import load_model
 
-__all__ = ["DPKMeans", "FitResult", "fit"]
+__all__ = ["DPKMeans", "FitResult", "assign", "evaluate", "fit"]
 
 
 def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:
@@ -28,3 +37,37 @@ def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:
     """
     with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
         return fit_job.execute(prepare(config), beam_options([]) if options is None else options, folder)
+
+
+def assign(config: AssignConfig, options: PipelineOptions | None = None) -> pa.Table:
+    """The nearest center of every row, without an output folder. Not private: keep the table in the trusted zone.
+
+    Args:
+      config: the job, as in the YAML file of `dapple assign`.
+      options: for Beam; None runs on this machine.
+
+    Returns:
+      Ids and the column `cluster` of all rows, in memory.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    model = load_model(config.model)
+    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+        assign_job.execute(config, model, beam_options([]) if options is None else options, folder)
+        return pq.read_table(FileSystems.join(folder, assign_job.ASSIGNMENTS), memory_map=False)
+
+
+def evaluate(config: EvaluateConfig, options: PipelineOptions | None = None) -> Metrics:
+    """Scores of a released model, without an output folder. Not private: keep them in the trusted zone.
+
+    Args:
+      config: the job, as in the YAML file of `dapple evaluate`.
+      options: for Beam; None runs on this machine.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    model = load_model(config.model)
+    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+        return evaluate_job.execute(config, model, beam_options([]) if options is None else options, folder)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.prepared_fit import PreparedFit, prepare
+from pipelines.replay import replay
 from schemas.choices import MaskScheme, Trust
 from schemas.config import FitConfig
 from schemas.errors import ConfigError, ProtocolError
@@ -109,11 +110,10 @@ class ClientsRole:
 
     def state(self) -> Any:
         """The state after the rounds so far: computed again from their releases, of which it is a pure function."""
-        state = self.prepared.initial
-        for index, each in enumerate(self.prepared.rounds[: self.n_released()]):
-            table = pq.read_table(io.BytesIO(read_bytes(self._path(index))))
-            state = each.step(state, releases_from_table(table))
-        return state
+        paths = [self._path(index) for index in range(self.n_released())]
+        tables = [pq.read_table(io.BytesIO(read_bytes(path))) for path in paths]
+        releases = [release for table in tables for release in releases_from_table(table)]
+        return replay(self.prepared.initial, self.prepared.rounds[: len(paths)], releases).state
 
     def keep(self, index: int, releases: tuple[Release, ...]) -> None:
         """Writes the releases of a round."""

@@ -1,6 +1,7 @@
 """The `fit` job: a private clustering of a data set, from its config to a published model."""
 
 import contextlib
+import dataclasses
 import functools
 import io
 import logging
@@ -12,16 +13,18 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines import outputs
+from pipelines import outputs, pooled_fit
 from pipelines.client_staging import staged_by_client
 from pipelines.fingerprint import keyed_fingerprint
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.prepared_fit import FitResult, PreparedFit, message_contract, prepare
 from pipelines.run_folder import KEY_FILE, SECRET_FILE, RunFolder
+from schemas import yaml_text
 from schemas.choices import MaskScheme, Trust
-from schemas.config import FitConfig, config_digest, load_config
+from schemas.config import FitConfig, config_digest, validated
 from schemas.model import model_from_tables
+from schemas.pooled_config import is_pooled
 from transforms.client_messages import SECRET_SETTING, Masking, PairwiseParams
 from transforms.keys import lasting_key
 from transforms.masked_rounds import RunMaskedRounds
@@ -98,8 +101,10 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
         masking = _masking(prepared.config, folder)
         if masking is not None:
             secrets.enter_context(lasting_key(masking.secret_uri, SECRET_SETTING))
-        with staged_by_client(prepared, options, key_uri, folder) as job:
-            counted = job is not prepared
+        rows = prepared.rows
+        with staged_by_client(rows, options, key_uri, folder) as found:
+            job = dataclasses.replace(prepared, source=found.source, contract=found.contract)
+            counted = found is not rows
             add = functools.partial(
                 build, prepared=job, key_uri=key_uri, folder=folder, counted=counted, masking=masking
             )
@@ -116,7 +121,10 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
       DappleError: nothing has been published then.
     """
     options = parse_job("fit", argv)
-    config = load_config(read_text(options.config))
+    settings = yaml_text.parse(read_text(options.config))
+    if is_pooled(settings):
+        return pooled_fit.run(options, settings)  # type: ignore[arg-type]
+    config = validated(settings)  # type: ignore[arg-type]
     folder = RunFolder(options.output, options.run_id)
     folder.check()
     _LOGGER.info("run %s: reading public server data and calibrating noise", options.run_id)

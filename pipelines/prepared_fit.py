@@ -6,11 +6,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.client_staging import JobRows
 from schemas.choices import Algorithm, Trust
 from schemas.config import FitConfig
 from schemas.encoder import Encoder
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyPlan, PrivacyUnit
+from schemas.pooled_config import PooledFitConfig
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
 from transforms import accounting, feddp_kmeans, feddp_server, server_starts
@@ -46,6 +48,18 @@ class PreparedFit:
     rounds: tuple[Round, ...]
 
     @property
+    def rows(self) -> JobRows:
+        """The rows of the job, for staging."""
+        config = self.config
+        return JobRows(
+            data=config.data,
+            source=self.source,
+            contract=self.contract,
+            prepare=config.prepare,
+            keep_staging=config.keep_staging,
+        )
+
+    @property
     def statement(self) -> PrivacyStatement:
         """The guarantee that every output repeats."""
         masked = None
@@ -63,10 +77,14 @@ class PreparedFit:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
-        features = self.config.data.features
-        if isinstance(features, str):
-            return tuple(f"{features}[{index}]" for index in range(self.initial.server.shape[1]))
-        return features if self.contract.encoder is None else self.contract.encoder.names
+        return feature_names(self.config.data.features, self.contract.encoder, self.initial.server.shape[1])
+
+
+def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_features: int) -> tuple[str, ...]:
+    """Names of the coordinates of a center, `n_features` of them, for the features of a job."""
+    if isinstance(features, str):
+        return tuple(f"{features}[{index}]" for index in range(n_features))
+    return features if encoder is None else encoder.names
 
 
 class FitResult(NamedTuple):
@@ -91,7 +109,7 @@ def prepare(config: FitConfig) -> PreparedFit:
       InputError: if the server data or the table's snapshot cannot be used.
     """
     source = resolve(config.data)
-    encoder = _encoder(config)
+    encoder = learned_encoder(config)
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
     if config.algorithm is Algorithm.FEDDP_KMEANS:
@@ -119,7 +137,7 @@ def message_contract(prepared: PreparedFit) -> TableContract:
     return dataclasses.replace(prepared.contract, by_client=prepared.contract.client_id is not None)
 
 
-def _encoder(config: FitConfig) -> Encoder | None:
+def learned_encoder(config: FitConfig | PooledFitConfig) -> Encoder | None:
     """Encoder of the `encode` section, learned from the server data where it asks for that; None without section."""
     features, server = config.data.features, config.server_data
     if not config.encode or isinstance(features, str):

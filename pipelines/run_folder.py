@@ -78,7 +78,11 @@ class RunFolder:
     def adopt(self, name: str, content: bytes | None = None) -> None:
         """Lists a staged file in the manifest."""
         content = read_bytes(self.path(name)) if content is None else content
-        self._published[name] = hashlib.sha256(content).hexdigest()
+        self.record(name, hashlib.sha256(content).hexdigest())
+
+    def record(self, name: str, digest: str) -> None:
+        """Lists a staged file whose SHA-256 is known in the manifest."""
+        self._published[name] = digest
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Writes the manifest, with the digest of every staged file, and makes the folder the output."""
@@ -94,6 +98,8 @@ class RunFolder:
             os.rename(self.staging, self.output)
             return
         FileSystems.mkdirs(self.output)
+        for folder in sorted({os.path.dirname(name) for name in names} - {""}):
+            FileSystems.mkdirs(FileSystems.join(self.output, folder))
         for name in names:
             FileSystems.rename([self.path(name)], [FileSystems.join(self.output, name)])
         self.discard()

@@ -1,5 +1,6 @@
 """The `upload` job, clients' role: the masked statistics of one client for the round that is open."""
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
@@ -61,7 +62,8 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     masking = role.masking(plan, options.client)
     make_folder(role.released)
     staging = f"{role.released}/{options.client}"
-    with staged_by_client(role.prepared, options.beam, masking.secret_uri, staging) as job:
+    with staged_by_client(role.prepared.rows, options.beam, masking.secret_uri, staging) as rows:
+        job = dataclasses.replace(role.prepared, source=rows.source, contract=rows.contract)
         add = functools.partial(
             build, prepared=job, masking=masking, index=index, state=state, folder=role.exchange.folder
         )

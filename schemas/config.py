@@ -23,7 +23,7 @@ from schemas.choices import (
     Trust,
 )
 from schemas.cluster_choice import ClusterChoice, ClusterCount
-from schemas.data_config import DataConfig, ServerDataConfig
+from schemas.data_config import DataConfig, OptionalServerData
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
 from schemas.feddp_config import FedDPOptions, LloydConfig
@@ -50,11 +50,6 @@ def _shard_count(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 20:
         raise rejection.broken_rule("'auto' or an integer from 1 to 1048576")
     return value
-
-
-def _section_or_none(value: object) -> object:
-    """The word `none` stands for a section that is absent on purpose."""
-    return None if value == "none" else value
 
 
 class SharesConfig(Section):
@@ -124,7 +119,7 @@ class FitConfig(Section):
         "sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
-    server_data: Annotated[ServerDataConfig | None, BeforeValidator(_section_or_none)] = Field(
+    server_data: OptionalServerData = Field(
         default=None, description="the section of the public table with path, or none"
     )
     n_clusters: ClusterCount = Field(
@@ -291,7 +286,7 @@ def dump_config(config: FitConfig) -> str:
     return yaml_text.render(config.model_dump(mode="json"))
 
 
-def config_digest(config: FitConfig) -> str:
+def config_digest(config: pydantic.BaseModel) -> str:
     """SHA-256, 64 hex digits, of the config as canonical JSON; equal configs have equal digests."""
     canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -5,6 +5,7 @@ Parameters are written in the job or learned from the public server data, never 
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +71,15 @@ class Encoder:
         """Columns with all their parameters, as JSON can hold them."""
         return [dataclasses.asdict(column) for column in self.columns]
 
+    @classmethod
+    def from_json(cls, columns: list[dict[str, object]]) -> "Encoder":
+        """Inverse of `to_json`; a column's kind is known by its parameters.
+
+        Raises:
+          InputError: if a column has other parameters than one that `to_json` wrote.
+        """
+        return cls(columns=tuple(map(_from_json, columns)))
+
     def column_of(self, index: int) -> EncodedColumn:
         """The column that feature `index`, from 0, comes from."""
         return next(column for column, part in self._parts() if index < part.stop)
@@ -105,6 +115,18 @@ class Encoder:
             stop = start + len(column.names)
             yield column, slice(start, stop)
             start = stop
+
+
+def _from_json(column: Mapping[str, object]) -> EncodedColumn:
+    """The column that has these parameters."""
+    parameters: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in column.items()
+    }
+    kinds: tuple[type[EncodedColumn], ...] = (ScaledColumn, BinnedColumn, OneHotColumn)
+    for kind in kinds:
+        if {field.name for field in dataclasses.fields(kind)} == set(parameters):
+            return kind(**parameters)
+    raise InputError("an encoding must be one that fit wrote, got other parameters; fit again.")
 
 
 def _valid_rows(

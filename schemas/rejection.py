@@ -15,6 +15,7 @@ _RULES: Mapping[str, str] = {
     "int_type": "an integer",
     "string_type": "a string",
     "string_too_short": "a non-empty string",
+    "tuple_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a section of settings",
     "invalid_key": "a string",

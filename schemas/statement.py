@@ -8,7 +8,7 @@ from schemas.plan import PrivacyPlan, PrivacyUnit
 
 NEIGHBORING_RELATION = "add_or_remove_one"
 _ACTORS = {
-    Trust.CENTRAL: "the pipeline is the trusted aggregator of exact sums",
+    Trust.CENTRAL: "the pipeline is the trusted aggregator",
     Trust.MASKED: "the aggregator adds up masked messages and adds noise; clients hold the masks",
 }
 
@@ -62,7 +62,8 @@ class PrivacyStatement:
     @property
     def actors(self) -> str:
         """Who has to be trusted with what."""
-        return _ACTORS[self.trust]
+        roles = f"; roles {self.masked['roles']}" if self.masked else ""
+        return _ACTORS[self.trust] + roles
 
     def to_json(self) -> dict[str, Any]:
         """Content of `privacy.json`."""

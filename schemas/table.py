@@ -211,6 +211,21 @@ class TableContract:
             raise TypeError("to_rows must be asked of a contract by client; set by_client.")
         return points, ids
 
+    def to_valid(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+        """Valid rows and where they are, for a contract that is not by client; arguments and errors as in `to_points`.
+
+        Returns:
+          Features, shape (n_valid_rows, n_features), and the mask of valid rows, shape (n_rows,).
+        """
+        self.check_schema(table.schema, where)
+        points = self._points(table, where)
+        if _all_finite(points):
+            return points, np.ones(len(points), dtype=np.bool_)
+        if self.on_invalid_rows is InvalidRows.FAIL:
+            raise self._invalid_row(points, where)
+        valid = np.isfinite(points).all(axis=1)
+        return points[valid], valid
+
     def _screened(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray | None]:
         """Valid rows: features, and client ids if `by_client`."""
         self.check_schema(table.schema, where)

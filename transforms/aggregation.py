@@ -1,7 +1,11 @@
-"""Exact sums of statistics: int64 vectors in, exactly one int64 vector out, also for empty input."""
+"""Exact sums of statistics: int64 vectors in, exactly one int64 vector out, also for empty input.
+
+`MergeFn` adds up statistics that merge themselves, in jobs whose output stays private.
+"""
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any, Protocol, Self
 
 import apache_beam as beam
 import numpy as np
@@ -54,8 +58,8 @@ class SumStatistics(beam.PTransform):
         return statistics | "Sum" >> beam.CombineGlobally(SumVectorsFn(self.size)).without_defaults()
 
 
-class SumKeyedVectorsFn(beam.CombineFn):
-    """`SumVectorsFn` for vectors whose length depends on their key; the sum of nothing is None."""
+class SumPresentVectorsFn(beam.CombineFn):
+    """`SumVectorsFn` for at least one vector of a length that need not be known; the sum of nothing is None."""
 
     def create_accumulator(self) -> np.ndarray | None:
         """Nothing yet."""
@@ -90,4 +94,34 @@ class SumKeyedStatistics(beam.PTransform):
 
     def expand(self, statistics: beam.PCollection) -> beam.PCollection:
         """Combines per number."""
-        return statistics | "Sum" >> beam.CombinePerKey(SumKeyedVectorsFn())
+        return statistics | "Sum" >> beam.CombinePerKey(SumPresentVectorsFn())
+
+
+class Mergeable(Protocol):
+    """A statistic whose merge is exact, so that order and grouping do not matter."""
+
+    def merge(self, other: Any) -> Self:
+        """The statistic of the rows of both, a new one."""
+
+
+class MergeFn(beam.CombineFn):
+    """Merges statistics; there must be at least one, which the empty shard sees to."""
+
+    def create_accumulator(self) -> Mergeable | None:
+        """Nothing yet."""
+        return None
+
+    def add_input(self, accumulator: Mergeable | None, element: Mergeable) -> Mergeable:
+        """Merges one statistic."""
+        return element if accumulator is None else accumulator.merge(element)
+
+    def merge_accumulators(self, accumulators: Iterable[Mergeable | None]) -> Mergeable | None:
+        """Merges what there is."""
+        total = self.create_accumulator()
+        for accumulator in accumulators:
+            total = total if accumulator is None else self.add_input(total, accumulator)
+        return total
+
+    def extract_output(self, accumulator: Mergeable | None) -> Mergeable | None:
+        """The statistic of all rows."""
+        return accumulator

@@ -92,14 +92,15 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
     elif contract.by_client:
         yield contract.to_block(read_columns(shard, list(contract.columns)), shard_name(shard))
     else:
-        for table in _read_batches(shard, list(contract.columns)):
+        for table in read_batches(shard, list(contract.columns)):
             yield contract.to_block(table, shard_name(shard))
 
 
-def _read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
-    """The named columns of one row group, a few thousand rows at a time."""
+def read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
+    """`read_columns`, a few thousand rows at a time."""
     with open_parquet(shard.path) as file:
-        batches = file.iter_batches(_BATCH_ROWS, row_groups=shard.row_groups, columns=columns, use_threads=False)
+        stored = _stored(file, shard, columns)
+        batches = file.iter_batches(_BATCH_ROWS, row_groups=shard.row_groups, columns=stored, use_threads=False)
         while True:
             try:
                 batch = next(batches, None)
@@ -107,7 +108,7 @@ def _read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
                 raise _unreadable(shard) from error
             if batch is None:
                 return
-            yield pa.Table.from_batches([batch])
+            yield _completed(pa.Table.from_batches([batch]), shard, columns)
 
 
 def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines import command
 from tests import lake
 
 TELLTALE = 31.41592653
@@ -260,8 +261,8 @@ def test_flags(desk, flags, start):
 @pytest.mark.parametrize(
     ("words", "start"),
     [
-        ((), "the job must be one of fit, prepare, got nothing;"),
-        (("fitt",), "the job must be one of fit, prepare, got fitt;"),
+        ((), f"the job must be one of {', '.join(command.JOBS)}, got nothing;"),
+        (("fitt",), f"the job must be one of {', '.join(command.JOBS)}, got fitt;"),
         (("fit",), "the command line must be `dapple JOB --config FILE --output DIR [Beam flags]`: "),
     ],
 )
