@@ -471,3 +471,20 @@ def test_every_setting_says_what_to_give(model):
         assert field.description, name
         assert not field.description.endswith("."), name
         assert model.model_config["extra"] == "forbid"
+
+
+WRONG_MASKS = [
+    ({"masked": {"threshold": 3}}, "trust must be masked where there is a section masked"),
+    (
+        {"trust": "masked", "key_uri": "k", "masked": {"secret_uri": "k"}},
+        "masked.secret_uri must be another place than",
+    ),
+    ({"trust": "masked", "masked": {"scheme": "pairwise"}}, "masked.threshold must be at least 2 for scheme pairwise"),
+    ({"trust": "masked", "masked": {"dropout": 1.0}}, "masked.dropout must be less than 1, got 1.0; give the largest"),
+    ({"trust": "blind"}, "trust must be 'central' or 'masked', got 'blind'; give central where"),
+]
+
+
+@pytest.mark.parametrize(("changes", "start"), WRONG_MASKS)
+def test_masks_that_do_not_fit_are_refused(changes, start):
+    assert message(changes).startswith(start)
