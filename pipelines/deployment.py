@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.prepared_fit import PreparedFit
 from pipelines.versions import version
-from schemas.choices import ClippingRule
+from schemas.choices import ClippingRule, Trust
 from schemas.plan import Mechanism, PrivacyUnit
 
 UNKNOWN = "unknown"
@@ -90,15 +90,28 @@ def _privacy_loss(prepared: PreparedFit) -> dict[str, Any]:
     }
 
 
+_TRUST = {
+    Trust.CENTRAL: (
+        "The pipeline is the trusted aggregator: its workers read rows, and only noised sums leave the stage that "
+        "adds noise.",
+        "The operator of the pipeline, its workers and its storage are trusted; readers of the outputs are not.",
+    ),
+    Trust.MASKED: (
+        "The aggregator adds up masked messages, which are uniform to it, and adds noise; clients hold the masks.",
+        "Clients and aggregator follow the protocol and do not pool what they know; who sees releases does not know "
+        "all of their noise. With both roles in one job its operator, workers and storage are trusted.",
+    ),
+}
+
+
 def _model(prepared: PreparedFit) -> dict[str, Any]:
     """Who is trusted, and how often there is a release."""
     trust = prepared.statement.trust
+    details, assumptions = _TRUST[trust]
     return {
         "model_name": trust.capitalize(),
-        "model_name_details": "The pipeline is the trusted aggregator: its workers read rows, and only noised sums "
-        "leave the stage that adds noise.",
-        "trust_assumptions": "The operator of the pipeline, its workers and its storage are trusted; readers of the "
-        "outputs are not.",
+        "model_name_details": details,
+        "trust_assumptions": assumptions,
         "actors": "Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
         "may know everything else.",
         "release_type": "One release",

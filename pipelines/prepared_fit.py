@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.client_staging import JobRows
-from schemas.choices import Algorithm
+from schemas.choices import Algorithm, Trust
 from schemas.config import FitConfig
 from schemas.encoder import Encoder
 from schemas.model import ClusterModel
@@ -19,6 +19,7 @@ from transforms import accounting, dp_lloyd, feddp_kmeans, feddp_server, server_
 from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
+from transforms.numerics.masking import message_bytes
 from transforms.read import open_parquet, read_server_points, read_server_rows
 from transforms.rounds import Round
 from transforms.source import Source
@@ -62,7 +63,17 @@ class PreparedFit:
     @property
     def statement(self) -> PrivacyStatement:
         """The guarantee that every output repeats."""
-        return PrivacyStatement.from_plan(self.plan, accounting.describe(self.plan))
+        masked = None
+        if self.config.trust is Trust.MASKED:
+            masked = {
+                "scheme": str(self.config.masked.scheme),
+                "noise_by": str(self.config.masked.noise_by),
+                "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
+                "roles": "simulated in one job",
+            }
+        return PrivacyStatement.from_plan(
+            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -125,6 +136,11 @@ def prepare(config: FitConfig) -> PreparedFit:
         plan=plan,
         rounds=(dp_lloyd if config.algorithm is Algorithm.DP_LLOYD else feddp_kmeans).rounds(config, plan),
     )
+
+
+def message_contract(prepared: PreparedFit) -> TableContract:
+    """How shards are read where clients send messages: by client if rows say whose they are, else a shard sends one."""
+    return dataclasses.replace(prepared.contract, by_client=prepared.contract.client_id is not None)
 
 
 def learned_encoder(config: FitConfig | PooledFitConfig) -> Encoder | None:

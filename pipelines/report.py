@@ -89,7 +89,7 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
             ("Neighboring data sets", "add or remove one unit"),
             ("Epsilon", f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"),
             ("Delta", f"{plan.delta:.3g}, of which {plan.discretization_slack:.1g} pays for discrete noise"),
-            ("Trust", f"{view.result.privacy.trust}: the pipeline is the trusted aggregator"),
+            ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),
             ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({_norm_source(view)})"),
             ("Budget left", left),
         ),

@@ -69,6 +69,27 @@ class Assignment(enum.StrEnum):
     ONE_THIRD = "one_third"
 
 
+class Trust(enum.StrEnum):
+    """Who may see what clients contribute."""
+
+    CENTRAL = "central"
+    MASKED = "masked"
+
+
+class MaskScheme(enum.StrEnum):
+    """Where masks come from."""
+
+    SHARED_SECRET = "shared_secret"
+    PAIRWISE = "pairwise"
+
+
+class NoiseBy(enum.StrEnum):
+    """Who adds the noise of a masked sum."""
+
+    AGGREGATOR = "aggregator"
+    BOTH = "both"
+
+
 class RoundCount(enum.StrEnum):
     """A number of rounds that is not given as an integer."""
 

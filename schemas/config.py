@@ -13,7 +13,15 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
-from schemas.choices import Algorithm, Allocation, Assignment, ClippingCenter, ClippingRule, ShardCount
+from schemas.choices import (
+    Algorithm,
+    Allocation,
+    Assignment,
+    ClippingCenter,
+    ClippingRule,
+    ShardCount,
+    Trust,
+)
 from schemas.cluster_choice import ClusterChoice, ClusterCount
 from schemas.data_config import DataConfig, OptionalServerData
 from schemas.dp_lloyd_checks import check_dp_lloyd
@@ -21,6 +29,7 @@ from schemas.dp_lloyd_config import DPLloydConfig
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
 from schemas.feddp_config import FedDPOptions, LloydConfig, QualityConfig
+from schemas.masked_config import MaskedConfig, check_masked
 from schemas.plan import PrivacyUnit
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
 
@@ -136,6 +145,13 @@ class FitConfig(Section):
         default=None, description="a section with domain for algorithm dp_lloyd, or leave it out"
     )
     prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
+    trust: Trust = Field(
+        default=Trust.CENTRAL,
+        description="central where the pipeline is the trusted aggregator, or masked where it adds up masked messages",
+    )
+    masked: MaskedConfig = Field(
+        default=MaskedConfig(), description="a section of trust masked with scheme or secret_uri, or leave it out"
+    )
     keep_staging: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="true to keep the private copy of the data that was grouped by client, or false"
     )
@@ -217,6 +233,11 @@ class FitConfig(Section):
             f"feddp_kmeans must hold no more than restarts for algorithm {self.algorithm}, got other options; "
             "remove them, or use algorithm feddp_kmeans."
         )
+
+    @pydantic.model_validator(mode="after")
+    def _masks_are_asked_for(self) -> Self:
+        check_masked(self.trust, self.masked, self.key_uri)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _client_unit_knows_clients(self) -> Self:

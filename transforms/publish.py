@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,14 @@ def write_bytes(path: str, content: bytes) -> None:
     """Writes a whole file on any Beam filesystem."""
     with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         file.write(content)
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder, on a local disk for its owner only; one that is there is no error."""
+    if FileSystems.get_scheme(path) in (None, "file"):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    elif not FileSystems.exists(path):
+        FileSystems.mkdirs(path)
 
 
 def read_bytes(path: str) -> bytes:

@@ -254,7 +254,7 @@ UNKNOWN_KEYS = [
     ("data.w_min", "data.w_min is not a setting; did you mean feddp_kmeans.reduce_diameter.w_min?"),
     ("quality.shares", "quality.shares is not a setting; did you mean quality.share?"),
     ("lloyd.rate", "lloyd.rate is not a setting; the settings here are steps, share."),
-    ("trust", "trust is not a setting; the settings here are algorithm, data, server_data, n_clusters,"),
+    ("model", "model is not a setting; the settings here are algorithm, data, server_data, n_clusters,"),
     ("server_data.features", "server_data.features is not a setting; did you mean data.features?"),
 ]
 
@@ -479,3 +479,20 @@ def test_every_setting_says_what_to_give(model):
         assert field.description, name
         assert not field.description.endswith("."), name
         assert model.model_config["extra"] == "forbid"
+
+
+WRONG_MASKS = [
+    ({"masked": {"threshold": 3}}, "trust must be masked where there is a section masked"),
+    (
+        {"trust": "masked", "key_uri": "k", "masked": {"secret_uri": "k"}},
+        "masked.secret_uri must be another place than",
+    ),
+    ({"trust": "masked", "masked": {"scheme": "pairwise"}}, "masked.threshold must be at least 2 for scheme pairwise"),
+    ({"trust": "masked", "masked": {"dropout": 1.0}}, "masked.dropout must be less than 1, got 1.0; give the largest"),
+    ({"trust": "blind"}, "trust must be 'central' or 'masked', got 'blind'; give central where"),
+]
+
+
+@pytest.mark.parametrize(("changes", "start"), WRONG_MASKS)
+def test_masks_that_do_not_fit_are_refused(changes, start):
+    assert message(changes).startswith(start)
