@@ -33,14 +33,20 @@ from schemas.masked_config import MaskedConfig, check_masked
 from schemas.plan import PrivacyUnit
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
 
+CLIPPING_NORMS = (1e-60, 1e60)
+"""Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
+
 
 def _clipping_norm(value: object) -> object:
-    """`server_radius`, `private`, `domain` or a number whose square and reciprocal are far from the ends of float64."""
+    """`server_radius`, `private`, `domain` or a number among `CLIPPING_NORMS`."""
     value = python_scalar(value)
     if isinstance(value, str) and value in set(ClippingRule):
         return ClippingRule(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-100 <= value <= 1e100:
-        raise rejection.broken_rule("'server_radius', 'private' or a number from 1e-100 to 1e100")
+    rule = f"'server_radius', 'private' or a number from {CLIPPING_NORMS[0]:g} to {CLIPPING_NORMS[1]:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise rejection.broken_rule(rule)
+    if not CLIPPING_NORMS[0] <= value <= CLIPPING_NORMS[1]:
+        raise rejection.broken_rule(rule)
     return float(value)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import ClippingCenter, ClippingRule
-from schemas.config import FitConfig
+from schemas.config import CLIPPING_NORMS, FitConfig
 from schemas.errors import ConfigError
 from schemas.feddp_config import DiameterConfig, SimplifyConfig
 from schemas.release import Release
@@ -18,9 +18,6 @@ from transforms.numerics.centers import NoisyMeans, Prior
 from transforms.numerics.frame import Box, Frame
 from transforms.numerics.lattice import Lattice
 from transforms.rounds import Releases
-
-_RADII = (1e-100, 1e100)
-"""Feature units: clipping norms whose squares and reciprocals are far from the ends of float64."""
 
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> FedDPState:
@@ -81,10 +78,10 @@ def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
     if norm is ClippingRule.PRIVATE:
         return Lattice(center, 1.0)
     radius = float(np.linalg.norm(server - center, axis=1).max()) if norm is ClippingRule.SERVER_RADIUS else float(norm)
-    if not _RADII[0] <= radius <= _RADII[1]:
+    if not CLIPPING_NORMS[0] <= radius <= CLIPPING_NORMS[1]:
         raise ConfigError(
-            f"clipping.norm must be a radius from {_RADII[0]:g} to {_RADII[1]:g}, got {radius} from the server data; "
-            "give it as a number."
+            f"clipping.norm must be a radius from {CLIPPING_NORMS[0]:g} to {CLIPPING_NORMS[1]:g}, got {radius} from "
+            "the server data; give it as a number, or scale the features."
         )
     return Lattice(center, radius)
 
@@ -166,9 +163,7 @@ def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
     settings = state.settings
     bound = state.bounds.scatter if settings.by_client else state.frame.lattice.clipping_norm**2
     release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
-    # A power of two near the length of rows: squares of entries stay in range, and no digit changes.
-    scale = 2.0 ** math.floor(math.log2(bound) / 2.0)
-    matrix = scatter.unpack_symmetric(release.decoded / scale / scale)
+    matrix = scatter.unpack_symmetric(release.decoded)
     done: list[Release] = [release]
     n_rows: float | None = settings.public_rows
     if len(releases) > 1:
@@ -179,8 +174,8 @@ def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
         total = n_rows * (settings.client_rows if settings.by_client else 1)
         matrix = matrix / total
         if settings.shrinks:
-            entry_variance = 0.5 * (release.stddev / scale / scale / total) ** 2
-            matrix = scatter.shrink_to_public(matrix, entry_variance, state.server_rows() / scale)
+            entry_variance = 0.5 * (release.stddev / total) ** 2
+            matrix = scatter.shrink_to_public(matrix, entry_variance, state.server_rows())
     n_dims = min(settings.n_clusters, len(matrix))
     projection = Projection.from_basis(scatter.top_eigenvectors(matrix, n_dims))
     return _await_histogram(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pipelines import report
 from schemas.client_block import ClientBlock
 from schemas.plan import Mechanism
 from tests import lake
@@ -119,3 +120,19 @@ def test_one_row_less_is_seen(desk, case):
     model = lake.chain(lake.prepared(desk.settings(case, "one_group")), block).model()
     for found, expected in zip(model.releases, desk.reference(case)[0].model.releases, strict=True):
         assert not np.array_equal(found.values, expected.values), found.path
+
+
+@pytest.mark.parametrize("exponent", [196, -196])
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_the_unit_of_the_features_does_not_matter(desk, tmp_path, case, exponent):
+    """Powers of two from one end of the allowed clipping norms to the other change no digit of any number."""
+    scale = 2.0**exponent
+    settings = desk.settings(case, "one_group")
+    settings["server_data"]["path"] = lake.write_server(tmp_path / "server.parquet", lake.mixture(60, seed=99) * scale)
+    fit = lake.prepared(settings)
+    found = lake.finished(fit, block_of(case, desk.points * scale))
+    expected = desk.reference(case)[0].model
+    for release, plain in zip(found.model.releases, expected.releases, strict=True):
+        np.testing.assert_array_equal(release.values, plain.values)
+    np.testing.assert_array_equal(found.model.centers / scale, expected.centers)
+    assert "could not be written" not in report.render(fit, found)

@@ -122,7 +122,7 @@ def test_no_default_decides_the_guarantee(section):
     assert config_module.ClippingConfig.model_fields["norm"].is_required()
 
 
-NORM_RULE = "clipping.norm must be 'server_radius', 'private' or a number from 1e-100 to 1e100"
+NORM_RULE = "clipping.norm must be 'server_radius', 'private' or a number from 1e-60 to 1e+60"
 WRONG_VALUES = [
     ("privacy.epsilon", 0, "privacy.epsilon must be greater than 0, got 0; give the total epsilon of the run"),
     ("privacy.epsilon", -1.5, "privacy.epsilon must be greater than 0, got -1.5; give the total epsilon"),
@@ -151,7 +151,8 @@ WRONG_VALUES = [
     ("clipping.norm", ABSENT, "clipping.norm must be given, got nothing; give the largest L2 norm"),
     ("clipping.norm", "public", f"{NORM_RULE}, got 'public'; give the largest L2 norm"),
     ("clipping.norm", 0, f"{NORM_RULE}, got 0; give"),
-    ("clipping.norm", 1e300, f"{NORM_RULE}, got 1e+300; give"),
+    ("clipping.norm", 1e61, f"{NORM_RULE}, got 1e+61; give"),
+    ("clipping.norm", 1e-61, f"{NORM_RULE}, got 1e-61; give"),
     ("clipping.norm", True, f"{NORM_RULE}, got True; give"),
     ("clipping.norm", float("inf"), f"{NORM_RULE}, got inf; give"),
     ("clipping.norm", 10**400, f"{NORM_RULE}, got 1000"),
