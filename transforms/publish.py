@@ -50,8 +50,8 @@ def table_bytes(table: pa.Table) -> bytes:
 def table_from_bytes(content: bytes) -> pa.Table:
     """A Parquet file as a table.
 
-    Arrow reads a Python file by threads that may outlive the call, and a process that ends at that moment aborts.
-    So the octets are handed over, and no thread is started.
+    Arrow reads a Python file by threads that may outlive the call, and a process that ends just then aborts. So the
+    octets are handed over, and no thread is started.
 
     Raises:
       pyarrow.ArrowException: if it is no Parquet file.
