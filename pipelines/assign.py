@@ -15,7 +15,6 @@ from pipelines.options import parse_job, read_text
 from pipelines.run_folder import RunFolder
 from pipelines.trusted_output import check_apart, manifest
 from schemas.assign_config import AssignConfig, load_assign_config
-from schemas.config import DataConfig
 from schemas.errors import ConfigError
 from schemas.model_job import NOT_PRIVATE
 from transforms.assign_rows import LISTING_FILE, AssignParams, AssignRows, WrittenFile
@@ -23,22 +22,24 @@ from transforms.numerics.nearest import NearestCenters
 from transforms.publish import read_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.saved_model import SavedModel, load_model
+from transforms.source import Source
+from transforms.table_snapshots import resolve
 
 ASSIGNMENTS = "assignments.parquet"
 """A folder of Parquet files, which readers take for one table."""
 _LOGGER = logging.getLogger(__name__)
 
 
-def build(root: beam.Pipeline, data: DataConfig, params: AssignParams, folder: str) -> None:
+def build(root: beam.Pipeline, source: Source, params: AssignParams, folder: str) -> None:
     """Adds the job to a pipeline.
 
     Args:
       root: an empty pipeline.
-      data: where the rows are.
+      source: where the rows are.
       params: what is written.
       folder: private; holds a folder `ASSIGNMENTS`.
     """
-    shards = root | "List" >> ListShards(path=data.path, partitions=data.partition_values(), contract=params.contract)
+    shards = root | "List" >> ListShards(source=source, contract=params.contract)
     _ = shards | "CheckRows" >> CheckRows()
     paths = {"folder": FileSystems.join(folder, ASSIGNMENTS), "listing": FileSystems.join(folder, LISTING_FILE)}
     _ = shards | "AssignRows" >> AssignRows(params=params, **paths)
@@ -66,7 +67,7 @@ def execute(config: AssignConfig, model: SavedModel, options: PipelineOptions, f
         id_columns=config.id_columns,
     )
     FileSystems.mkdirs(FileSystems.join(folder, ASSIGNMENTS))
-    run_graph(functools.partial(build, data=config.data, params=params, folder=folder), options)
+    run_graph(functools.partial(build, source=resolve(config.data), params=params, folder=folder), options)
     listing = FileSystems.join(folder, LISTING_FILE)
     if not FileSystems.exists(listing):
         raise ConfigError(

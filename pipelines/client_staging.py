@@ -16,10 +16,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import prepare
 from pipelines.graph import run_graph
-from pipelines.prepared_fit import PreparedFit
+from schemas.config import PrepareOptions
 from schemas.data_config import DataConfig
 from schemas.errors import ConfigError
-from schemas.plan import PrivacyUnit
 from schemas.prepared import PreparedManifest
 from schemas.table import TableContract
 from transforms.inspect_clients import FindSplitClients
@@ -32,50 +31,67 @@ _LOGGER = logging.getLogger(__name__)
 _ANSWER = "split.json"
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobRows:
+    """The rows of a job.
+
+    Attributes:
+      data: what the job says of them.
+      source: where they are; of a table, the files of one snapshot.
+      contract: how they are read; by client if clients must be whole.
+      prepare: how they would be grouped.
+      keep_staging: whether a grouped copy stays.
+    """
+
+    data: DataConfig
+    source: Source
+    contract: TableContract
+    prepare: PrepareOptions
+    keep_staging: bool = False
+
+
 @contextlib.contextmanager
-def staged_by_client(
-    prepared: PreparedFit, options: PipelineOptions, key_uri: str, folder: str
-) -> Iterator[PreparedFit]:
-    """The job as it can be run: on its own data where clients are whole and bounded, else on a private copy.
+def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, folder: str) -> Iterator[JobRows]:
+    """The rows as a job can read them: in place where clients are whole and bounded, else in a private copy.
 
     Args:
-      prepared: the job.
+      rows: of the job.
       options: for Beam.
       key_uri: where workers find the run key.
       folder: the run's private staging folder; a copy lies beside it, as `FOLDER.clients`.
 
     Yields:
-      The job, with the path of the rows to read.
+      `rows` itself, or rows that have been counted and lie elsewhere.
 
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    data, by_client = prepared.config.data, prepared.config.privacy.unit is PrivacyUnit.CLIENT
-    manifest = None if prepared.source.snapshot else read_manifest(data.path)
+    data = rows.data
+    manifest = None if rows.source.snapshot else read_manifest(data.path)
     bounded = _is_bounded(data, manifest)
-    whole = not by_client or (manifest is not None and manifest.client_id == data.client_id)
+    whole = not rows.contract.by_client or (manifest is not None and manifest.client_id == data.client_id)
     if whole and bounded:
-        yield prepared
+        yield rows
         return
     copy = f"{folder.rstrip('/')}.clients"
     _make_private(copy)
     keep = False
     try:
-        contract = dataclasses.replace(prepared.contract, by_client=True)
-        if bounded and not _any_split(prepared.source, contract, options, copy):
-            yield prepared
+        contract = dataclasses.replace(rows.contract, by_client=True)
+        if bounded and not _any_split(rows.source, contract, options, copy):
+            yield rows
             return
         _LOGGER.info("grouping rows by client")
         grouping = prepare.Grouping(
             contract=contract,
             folder=copy,
-            n_shards=prepared.config.prepare.n_shards,
+            n_shards=rows.prepare.n_shards,
             max_rows=data.max_rows_per_client,
             key_uri=key_uri,
         )
-        prepare.group(prepared.source, options, grouping)
-        keep = prepared.config.keep_staging
-        yield _reading(prepared, copy)
+        prepare.group(rows.source, options, grouping)
+        keep = rows.keep_staging
+        yield dataclasses.replace(rows, source=Source(path=copy), contract=rows.contract.encoded())
     finally:
         _leave(copy, keep=keep)
 
@@ -112,11 +128,6 @@ def _build_inspection(root: beam.Pipeline, source: Source, contract: TableContra
 
 def _write_answer(split: bool, path: str) -> None:
     write_bytes(path, json.dumps(split).encode())
-
-
-def _reading(prepared: PreparedFit, folder: str) -> PreparedFit:
-    """The job with its rows in another place, encoded already if it encodes them."""
-    return dataclasses.replace(prepared, source=Source(path=folder), contract=prepared.contract.encoded())
 
 
 def _make_private(folder: str) -> None:

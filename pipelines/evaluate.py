@@ -13,7 +13,6 @@ from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.run_folder import RunFolder
 from pipelines.trusted_output import check_apart, manifest
-from schemas.config import DataConfig
 from schemas.evaluate_config import EvaluateConfig, load_evaluate_config
 from schemas.metrics import METRICS_FILE, Metrics
 from schemas.model_job import NOT_PRIVATE
@@ -22,20 +21,22 @@ from transforms.numerics.nearest import NearestCenters
 from transforms.publish import read_bytes
 from transforms.read import ListShards
 from transforms.saved_model import SavedModel, load_model, read_reference
+from transforms.source import Source
+from transforms.table_snapshots import resolve
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def build(root: beam.Pipeline, data: DataConfig, params: ScoreParams, folder: str) -> None:
+def build(root: beam.Pipeline, source: Source, params: ScoreParams, folder: str) -> None:
     """Adds the job to a pipeline.
 
     Args:
       root: an empty pipeline.
-      data: where the rows are.
+      source: where the rows are.
       params: what is scored.
       folder: private; exists.
     """
-    shards = root | "List" >> ListShards(path=data.path, partitions=data.partition_values(), contract=params.contract)
+    shards = root | "List" >> ListShards(source=source, contract=params.contract)
     _ = shards | "Score" >> ScoreModel(params=params) | "Publish" >> WriteMetrics(folder=folder)
 
 
@@ -68,7 +69,7 @@ def execute(config: EvaluateConfig, model: SavedModel, options: PipelineOptions,
       DappleError: what stopped the run, in one sentence.
     """
     params = score_params(config, model)
-    run_graph(functools.partial(build, data=config.data, params=params, folder=folder), options)
+    run_graph(functools.partial(build, source=resolve(config.data), params=params, folder=folder), options)
     return Metrics.from_json(read_bytes(FileSystems.join(folder, METRICS_FILE)).decode())
 
 

@@ -6,16 +6,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Algorithm
+from pipelines.client_staging import JobRows
+from schemas.choices import Algorithm, Trust
 from schemas.config import FitConfig
 from schemas.encoder import Encoder
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyPlan, PrivacyUnit
+from schemas.pooled_config import PooledFitConfig
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
-from transforms import accounting, feddp_kmeans, feddp_server, server_starts
+from transforms import accounting, dp_lloyd, feddp_kmeans, feddp_server, server_starts
+from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
+from transforms.numerics.masking import message_bytes
 from transforms.read import open_parquet, read_server_points, read_server_rows
 from transforms.rounds import Round
 from transforms.source import Source
@@ -40,22 +44,48 @@ class PreparedFit:
     config: FitConfig
     source: Source
     contract: TableContract
-    initial: FedDPState
+    initial: FedDPState | LloydState
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
 
     @property
+    def rows(self) -> JobRows:
+        """The rows of the job, for staging."""
+        config = self.config
+        return JobRows(
+            data=config.data,
+            source=self.source,
+            contract=self.contract,
+            prepare=config.prepare,
+            keep_staging=config.keep_staging,
+        )
+
+    @property
     def statement(self) -> PrivacyStatement:
         """The guarantee that every output repeats."""
-        return PrivacyStatement.from_plan(self.plan, accounting.describe(self.plan))
+        masked = None
+        if self.config.trust is Trust.MASKED:
+            masked = {
+                "scheme": str(self.config.masked.scheme),
+                "noise_by": str(self.config.masked.noise_by),
+                "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
+                "roles": "simulated in one job",
+            }
+        return PrivacyStatement.from_plan(
+            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
-        features = self.config.data.features
-        if isinstance(features, str):
-            return tuple(f"{features}[{index}]" for index in range(self.initial.server.shape[1]))
-        return features if self.contract.encoder is None else self.contract.encoder.names
+        return feature_names(self.config.data.features, self.contract.encoder, len(self.initial.frame.lattice.center))
+
+
+def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_features: int) -> tuple[str, ...]:
+    """Names of the coordinates of a center, `n_features` of them, for the features of a job."""
+    if isinstance(features, str):
+        return tuple(f"{features}[{index}]" for index in range(n_features))
+    return features if encoder is None else encoder.names
 
 
 class FitResult(NamedTuple):
@@ -80,17 +110,22 @@ def prepare(config: FitConfig) -> PreparedFit:
       InputError: if the server data or the table's snapshot cannot be used.
     """
     source = resolve(config.data)
-    encoder = _encoder(config)
+    encoder = learned_encoder(config)
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
-    if config.algorithm is Algorithm.FEDDP_KMEANS:
+    allocation = config.privacy.allocation
+    initial: FedDPState | LloydState
+    if config.algorithm is Algorithm.DP_LLOYD:
+        initial = dp_lloyd.initial_state(config, server, n_features)
+        specs, allocation = dp_lloyd.round_specs(config, n_features, len(server)), dp_lloyd.allocation(config)
+    elif config.algorithm is Algorithm.FEDDP_KMEANS:
         initial = feddp_server.initial_state(config, server, n_features)
         specs = feddp_kmeans.round_specs(config, n_features, len(server))
     else:
         initial = server_starts.initial_state(config, server, n_features)
         specs = feddp_kmeans.lloyd_round_specs(config, n_features)
     privacy = config.privacy
-    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, privacy.allocation)
+    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, allocation)
     by_client = privacy.unit is PrivacyUnit.CLIENT
     contract = TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder)
     return PreparedFit(
@@ -99,11 +134,16 @@ def prepare(config: FitConfig) -> PreparedFit:
         contract=contract,
         initial=initial,
         plan=plan,
-        rounds=feddp_kmeans.rounds(config, plan),
+        rounds=(dp_lloyd if config.algorithm is Algorithm.DP_LLOYD else feddp_kmeans).rounds(config, plan),
     )
 
 
-def _encoder(config: FitConfig) -> Encoder | None:
+def message_contract(prepared: PreparedFit) -> TableContract:
+    """How shards are read where clients send messages: by client if rows say whose they are, else a shard sends one."""
+    return dataclasses.replace(prepared.contract, by_client=prepared.contract.client_id is not None)
+
+
+def learned_encoder(config: FitConfig | PooledFitConfig) -> Encoder | None:
     """Encoder of the `encode` section, learned from the server data where it asks for that; None without section."""
     features, server = config.data.features, config.server_data
     if not config.encode or isinstance(features, str):

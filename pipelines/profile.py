@@ -14,8 +14,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.fingerprint import source_fingerprint
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text, shuffles_in_memory
-from pipelines.outputs import versions
 from pipelines.run_folder import KEY_FILE, RunFolder
+from pipelines.versions import versions
 from schemas.errors import ConfigError
 from schemas.profile import PROFILE_FILE, ProfileResult
 from schemas.profile_config import ProfileConfig, load_profile_config

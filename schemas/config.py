@@ -13,23 +13,40 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
-from schemas.choices import Algorithm, Allocation, Assignment, ClippingCenter, ClippingRule, ShardCount
+from schemas.choices import (
+    Algorithm,
+    Allocation,
+    Assignment,
+    ClippingCenter,
+    ClippingRule,
+    ShardCount,
+    Trust,
+)
 from schemas.cluster_choice import ClusterChoice, ClusterCount
-from schemas.data_config import DataConfig, ServerDataConfig
+from schemas.data_config import DataConfig, OptionalServerData
+from schemas.dp_lloyd_checks import check_dp_lloyd
+from schemas.dp_lloyd_config import DPLloydConfig
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
-from schemas.feddp_config import FedDPOptions, LloydConfig
+from schemas.feddp_config import FedDPOptions, LloydConfig, QualityConfig
+from schemas.masked_config import MaskedConfig, check_masked
 from schemas.plan import PrivacyUnit
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
 
+CLIPPING_NORMS = (1e-60, 1e60)
+"""Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
+
 
 def _clipping_norm(value: object) -> object:
-    """`server_radius`, `private` or a number whose square and reciprocal are far from the ends of float64."""
+    """`server_radius`, `private`, `domain` or a number among `CLIPPING_NORMS`."""
     value = python_scalar(value)
     if isinstance(value, str) and value in set(ClippingRule):
         return ClippingRule(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-100 <= value <= 1e100:
-        raise rejection.broken_rule("'server_radius', 'private' or a number from 1e-100 to 1e100")
+    rule = f"'server_radius', 'private' or a number from {CLIPPING_NORMS[0]:g} to {CLIPPING_NORMS[1]:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise rejection.broken_rule(rule)
+    if not CLIPPING_NORMS[0] <= value <= CLIPPING_NORMS[1]:
+        raise rejection.broken_rule(rule)
     return float(value)
 
 
@@ -41,11 +58,6 @@ def _shard_count(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 20:
         raise rejection.broken_rule("'auto' or an integer from 1 to 1048576")
     return value
-
-
-def _section_or_none(value: object) -> object:
-    """The word `none` stands for a section that is absent on purpose."""
-    return None if value == "none" else value
 
 
 class SharesConfig(Section):
@@ -76,7 +88,8 @@ class ClippingConfig(Section):
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
         description="the largest L2 norm of a centered row, a number > 0 in feature units, "
-        "server_radius for the radius of the server data, or private for a noisy quantile of the rows' norms"
+        "server_radius for the radius of the server data, private for a noisy quantile of the rows' norms, or "
+        "domain for half the diagonal of dp_lloyd.domain"
     )
     center: ClippingCenter = Field(
         default=ClippingCenter.SERVER_MEAN, description="server_mean to subtract the mean of the server data, or none"
@@ -111,11 +124,11 @@ class FitConfig(Section):
     """One `fit` job."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, feddp_kmeans, or the baseline server_kmeanspp, server_lloyds or "
+        description="the algorithm to run, feddp_kmeans, dp_lloyd, or the baseline server_kmeanspp, server_lloyds or "
         "sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
-    server_data: Annotated[ServerDataConfig | None, BeforeValidator(_section_or_none)] = Field(
+    server_data: OptionalServerData = Field(
         default=None, description="the section of the public table with path, or none"
     )
     n_clusters: ClusterCount = Field(
@@ -128,8 +141,23 @@ class FitConfig(Section):
         description="a mapping of columns of data.features to a section with kind, or leave it out",
     )
     lloyd: LloydConfig = Field(default=LloydConfig(), description="a section with steps, or leave it out")
+    quality: QualityConfig | None = Field(
+        default=None,
+        description="a section with share to release the noisy cost of the centers and the noisy sizes of their "
+        "clusters, or leave it out",
+    )
     feddp_kmeans: FedDPOptions = Field(default=FedDPOptions(), description="a section of options, or leave it out")
+    dp_lloyd: DPLloydConfig | None = Field(
+        default=None, description="a section with domain for algorithm dp_lloyd, or leave it out"
+    )
     prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
+    trust: Trust = Field(
+        default=Trust.CENTRAL,
+        description="central where the pipeline is the trusted aggregator, or masked where it adds up masked messages",
+    )
+    masked: MaskedConfig = Field(
+        default=MaskedConfig(), description="a section of trust masked with scheme or secret_uri, or leave it out"
+    )
     keep_staging: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="true to keep the private copy of the data that was grouped by client, or false"
     )
@@ -151,9 +179,33 @@ class FitConfig(Section):
         """Whether the run chooses the number of centers."""
         return isinstance(self.n_clusters, ClusterChoice)
 
+    @property
+    def lloyd_options(self) -> DPLloydConfig:
+        """The section of algorithm dp_lloyd; raises ValueError for the other algorithms."""
+        if self.dp_lloyd is None:
+            raise ValueError("lloyd_options must be asked for algorithm dp_lloyd only; check the algorithm first.")
+        return self.dp_lloyd
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _domain_bounds_rows(cls, data: object) -> object:
+        """The domain of dp_lloyd is its clipping norm and center, unless the job says otherwise."""
+        if not isinstance(data, Mapping) or data.get("algorithm") != Algorithm.DP_LLOYD:
+            return data
+        clipping = data.get("clipping", {})
+        if not isinstance(clipping, Mapping):
+            return data
+        by_domain = {"norm": ClippingRule.DOMAIN.value, "center": ClippingCenter.NONE.value}
+        return {**data, "clipping": {**by_domain, **clipping}}
+
+    @pydantic.model_validator(mode="after")
+    def _lloyd_options_belong_to_dp_lloyd(self) -> Self:
+        check_dp_lloyd(self)
+        return self
+
     @pydantic.model_validator(mode="after")
     def _baselines_are_server_starts_and_lloyd(self) -> Self:
-        if self.algorithm is Algorithm.FEDDP_KMEANS:
+        if self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.DP_LLOYD):
             return self
         if self.lloyd.steps < 1:
             raise ConfigError(
@@ -187,6 +239,11 @@ class FitConfig(Section):
             f"feddp_kmeans must hold no more than restarts for algorithm {self.algorithm}, got other options; "
             "remove them, or use algorithm feddp_kmeans."
         )
+
+    @pydantic.model_validator(mode="after")
+    def _masks_are_asked_for(self) -> Self:
+        check_masked(self.trust, self.masked, self.key_uri)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _client_unit_knows_clients(self) -> Self:
@@ -226,6 +283,7 @@ class FitConfig(Section):
         starts = self.algorithm is Algorithm.FEDDP_KMEANS
         shares = {
             "lloyd.share": self.lloyd.share if self.lloyd.steps and starts else 0.0,
+            "quality.share": self.quality.share if self.quality else 0.0,
             "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
             "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,
@@ -270,7 +328,7 @@ def dump_config(config: FitConfig) -> str:
     return yaml_text.render(config.model_dump(mode="json"))
 
 
-def config_digest(config: FitConfig) -> str:
+def config_digest(config: pydantic.BaseModel) -> str:
     """SHA-256, 64 hex digits, of the config as canonical JSON; equal configs have equal digests."""
     canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -95,3 +95,11 @@ class ServerDataConfig(Section):
     """The public table: same features, no client ids."""
 
     path: Text = Field(description="the path of a Parquet file, a glob or a folder of public rows")
+
+
+def _section_or_none(value: object) -> object:
+    """The word `none` stands for a section that is absent on purpose."""
+    return None if value == "none" else value
+
+
+OptionalServerData = Annotated[ServerDataConfig | None, BeforeValidator(_section_or_none)]

@@ -58,8 +58,8 @@ class SumStatistics(beam.PTransform):
         return statistics | "Sum" >> beam.CombineGlobally(SumVectorsFn(self.size)).without_defaults()
 
 
-class SumKeyedVectorsFn(beam.CombineFn):
-    """`SumVectorsFn` for vectors whose length depends on their key; the sum of nothing is None."""
+class SumPresentVectorsFn(beam.CombineFn):
+    """`SumVectorsFn` for at least one vector of a length that need not be known; the sum of nothing is None."""
 
     def create_accumulator(self) -> np.ndarray | None:
         """Nothing yet."""
@@ -94,7 +94,7 @@ class SumKeyedStatistics(beam.PTransform):
 
     def expand(self, statistics: beam.PCollection) -> beam.PCollection:
         """Combines per number."""
-        return statistics | "Sum" >> beam.CombinePerKey(SumKeyedVectorsFn())
+        return statistics | "Sum" >> beam.CombinePerKey(SumPresentVectorsFn())
 
 
 class Mergeable(Protocol):

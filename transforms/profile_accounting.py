@@ -11,10 +11,11 @@ import functools
 from pipeline_dp.aggregate_params import MechanismType
 from pipeline_dp.budget_accounting import MechanismSpec, PLDBudgetAccountant
 
+from schemas.choices import Trust
 from schemas.errors import ConfigError
 from schemas.profile_config import ProfileConfig
 from schemas.profile_plan import ProfileEvent, ProfileLaw, ProfilePlan, uncalibrated
-from schemas.statement import NEIGHBORING_RELATION, TRUST, PrivacyStatement
+from schemas.statement import NEIGHBORING_RELATION, PrivacyStatement
 from transforms.accounting import MIN_DELTA
 
 MOST_EPSILON = 1000.0
@@ -113,5 +114,5 @@ def statement(plan: ProfilePlan) -> PrivacyStatement:
         epsilon=plan.epsilon,
         delta=plan.delta,
         events=tuple(each.to_json() for each in plan.events),
-        trust=TRUST,
+        trust=Trust.CENTRAL,
     )

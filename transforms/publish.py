@@ -2,7 +2,9 @@
 
 import dataclasses
 import io
+import os
 from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -12,7 +14,6 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.model import ClusterModel
 from schemas.release import releases_to_table
-from transforms.feddp_state import FedDPState
 
 CENTERS_FILE = "centers.parquet"
 RELEASES_FILE = "releases.parquet"
@@ -23,6 +24,14 @@ def write_bytes(path: str, content: bytes) -> None:
     """Writes a whole file on any Beam filesystem."""
     with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         file.write(content)
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder, on a local disk for its owner only; one that is there is no error."""
+    if FileSystems.get_scheme(path) in (None, "file"):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    elif not FileSystems.exists(path):
+        FileSystems.mkdirs(path)
 
 
 def read_bytes(path: str) -> bytes:
@@ -50,7 +59,7 @@ def table_from_bytes(content: bytes) -> pa.Table:
     return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
 
 
-def _model(state: FedDPState) -> ClusterModel:
+def _model(state: Any) -> ClusterModel:
     return state.model()
 
 
@@ -64,7 +73,7 @@ def _write_model(model: ClusterModel, folder: str) -> Iterator[str]:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PublishModel(beam.PTransform):
-    """One `FedDPState` → the files `releases.parquet` and `centers.parquet` in a folder.
+    """One state of a protocol after its last round → the files `releases.parquet` and `centers.parquet` in a folder.
 
     A retried bundle writes the same bytes again, so the files do not depend on the number of attempts.
 

@@ -25,6 +25,7 @@ from transforms.evaluate_models import EvaluateModels
 from transforms.numerics.clustering_sums import model_cost
 from transforms.numerics.nearest import NearestCenters
 from transforms.read import ListShards
+from transforms.source import Source
 
 CENTERS = np.concatenate([lake.MEANS + 0.2, np.full((1, 4), 400.0)])
 TELLTALE = 31.41592653
@@ -189,7 +190,7 @@ def test_many_models_in_one_pass(desk):
             assert cost.cost == expected.cost
 
     def build(root):
-        shards = root | ListShards(path=desk.path, partitions={}, contract=contract)
+        shards = root | ListShards(source=Source(path=desk.path), contract=contract)
         created = root | "Models" >> beam.Create(list(models.items()))
         assert_that(shards | EvaluateModels(models=created, contract=contract), check)
 

@@ -107,9 +107,32 @@ def test_privacy(done):
 def test_deployment(done):
     found = yaml.safe_load((done.output / "deployment.yaml").read_text())
     privacy = done.json("privacy.json")
-    assert found["privacy_loss"] == {"epsilon": privacy["epsilon"], "delta": privacy["delta"]}
-    assert found["privacy_unit"]["unit"] == "record"
-    assert found["accounting"]["releases"] == len(privacy["events"])
+    entry = found["deployment"]
+    assert list(found) == ["url_slug", "deployment"]
+    assert list(entry) == [
+        "basic",
+        "dp_variant",
+        "privacy_loss",
+        "deployment_model",
+        "implementation",
+        "administrative",
+    ]
+    assert entry["privacy_loss"]["privacy_parameters"] == {"epsilon": privacy["epsilon"], "delta": privacy["delta"]}
+    assert entry["privacy_loss"]["privacy_unit"] == "record"
+    assert entry["deployment_model"]["model_name"] == "Central"
+    assert f"{len(privacy['events'])} releases" in entry["implementation"]["composition"]
+    assert entry["privacy_loss"]["number_of_privacy_units"].startswith("unknown")
+    assert {entry["basic"]["intended_use"], entry["implementation"]["justification"]} == {"unknown"}
+
+
+def test_no_field_of_the_deployment_is_empty(done):
+    def leaves(node):
+        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else None
+        return [node] if children is None else [leaf for child in children for leaf in leaves(child)]
+
+    found = leaves(yaml.safe_load((done.output / "deployment.yaml").read_text()))
+    assert len(found) > 30
+    assert all(leaf not in (None, "", []) for leaf in found)
 
 
 def test_report_is_one_file_without_network(done):
@@ -127,6 +150,7 @@ def test_manifest(done):
         "encoding",
         "config_digest",
         "input_fingerprint",
+        "noisy_cost",
         "snapshot",
         "versions",
         "files",

@@ -1,6 +1,6 @@
 """Projection and nearest-center assignment on lattice integers: exact, ties to the lowest index."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,24 @@ def nearest(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: f
     return _scores(rows, centers, row_norm).argmax(axis=1)
 
 
+def nearest_squared(
+    rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Nearest center of each row as `nearest` finds it, and the squared distance to it.
+
+    Args:
+      rows: integers, shape (n_rows, n_dims), L2 norm at most `row_norm`.
+      centers: integers, shape (n_centers, n_dims), n_centers >= 1.
+      row_norm: `ROW_NORM` or `PROJECTED_NORM`.
+
+    Returns:
+      Labels, shape (n_rows,), and squared distances, shape (n_rows,): integers, exact.
+    """
+    scores = _scores(rows, centers, row_norm)
+    labels = scores.argmax(axis=1)
+    return labels, lattice.squared_norms(rows) - scores[np.arange(len(rows)), labels]
+
+
 def _scores(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: float) -> NDArray[np.float64]:
     """2 <row, center> - |center|^2: exact; larger is nearer."""
     largest = _largest_norm(centers)
@@ -110,6 +128,17 @@ def nearest_within_third(
 def _largest_norm(vectors: NDArray[np.float64]) -> float:
     """Largest L2 norm, rounded up."""
     return float(np.sqrt(lattice.squared_norms(vectors).max(initial=0.0))) * (1.0 + 2.0**-20)
+
+
+class RowLabels(Protocol):
+    """Anything that sorts lattice rows into `size` bins; -1 leaves a row out."""
+
+    @property
+    def size(self) -> int:
+        """Number of bins."""
+
+    def labels(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Bin of each row, shape (n_rows,)."""
 
 
 class Assigner(NamedTuple):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from schemas.client_block import ClientBlock
 from transforms.numerics import lattice
-from transforms.numerics.assignment import Assigner
+from transforms.numerics.assignment import Assigner, RowLabels
 from transforms.numerics.frame import Frame
 
 CLIENT_BLOCK_ROWS = 2048
@@ -159,7 +159,7 @@ def _large_scatter(points: NDArray[np.floating], frame: Frame, stretch: float) -
 
 
 def histogram(
-    block: ClientBlock, frame: Frame, assigner: Assigner, bound: float, *, relative: bool
+    block: ClientBlock, frame: Frame, assigner: RowLabels, bound: float, *, relative: bool
 ) -> NDArray[np.int64]:
     """Sum over clients of their clipped histograms of nearest public points.
 
@@ -186,7 +186,7 @@ def histogram(
     return total
 
 
-def _counts(chunk: ClientBlock, frame: Frame, assigner: Assigner) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _counts(chunk: ClientBlock, frame: Frame, assigner: RowLabels) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Rows of each client, and its rows per bin as integers, shape (n_clients, n_bins)."""
     sizes, owner = owners(chunk)
     counts = np.zeros(len(sizes) * assigner.size)

@@ -41,6 +41,24 @@ def weighted_kmeans(
     return Clustering(fitted.cluster_centers_.astype(np.float64), fitted.labels_.astype(np.int64))
 
 
+def best_starts(
+    points: NDArray[np.float64], n_clusters: int, restarts: int, kept: int, seed: int
+) -> list[NDArray[np.float64]]:
+    """Centers of the cheapest of many k-means runs, cheapest first.
+
+    Args:
+      points: shape (n_points, n_dims), n_points >= n_clusters.
+      n_clusters: >= 1.
+      restarts: runs, >= 1.
+      kept: of them, from 1 to restarts.
+      seed: public.
+    """
+    with threadpool_limits(limits=1):
+        fits = [KMeans(n_clusters, n_init=1, random_state=(seed + run) % 2**32).fit(points) for run in range(restarts)]
+    fits.sort(key=lambda each: float(each.inertia_))
+    return [each.cluster_centers_.astype(np.float64) for each in fits[:kept]]
+
+
 def clustering_costs(
     points: NDArray[np.float64], weights: NDArray[np.float64], most: int, restarts: int, seed: int
 ) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transforms.numerics import lattice
-from transforms.numerics.assignment import Assigner
+from transforms.numerics.assignment import Assigner, RowLabels
 from transforms.numerics.frame import Frame
 
 OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
@@ -45,13 +45,13 @@ def outer_product(points: NDArray[np.floating], frame: Frame) -> NDArray[np.int6
     return total[np.triu_indices(n_features)]
 
 
-def histogram(points: NDArray[np.floating], frame: Frame, assigner: Assigner) -> NDArray[np.int64]:
-    """Rows per nearest public point.
+def histogram(points: NDArray[np.floating], frame: Frame, assigner: RowLabels) -> NDArray[np.int64]:
+    """Rows per nearest public point, or per cell of a public grid.
 
     Args:
       points: shape (n_rows, n_features), feature units, finite.
       frame: public frame.
-      assigner: the points, one bin each.
+      assigner: the points or cells, one bin each.
 
     Returns:
       int64, shape (assigner.size,), units of 2**-SUM_BITS rows. One row moves one bin by `COUNT_SENSITIVITY`.

@@ -1,0 +1,150 @@
+"""`deployment.yaml`: the run as an entry of the registry of differential privacy deployments (OpenDP, NIST).
+
+The fields are those of the registry's template of 2026. What the run knows is filled in; what only the curator can say
+is "unknown", and nothing is made up: an entry becomes one of its tier 3 when the unknown fields are filled.
+"""
+
+from typing import Any
+
+from pipelines.prepared_fit import PreparedFit
+from pipelines.versions import version
+from schemas.choices import ClippingRule, Trust
+from schemas.plan import Mechanism, PrivacyUnit
+
+UNKNOWN = "unknown"
+_NOISE = {
+    Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian mechanism",
+    Mechanism.DISCRETE_LAPLACE: "discrete Laplace mechanism",
+}
+
+
+def deployment(prepared: PreparedFit) -> dict[str, Any]:
+    """The entry of a run, ready for YAML."""
+    return {
+        "url_slug": UNKNOWN,
+        "deployment": {
+            "basic": _basic(prepared),
+            "dp_variant": {
+                "variant_name": "Approximate DP",
+                "data_domain": "finite sets of rows with finite numbers as features",
+                "unprotected_quantities": _unprotected(prepared),
+            },
+            "privacy_loss": _privacy_loss(prepared),
+            "deployment_model": _model(prepared),
+            "implementation": _implementation(prepared),
+            "administrative": {
+                "evidence_sources": UNKNOWN,
+                "status": "Draft",
+                "registry_authors": [UNKNOWN],
+                "tier": 3,
+            },
+        },
+    }
+
+
+def _basic(prepared: PreparedFit) -> dict[str, Any]:
+    """What is published; mostly the curator's to say."""
+    config = prepared.config
+    judged = "" if config.quality is None else ", and the noisy k-means cost of the centers"
+    return {
+        "name": config.data.name or UNKNOWN,
+        "data_curators": [{"data_curator_name": UNKNOWN, "data_curator_type": UNKNOWN}],
+        "description": f"Cluster centers of {len(prepared.feature_names)} features by {config.algorithm}, with the "
+        f"noisy size of each cluster and every noised aggregate behind them{judged}.",
+        "intended_use": UNKNOWN,
+        "data_product_type": "Machine learning model",
+        "data_product_region": UNKNOWN,
+        "data_product_sector": UNKNOWN,
+        "publication_date": UNKNOWN,
+    }
+
+
+def _unprotected(prepared: PreparedFit) -> str:
+    """What is public by declaration."""
+    public = ["the settings of the job, names of features among them"]
+    if prepared.config.server_data is not None:
+        public.append("the server data, which the curator declares public")
+    if prepared.config.data.public_rows is not None:
+        public.append(f"the number of {_units(prepared)}, which the curator declares public")
+    return "; ".join(public)
+
+
+def _units(prepared: PreparedFit) -> str:
+    """What is counted by the privacy unit."""
+    return "clients" if prepared.plan.unit is PrivacyUnit.CLIENT else "rows"
+
+
+def _privacy_loss(prepared: PreparedFit) -> dict[str, Any]:
+    """Unit and parameters."""
+    plan, data = prepared.plan, prepared.config.data
+    whole = "all rows of one client id" if plan.unit is PrivacyUnit.CLIENT else "one row"
+    private = f"unknown: the number of {_units(prepared)} is private"
+    return {
+        "privacy_unit": str(plan.unit),
+        "privacy_unit_details": f"Data sets are adjacent if one is the other with {whole} added or removed "
+        "(add or remove one).",
+        "number_of_privacy_units": private if data.public_rows is None else data.public_rows,
+        "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
+        "privacy_parameters_details": f"Epsilon is the composed privacy loss of all releases at this delta; "
+        f"{plan.discretization_slack:.3g} of delta pays for discrete instead of continuous noise.",
+    }
+
+
+_TRUST = {
+    Trust.CENTRAL: (
+        "The pipeline is the trusted aggregator: its workers read rows, and only noised sums leave the stage that "
+        "adds noise.",
+        "The operator of the pipeline, its workers and its storage are trusted; readers of the outputs are not.",
+    ),
+    Trust.MASKED: (
+        "The aggregator adds up masked messages, which are uniform to it, and adds noise; clients hold the masks.",
+        "Clients and aggregator follow the protocol and do not pool what they know; who sees releases does not know "
+        "all of their noise. With both roles in one job its operator, workers and storage are trusted.",
+    ),
+}
+
+
+def _model(prepared: PreparedFit) -> dict[str, Any]:
+    """Who is trusted, and how often there is a release."""
+    trust = prepared.statement.trust
+    details, assumptions = _TRUST[trust]
+    return {
+        "model_name": trust.capitalize(),
+        "model_name_details": details,
+        "trust_assumptions": assumptions,
+        "actors": "Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
+        "may know everything else.",
+        "release_type": "One release",
+        "release_type_details": "One run, published once. Whether it is repeated on the same data is unknown.",
+        "data_source_type": "Static",
+        "data_source_type_details": "One snapshot of the data, read by one run.",
+        "access_type": "Non-interactive",
+        "access_type_details": "Readers get files and cannot query the data.",
+    }
+
+
+def _implementation(prepared: PreparedFit) -> dict[str, Any]:
+    """Mechanisms, composition and what follows them."""
+    plan, config = prepared.plan, prepared.config
+    releases = [each for part in plan.rounds for each in part.releases]
+    mechanisms = " and ".join(sorted({_NOISE[each.spec.mechanism] for each in releases}))
+    norm = {
+        ClippingRule.SERVER_RADIUS: "found from the public server data",
+        ClippingRule.PRIVATE: "a noisy quantile, released within the budget",
+        ClippingRule.DOMAIN: "that of the public domain to which every coordinate is clipped first",
+    }.get(config.clipping.norm, "given in the job")  # type: ignore[arg-type]
+    return {
+        "preprocessing_and_hyperparameter_tuning": f"Rows are clipped to a norm ({norm}); encodings, if any, are "
+        "written in the job or learned from public data. How the settings of the job were chosen is unknown.",
+        "mechanisms": f"{mechanisms}, exact on integers, in {len(releases)} releases of {len(plan.rounds)} rounds. "
+        "Sums are integers too, and each unit's bound is checked on these integers, so there is no floating-point "
+        "gap. Noise is keyed by the run and drawn from a ChaCha20 key stream. "
+        f"Software: dapple {version('dapple')}, algorithm {config.algorithm}. Access controls: unknown.",
+        "composition": f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
+        f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
+        "post_processing": "Server steps compute centers from noised sums and counts and from public data (with "
+        "feddp_kmeans and dp_lloyd also eigenvectors and k-means on weighted public points); nothing else follows.",
+        "justification": UNKNOWN,
+        "utility": UNKNOWN,
+        "additional_information": "privacy.json lists every release with mechanism, sensitivity and noise multiplier.",
+    }

@@ -1,0 +1,358 @@
+"""The plots of reports, as matplotlib figures in stand-in colors; `report_svg` puts them into a page.
+
+Every function is called inside `report_svg.plot_style`. Text says what color says, for those who do not see color.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from pipelines.center_summary import CenterSummary
+from pipelines.replay import Movement
+from pipelines.report_svg import ACCENT, COOL, GRID, INK, MUTED, SERIES, SURFACE, WARM, new_figure
+
+MOST_BARS = 30
+"""Clusters or releases shown by name in one plot."""
+MOST_ROWS = 24
+"""Features in the heat map."""
+MOST_AXES = 8
+"""Features in the parallel coordinates."""
+_LIMIT = 2.5
+"""Colors of the heat map end at this many stddevs."""
+_STEPS = 5
+"""Shades of each sign."""
+TIMES, _MINUS = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
+
+
+class Series(NamedTuple):
+    """One line of `line_plot`.
+
+    Attributes:
+      name: shown in the legend.
+      x: shape (n,), ascending.
+      y: shape (n,).
+      low: shape (n,): lower end of the band; None for no band.
+      high: shape (n,): upper end of the band.
+      level: whether it is a horizontal line across the plot, of one point whose x does not matter.
+    """
+
+    name: str
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    low: NDArray[np.float64] | None = None
+    high: NDArray[np.float64] | None = None
+    level: bool = False
+
+
+def short(text: str, most: int = 22) -> str:
+    """Text for an axis: printable, with the middle left out where it is long."""
+    clean = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return clean if len(clean) <= most else f"{clean[: most - most // 2 - 1]}…{clean[-(most // 2) :]}"
+
+
+def size_bars(summary: CenterSummary, stddev: float, unit: str) -> Figure:
+    """Noisy sizes with bars of two noise stddevs either way."""
+    shown = summary.largest_clusters(MOST_BARS)
+    sizes = summary.sizes[shown]
+    figure = new_figure(90 + 19 * len(shown))
+    axes = figure.subplots()
+    rows = np.arange(len(shown))
+    axes.barh(rows, sizes, height=0.66, color=[ACCENT if size > 2 * stddev else MUTED for size in sizes])
+    axes.errorbar(sizes, rows, xerr=2 * stddev, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
+    axes.axvline(0.0, color=MUTED, linewidth=0.8)
+    _label_rows(axes, [f"{index}" for index in shown])
+    axes.set_ylabel("cluster")
+    axes.set_xlabel(f"noisy size, {unit} (whiskers: 2 noise stddevs)")
+    _plain_numbers(axes)
+    return figure
+
+
+def heat_map(summary: CenterSummary) -> Figure:
+    """Centers, standardized across clusters: a row per feature, a column per cluster."""
+    features, clusters = summary.top_features(MOST_ROWS), summary.largest_clusters(MOST_BARS)
+    values = summary.standardized[np.ix_(clusters, features)].T
+    figure = new_figure(100 + 17 * len(features))
+    axes = figure.subplots()
+    steps = np.clip(np.rint(values / _LIMIT * _STEPS), -_STEPS, _STEPS).astype(int)
+    for step in range(-_STEPS, _STEPS + 1):
+        _cells(axes, np.argwhere(steps == step), step / _STEPS)
+    axes.set_xlim(0, len(clusters))
+    axes.set_xticks(np.arange(len(clusters)) + 0.5, [f"{index}" for index in clusters])
+    axes.tick_params(axis="x", labelsize=12 if len(clusters) <= 16 else 9)
+    axes.set_yticks(np.arange(len(features)) + 0.5, [short(summary.names[index]) for index in features])
+    axes.set_ylim(len(features), 0)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel("cluster")
+    _shades(figure)
+    return figure
+
+
+def _cells(axes: Axes, places: NDArray[np.int64], strength: float) -> None:
+    """Cells of one shade as one shape; strength from -1 (low) to 1 (high)."""
+    if not len(places):
+        return
+    square = Path.unit_rectangle()
+    corners = np.asarray(square.vertices, dtype=np.float64) * 0.94 + 0.03
+    path = Path.make_compound_path(*(Path(corners + place[::-1], square.codes) for place in places))
+    color = GRID if strength == 0 else WARM if strength > 0 else COOL
+    axes.add_patch(PathPatch(path, facecolor=color, alpha=abs(strength) or 0.6, linewidth=0))
+
+
+def _shades(figure: Figure) -> None:
+    """Legend of the heat map, above it."""
+    legend = [
+        Rectangle((0, 0), 1, 1, facecolor=color, alpha=alpha, linewidth=0)
+        for color, alpha in ((COOL, 1.0), (COOL, 0.4), (GRID, 0.6), (WARM, 0.4), (WARM, 1.0))
+    ]
+    texts = [f"≤ {_MINUS}{_LIMIT:g}", f"{_MINUS}1", "0", "+1", f"≥ +{_LIMIT:g}"]
+    figure.legend(legend, texts, ncols=5, frameon=False, loc="outside upper right", handlelength=1.2, columnspacing=1.2)
+
+
+def parallel_coordinates(summary: CenterSummary) -> Figure:
+    """One line per cluster over the features that tell most."""
+    features = np.sort(summary.top_features(MOST_AXES))
+    values = summary.standardized[:, features]
+    figure = new_figure(330)
+    axes = figure.subplots()
+    named = summary.largest_clusters(len(SERIES))
+    for index in np.setdiff1d(summary.largest_clusters(60), named):
+        axes.plot(values[index], color=MUTED, linewidth=0.8, alpha=0.5)
+    for color, index in zip(SERIES, named, strict=False):
+        axes.plot(values[index], color=color, marker="o", markersize=4)
+    _end_labels(axes, [(f"{index}", float(values[index, -1])) for index in named], len(features) - 1)
+    axes.set_xticks(range(len(features)), [short(summary.names[index], 16) for index in features])
+    _slant_names(axes)
+    axes.grid(axis="x")
+    axes.set_ylabel("stddevs across clusters")
+    return figure
+
+
+def _end_labels(axes: Axes, labels: Sequence[tuple[str, float]], x: float, gap: float = 0.055) -> None:
+    """Names beside the right ends of lines, spread out so that none covers another."""
+    low, high = axes.get_ylim()
+    wanted = sorted(enumerate(labels), key=lambda item: item[1][1])
+    places: list[float] = []
+    for _, (_, y) in wanted:
+        places.append(max(y, places[-1] + gap * (high - low)) if places else y)
+    over = max(places[-1] - high, 0.0) if places else 0.0
+    for place, (index, (name, _)) in zip(places, wanted, strict=True):
+        color = SERIES[index % len(SERIES)]
+        axes.annotate(
+            name, (x, place - over), (8, 0), textcoords="offset points", color=color, va="center", annotation_clip=False
+        )
+
+
+def center_map(summary: CenterSummary) -> Figure:
+    """Centers along their two widest directions; areas are noisy sizes."""
+    places, shares = summary.plane()
+    figure = new_figure(360)
+    axes = figure.subplots()
+    weights = np.maximum(summary.sizes, 0.0)
+    areas = 30.0 + 1100.0 * weights / max(float(weights.max(initial=0.0)), 1e-300)
+    named = set(summary.largest_clusters(MOST_BARS).tolist())
+    axes.scatter(places[:, 0], places[:, 1], s=areas, color=ACCENT, alpha=0.3, linewidths=0)
+    axes.scatter(places[:, 0], places[:, 1], s=6, color=INK, linewidths=0)
+    axes.margins(0.18)
+    _name_points(axes, places, sorted(named))
+    axes.set_xlabel(f"widest direction ({shares[0]:.0%} of the spread)")
+    axes.set_ylabel(f"second direction ({shares[1]:.0%})")
+    if not shares[1] > 0.0:
+        axes.set_ylim(-1.0, 1.0)
+        axes.set_yticks([0.0])
+    axes.grid(visible=True)
+    return figure
+
+
+def _name_points(axes: Axes, places: NDArray[np.float64], named: Sequence[int]) -> None:
+    """Numbers beside points, each on the side where there is most room."""
+    low, high = np.array([axes.get_xlim(), axes.get_ylim()]).T
+    points = (places - low) / (high - low) * (340.0, 290.0)
+    angles = np.arange(8) * np.pi / 4 + np.pi / 8
+    offsets = 11.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    taken = points.copy()
+    for index in named:
+        candidates = points[index] + offsets
+        room = np.linalg.norm(candidates[:, None] - taken, axis=2).min(axis=1)
+        best = int(np.minimum(np.round(room), 14.0).argmax())
+        taken = np.vstack([taken, candidates[best]])
+        where = (float(places[index, 0]), float(places[index, 1]))
+        axes.annotate(
+            f"{index}", where, tuple(offsets[best]), textcoords="offset points", ha="center", va="center", fontsize=11
+        )
+
+
+def movement_dots(movement: Movement, clusters: NDArray[np.int64]) -> Figure:
+    """How far one round moved each of these clusters, beside how far noise alone would."""
+    figure = new_figure(104 + 19 * len(clusters))
+    axes = figure.subplots()
+    rows = np.arange(len(clusters))
+    axes.hlines(rows, 0.0, movement.distances[clusters], color=GRID, linewidth=2)
+    axes.plot(movement.distances[clusters], rows, "o", color=ACCENT, markersize=7, label="moved")
+    axes.plot(movement.noise[clusters], rows, "|", color=WARM, markersize=13, markeredgewidth=2.5, label="noise alone")
+    _label_rows(axes, [f"{index}" for index in clusters])
+    axes.set_ylabel("cluster")
+    axes.set_xlim(left=0.0)
+    axes.set_xlabel("distance, feature units")
+    _plain_numbers(axes)
+    figure.legend(ncols=2, frameon=False, loc="outside upper right")
+    return figure
+
+
+def movement_lines(movements: Sequence[Movement], clusters: NDArray[np.int64]) -> Figure:
+    """How far each of several rounds moved the centers."""
+    figure = new_figure(320)
+    axes = figure.subplots()
+    distances = np.array([each.distances for each in movements])
+    steps = np.arange(len(movements))
+    axes.plot(steps, distances[:, clusters], color=MUTED, linewidth=0.8, alpha=0.6)
+    noise = np.sqrt(np.mean(np.array([each.noise for each in movements]) ** 2, axis=1))
+    axes.plot(steps, np.sqrt(np.mean(distances**2, axis=1)), "o-", color=ACCENT, linewidth=2.5, label="moved")
+    axes.plot(steps, noise, "--", color=WARM, linewidth=2, label="noise alone")
+    every = max(1, len(movements) // 8)
+    axes.set_xticks(steps[::every], [short(movements[index].name, 16) for index in steps[::every]])
+    _slant_names(axes)
+    axes.set_ylim(bottom=0.0)
+    axes.set_ylabel("distance, feature units")
+    axes.grid(axis="y")
+    figure.legend(ncols=2, frameon=False, loc="outside upper right")
+    return figure
+
+
+def signal_dots(names: Sequence[str], ratios: NDArray[np.float64]) -> Figure:
+    """Root mean square of each release over that of its noise, on a log scale; 1 is noise alone."""
+    figure = new_figure(104 + 22 * len(names))
+    axes = figure.subplots()
+    rows = np.arange(len(names))
+    shown = np.clip(np.nan_to_num(ratios, nan=1.0, posinf=1e12), 1e-2, 1e12)
+    axes.set_xscale("log")
+    axes.axvspan(1e-3, 1.0, color=WARM, alpha=0.12, linewidth=0)
+    axes.hlines(rows, 1.0, shown, color=GRID, linewidth=2)
+    axes.scatter(shown, rows, s=52, color=[ACCENT if ratio > 1.2 else WARM for ratio in shown], linewidths=0, zorder=3)
+    for row, ratio in zip(rows, shown, strict=True):
+        axes.annotate(
+            f"{TIMES}{ratio:,.0f}" if ratio >= 100 else f"{TIMES}{ratio:.3g}",
+            (ratio, row),
+            (9, 0),
+            textcoords="offset points",
+            va="center",
+        )
+    _label_rows(axes, [short(name) for name in names])
+    axes.set_xlim(0.5, max(10.0, float(shown.max()) * 8.0))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{TIMES}{value:g}"))
+    axes.xaxis.set_minor_locator(MaxNLocator(1))
+    axes.minorticks_off()
+    axes.set_xlabel("times its noise (shaded: noise alone)")
+    return figure
+
+
+def sorted_weights(weights: NDArray[np.float64], stddev: float) -> Figure:
+    """Released weights in descending order, with the band in which noise alone lies."""
+    figure = new_figure(280)
+    axes = figure.subplots()
+    ranks = np.arange(1, len(weights) + 1)
+    axes.axhspan(-2 * stddev, 2 * stddev, color=WARM, alpha=0.16, linewidth=0)
+    axes.fill_between(ranks, 0.0, np.sort(weights)[::-1], step="mid", color=ACCENT, alpha=0.35, linewidth=0)
+    axes.step(ranks, np.sort(weights)[::-1], where="mid", color=ACCENT)
+    axes.axhline(0.0, color=MUTED, linewidth=0.8)
+    axes.set_xlim(0.5, len(weights) + 0.5)
+    axes.set_xlabel("public points, heaviest first (band: 2 noise stddevs)")
+    axes.set_ylabel("noisy weight")
+    _plain_numbers(axes)
+    return figure
+
+
+def elbow_plot(costs: NDArray[np.float64], chosen: int) -> Figure:
+    """Cost against the number of clusters, with the number that was chosen.
+
+    Args:
+      costs: shape (k_max,), for 1, 2, ... clusters.
+      chosen: from 1 to k_max.
+    """
+    figure = new_figure(300)
+    axes = figure.subplots()
+    numbers = np.arange(1, len(costs) + 1)
+    axes.plot(numbers, costs, "o-", color=ACCENT, markersize=4)
+    axes.plot([chosen], [costs[chosen - 1]], "o", color=WARM, markersize=11, markerfacecolor=SURFACE, markeredgewidth=2)
+    place = (chosen, float(costs[chosen - 1]))
+    axes.annotate(f"chosen: {chosen}", place, (10, 12), textcoords="offset points", color=WARM)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("number of clusters")
+    axes.set_ylabel("cost of the weighted public points")
+    axes.grid(axis="y")
+    return figure
+
+
+def line_plot(
+    series: Sequence[Series], x_label: str, y_label: str, *, log_x: bool = False, log_y: bool = False
+) -> Figure:
+    """Lines with bands and a legend; no two of 64 share color and marker.
+
+    Args:
+      series: at least one.
+      x_label: with its unit.
+      y_label: with its unit.
+      log_x: whether x is on a log scale; a few distinct values are its ticks.
+      log_y: whether y is on a log scale.
+    """
+    long = any(len(each.name) > 24 for each in series)
+    figure = new_figure(300 + 18 * (len(series) if long else (len(series) + 1) // 2))
+    axes = figure.subplots()
+    for index, each in enumerate(series):
+        marker = "os^Dv<>P"[(index + index // 8) % 8]
+        _line(axes, each, SERIES[index % len(SERIES)], marker, phase=4 * (index % 2))
+    for wanted, axis, set_scale in ((log_x, axes.xaxis, axes.set_xscale), (log_y, axes.yaxis, axes.set_yscale)):
+        if wanted:
+            set_scale("log")
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+    places = np.unique(np.concatenate([each.x for each in series if not each.level] or [np.ones(1)]))
+    if log_x and len(places) <= 8:
+        axes.set_xticks(places)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(visible=True)
+    figure.legend(ncols=1 if long else 2, frameon=False, loc="outside upper left")
+    return figure
+
+
+def _line(axes: Axes, each: Series, color: str, marker: str, phase: int) -> None:
+    """One line and its band; dashes of two levels at the same height fill each other's gaps."""
+    name, banded = short(each.name, 48), each.low is not None and each.high is not None
+    if each.level:
+        axes.axhline(each.y[0], color=color, linestyle=(phase, (4, 4)), label=name)
+        if banded:
+            axes.axhspan(each.low[0], each.high[0], color=color, alpha=0.18, linewidth=0)  # type: ignore[index]
+        return
+    axes.plot(each.x, each.y, color=color, marker=marker, markersize=4, label=name)
+    if banded:
+        axes.fill_between(each.x, each.low, each.high, color=color, alpha=0.18, linewidth=0)  # type: ignore[arg-type]
+
+
+def _slant_names(axes: Axes) -> None:
+    """Names on x that do not run into each other."""
+    axes.tick_params(axis="x", labelrotation=38)
+    for label in axes.get_xticklabels():
+        label.set(horizontalalignment="right", rotation_mode="anchor")
+
+
+def _label_rows(axes: Axes, names: Sequence[str]) -> None:
+    """One row per name, the first on top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+
+
+def _plain_numbers(axes: Axes) -> None:
+    """Few ticks on x, in full."""
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}".replace("-", _MINUS)))

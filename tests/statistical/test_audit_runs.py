@@ -1,0 +1,99 @@
+"""A whole fit, each round fed by the releases of the last, keeps the epsilon that it prints."""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from schemas.client_block import ClientBlock
+from schemas.plan import RoundSpec
+from tests import audit
+from tests.canaries import CLIENT_ROWS, FAR, Neighbors
+from tests.lake import MEANS, chain, job, mixture, prepared, write_lake, write_server
+from transforms import accounting
+from transforms.numerics import bounds, scatter, seeding
+from transforms.numerics.noise import draw_release
+
+N_RUNS = 1500
+ROWS = mixture(90)
+
+
+@pytest.fixture(autouse=True)
+def quick_server(monkeypatch):
+    """Makes public work short, which costs no privacy: BLAS is told once to keep to one thread, bounds are coarse."""
+    monkeypatch.setattr(bounds, "PSEUDO_CLIENTS", 20)
+    for module in (scatter, seeding):
+        monkeypatch.setattr(module, "threadpool_limits", lambda limits: contextlib.nullcontext())
+    with threadpool_limits(limits=1):
+        yield
+
+
+def fit_of(folder, unit, allocation):
+    privacy = {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA, "allocation": allocation}
+    clients = np.arange(len(ROWS)) // CLIENT_ROWS
+    data = write_lake(folder / "lake", ROWS, clients)
+    server = write_server(folder / "server.parquet", mixture(24, seed=99))
+    fit = prepared(job(data, server, unit, privacy=privacy, lloyd={"steps": 1}))
+    # Restarts are post-processing too.
+    settings = dataclasses.replace(fit.initial.settings, restarts=1)
+    return dataclasses.replace(fit, initial=dataclasses.replace(fit.initial, settings=settings))
+
+
+def neighbors(unit):
+    """One more row, or one more client with rows in every cluster; all of them far outside the clipping ball."""
+    far = 100.0 * FAR * (MEANS - MEANS.mean(axis=0))
+    extra = far[:1] if unit == "record" else np.repeat(far, CLIENT_ROWS, axis=0)
+    points = np.concatenate([ROWS, extra])
+    if unit == "record":
+        return Neighbors(ClientBlock(ROWS), ClientBlock(points))
+    offsets = np.arange(0, len(ROWS) + 1, CLIENT_ROWS)
+    return Neighbors(ClientBlock(ROWS, offsets), ClientBlock(points, np.append(offsets, len(points))))
+
+
+def run(fit, pair, side, key):
+    """What one run on one of the neighbors releases, and what either of them adds up to in the rounds of that run."""
+    state, sums = fit.initial, []
+    for each in fit.rounds:
+        sums.append([each.statistic(block, state) for block in pair])
+        state = each.step(state, draw_release(key, each.plan, sums[-1][side]))
+    return (audit.flat(state.releases), *map(np.concatenate, zip(*sums, strict=True)))
+
+
+def lower_bound(fit, pair):
+    releases = [release for each in fit.rounds for release in each.plan.releases]
+    found = []
+    for side in (0, 1):
+        runs = [run(fit, pair, side, audit.key_of(1 + side * N_RUNS + index)) for index in range(N_RUNS)]
+        found.append(audit.scores(releases, *map(np.stack, zip(*runs, strict=True))))
+    return audit.audited_epsilon(*found)
+
+
+def test_audited_runs_are_runs(tmp_path):
+    fit, pair = fit_of(tmp_path, "record", "tuned"), neighbors("record")
+    released, *_ = run(fit, pair, 1, audit.key_of(7))
+    np.testing.assert_array_equal(released, audit.flat(chain(fit, pair.with_canary, audit.key_of(7)).releases))
+
+
+# A bound exceeds the true epsilon for one set of keys in 1,000. Over eleven sets bounds were 0.58 (record) and 0.51
+# (client) of the claim, with stddevs of 0.08 and 0.05: below 0.4 of it for one set in 50.
+@pytest.mark.slow
+@pytest.mark.parametrize(("unit", "allocation"), [("record", "tuned"), ("client", "paper")])
+def test_a_run_keeps_its_claim(tmp_path, unit, allocation):
+    fit = fit_of(tmp_path, unit, allocation)
+    found = lower_bound(fit, neighbors(unit))
+    assert 0.4 * fit.plan.epsilon <= found <= fit.plan.epsilon
+
+
+# Over eleven sets of keys the bound was 3.5 with a stddev of 0.22: below the claim for one set in 100,000.
+@pytest.mark.slow
+def test_rounds_that_are_not_composed_are_caught(tmp_path):
+    fit = fit_of(tmp_path, "record", "tuned")
+    alone = []
+    for each in fit.rounds:
+        spec = RoundSpec(path=each.plan.path, releases=tuple(plan.spec for plan in each.plan.releases))
+        plan = accounting.calibrate(fit.plan.unit, (spec,), audit.EPSILON, audit.DELTA, fit.config.privacy.allocation)
+        alone.append(each._replace(plan=plan.rounds[0]))
+    found = lower_bound(dataclasses.replace(fit, rounds=tuple(alone)), neighbors("record"))
+    assert found > fit.plan.epsilon
