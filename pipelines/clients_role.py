@@ -2,11 +2,9 @@
 
 import dataclasses
 import hashlib
-import io
 import json
 from typing import Any
 
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.prepared_fit import PreparedFit, prepare
@@ -18,7 +16,7 @@ from schemas.exchange import ExchangePlan
 from schemas.release import Release, releases_from_table, releases_to_table
 from transforms.client_messages import Masking, broadcast_digest
 from transforms.exchange_files import Exchange, write_once
-from transforms.publish import read_bytes, table_bytes
+from transforms.publish import read_bytes, table_bytes, table_from_bytes
 
 _LOCAL = (
     "data.path",
@@ -111,7 +109,7 @@ class ClientsRole:
     def state(self) -> Any:
         """The state after the rounds so far: computed again from their releases, of which it is a pure function."""
         paths = [self._path(index) for index in range(self.n_released())]
-        tables = [pq.read_table(io.BytesIO(read_bytes(path))) for path in paths]
+        tables = [table_from_bytes(read_bytes(path)) for path in paths]
         releases = [release for table in tables for release in releases_from_table(table)]
         return replay(self.prepared.initial, self.prepared.rounds[: len(paths)], releases).state
 

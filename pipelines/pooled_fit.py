@@ -1,14 +1,12 @@
 """The `fit` job without privacy: k-FED or pooled k-means, for the trusted zone."""
 
 import functools
-import io
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -27,7 +25,7 @@ from schemas.pooled_config import PooledFitConfig, pooled
 from schemas.table import TableContract
 from transforms.keys import create_key, delete_key
 from transforms.pooled_kmeans import ClusterByClient, ClusterPooledRows
-from transforms.publish import CENTERS_FILE, read_bytes, table_bytes, write_bytes
+from transforms.publish import CENTERS_FILE, read_bytes, table_bytes, table_from_bytes, write_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.table_snapshots import resolve
 
@@ -111,7 +109,7 @@ def run(options: JobOptions, settings: Mapping[str, object]) -> dict[str, Any]:
     try:
         execute(config, options.beam, folder.staging)
         folder.adopt(CENTERS_FILE)
-        width = pq.read_schema(io.BytesIO(read_bytes(folder.path(CENTERS_FILE)))).field("center").type.list_size
+        width = table_from_bytes(read_bytes(folder.path(CENTERS_FILE))).schema.field("center").type.list_size
         folder.publish(_manifest(config, options.run_id, width))
     except BaseException:
         folder.discard()

@@ -5,13 +5,11 @@ it writes the result.
 """
 
 import functools
-import io
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -29,7 +27,15 @@ from schemas.plan import RoundPlan
 from schemas.release import releases_from_table, releases_to_table
 from transforms.client_messages import Masking, UnmaskReleases, broadcast_digest
 from transforms.noise import AddFurtherNoise
-from transforms.publish import CENTERS_FILE, RELEASES_FILE, make_folder, read_bytes, table_bytes, write_bytes
+from transforms.publish import (
+    CENTERS_FILE,
+    RELEASES_FILE,
+    make_folder,
+    read_bytes,
+    table_bytes,
+    table_from_bytes,
+    write_bytes,
+)
 
 _LOGGER = logging.getLogger(__name__)
 _RESULT = "result"
@@ -74,7 +80,7 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
             build, masked=masked, state=state, plan=plan.rounds[index], masking=role.masking(plan), path=part
         )
         run_graph(add, options)
-        role.keep(index, releases_from_table(pq.read_table(io.BytesIO(read_bytes(part)))))
+        role.keep(index, releases_from_table(table_from_bytes(read_bytes(part))))
         FileSystems.delete([part])
 
 

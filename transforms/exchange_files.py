@@ -9,13 +9,11 @@ Nothing here needs a secret, and nothing that is written here is private to whoe
 """
 
 import hashlib
-import io
 import json
 import os
 import secrets
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
@@ -28,7 +26,7 @@ from schemas.exchange import (
     sum_to_table,
 )
 from schemas.masked_message import MaskedMessages, MaskedReleases
-from transforms.publish import read_bytes, table_bytes, write_bytes
+from transforms.publish import read_bytes, table_bytes, table_from_bytes, write_bytes
 
 _PLAN, _BROADCAST, _MESSAGES, _SUM = "plan.json", "broadcast.json", "messages", "sum.parquet"
 
@@ -155,6 +153,6 @@ def _created(path: str, content: bytes) -> bool:
 def _table(path: str) -> pa.Table:
     """A whole Parquet file; raises ProtocolError if it is none."""
     try:
-        return pq.read_table(io.BytesIO(read_bytes(path)))
+        return table_from_bytes(read_bytes(path))
     except (OSError, BeamIOError, pa.ArrowException) as error:
         raise ProtocolError(f"{path} must be a readable Parquet file; take it away or have it sent again.") from error
