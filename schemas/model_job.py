@@ -17,7 +17,7 @@ NOT_PRIVATE = {"private": False, "label": "evaluation (not private)"}
 """What every output of these jobs says of itself: it comes from exact rows and stays in the trusted zone."""
 NOT_PRIVATE_METADATA = {f"dapple.{name}": json.dumps(value) for name, value in NOT_PRIVATE.items()}
 """The same as key-value metadata of a Parquet file."""
-_SECTIONS = ("assign", "evaluate", "profile", "privacy")
+_SECTIONS = ("assign", "evaluate", "profile")
 
 
 class ModelJob(Section):
@@ -47,7 +47,9 @@ def parse_model_job(text: str, kind: type[Job]) -> Job:
         raise ConfigError(
             f"the job must be a mapping of settings, got {type(settings).__name__}; start with model and data."
         )
-    settings = {name: value for name, value in settings.items() if name in kind.model_fields or name not in _SECTIONS}
+    # Without a fit's job in the file, `privacy` is that of a profile.
+    others = _SECTIONS if "algorithm" in settings else (*_SECTIONS, "privacy")
+    settings = {name: value for name, value in settings.items() if name in kind.model_fields or name not in others}
     if "algorithm" in settings:
         own = {name: value for name, value in settings.items() if name in kind.model_fields}
         fitted = PooledFitConfig if is_pooled(settings) else FitConfig
