@@ -23,7 +23,6 @@ from pipelines.prepared_fit import PreparedFit, prepare
 from pipelines.run_folder import KEY_FILE
 from pipelines.sweep_folder import REPORT_FILE, SweepFolder
 from pipelines.trusted_output import check_apart
-from schemas.choices import Trust
 from schemas.config import FitConfig
 from schemas.errors import ConfigError
 from schemas.model import ClusterModel
@@ -53,10 +52,6 @@ def prepare_cells(cells: Sequence[SweepCell]) -> list[PreparedCell]:
     """Reads public data and calibrates every private cell; the paths of its rounds become its own."""
     prepared = []
     for number, cell in enumerate(cells):
-        if isinstance(cell.config, FitConfig) and cell.config.trust is not Trust.CENTRAL:
-            raise ConfigError(
-                f"trust must be central in a sweep, got {cell.config.trust}; its rows are read by one trusted job."
-            )
         fit = prepare(cell.config) if isinstance(cell.config, FitConfig) else None
         prepared.append(PreparedCell(number, cell, fit))
     return prepared

@@ -12,6 +12,7 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
+from schemas.choices import Trust
 from schemas.config import FitConfig, validated
 from schemas.errors import ConfigError
 from schemas.pooled_config import PooledFitConfig, is_pooled, pooled
@@ -208,6 +209,11 @@ def _check_own(cells: tuple[SweepCell, ...]) -> None:
                     f"{name} must be left out for a sweep, got it in {cell.method}; a sweep has keys and copies of its "
                     "own, which go when they have been used."
                 )
+        if isinstance(cell.config, FitConfig) and cell.config.trust is not Trust.CENTRAL:
+            raise ConfigError(
+                f"trust must be central in a sweep, got {cell.config.trust} in {cell.method}; "
+                "leave it out: one trusted job reads the rows of a sweep."
+            )
         if cell.digest in found:
             raise ConfigError(
                 f"sweep.settings must lead to different jobs, got the same one twice for {cell.method}; remove one."

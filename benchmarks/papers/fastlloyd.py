@@ -111,26 +111,39 @@ def measure(arguments: argparse.Namespace, name: str) -> dict[str, Measured]:
 
 
 def draw(rows: NDArray[np.float64], name: str, method: str, epsilon: float, seed: int) -> float:
-    """NICV of one run: the rounds of the `fit` job one after the other."""
+    """NICV of one run."""
+    job = lloyd_job(rows, N_CLUSTERS[name], METHODS[method], epsilon, seed)
+    return nicv(rows, released_centers(rows, job, f"{name} {method} {epsilon} {seed}"))
+
+
+def lloyd_job(
+    rows: NDArray[np.float64], n_clusters: int, method: dict[str, Any], epsilon: float, seed: int
+) -> dict[str, Any]:
+    """Settings of a fit on [-1, 1] as the paper has them; `method` goes to the section of the algorithm."""
+    return {
+        "algorithm": "dp_lloyd",
+        "data": {"path": "rows", "features": [f"x{i}" for i in range(rows.shape[1])], "public_rows": len(rows)},
+        "n_clusters": n_clusters,
+        "privacy": {"unit": "record", "epsilon": epsilon, "delta": 1.0 / (len(rows) * math.log(len(rows)))},
+        "dp_lloyd": {"domain": [-1.0, 1.0]} | method,
+        "seed": seed,
+    }
+
+
+def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str) -> NDArray[np.float64]:
+    """Centers of one run: the rounds of the `fit` job one after the other; `label` makes the noise its own."""
     from pipelines.prepared_fit import prepare
     from schemas.client_block import ClientBlock
     from schemas.config import validated
     from transforms.numerics.noise import draw_release
 
-    config = {
-        "algorithm": "dp_lloyd",
-        "data": {"path": name, "features": [f"x{i}" for i in range(rows.shape[1])], "public_rows": len(rows)},
-        "n_clusters": N_CLUSTERS[name],
-        "privacy": {"unit": "record", "epsilon": epsilon, "delta": 1.0 / (len(rows) * math.log(len(rows)))},
-        "dp_lloyd": {"domain": [-1.0, 1.0]} | METHODS[method],
-        "seed": seed,
-    }
-    fit = prepare(validated(config))
-    key = hashlib.sha256(f"{name} {method} {epsilon} {seed}".encode()).digest()
+    fit = prepare(validated(job))
+    key = hashlib.sha256(label.encode()).digest()
     state: Any = fit.initial
     for each in fit.rounds:
         state = each.step(state, draw_release(key, each.plan, each.statistic(ClientBlock(rows), state)))
-    return nicv(rows, state.model().centers)
+    centers: NDArray[np.float64] = state.model().centers
+    return centers
 
 
 def speed_section() -> list[str]:

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import mixture
+from benchmarks.drawing import pyplot
 from benchmarks.machine import heading
 from pipelines import sweep
 from pipelines.api import fit
@@ -303,7 +304,7 @@ def _parsed(settings: str) -> tuple[dict[str, float], int]:
 
 def plot(path: Path, best: dict[str, dict[float | None, dict[str, Any]]], label: str) -> None:
     """Cost against epsilon with 95% bands; methods without privacy as lines across."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
     for method, points in best.items():
         if None in points:
@@ -328,7 +329,7 @@ def plot(path: Path, best: dict[str, dict[float | None, dict[str, Any]]], label:
 
 def _plot_lines(path: Path, curves: dict[str, np.ndarray]) -> None:
     """Proxy cost against the number of clusters."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     for label, costs in curves.items():
         axes.plot(np.arange(1, len(costs) + 1), costs, "o-", markersize=3, label=label)
@@ -337,16 +338,6 @@ def _plot_lines(path: Path, curves: dict[str, np.ndarray]) -> None:
     axes.legend()
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "dapple"
-    import matplotlib.pyplot as plt
-
-    return plt
 
 
 if __name__ == "__main__":

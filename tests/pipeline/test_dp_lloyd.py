@@ -162,6 +162,24 @@ def test_su_adds_laplace_noise_whose_epsilons_are_split_by_su(place):
     assert pure >= 0.99 * prepared.plan.epsilon
 
 
+def test_su_spends_a_budget_whose_exponential_is_infinite(place):
+    fit = job(place, variant="su", steps=2)
+    fit["privacy"]["epsilon"] = 5e3
+    plan = lake.prepared(fit).plan
+    pure = [1.0 / one.noise_multiplier for each in plan.rounds for one in each.releases]
+    assert max(pure) > 710.0
+    assert plan.epsilon == pytest.approx(sum(pure), rel=1e-3)
+    assert 0.998 * 5e3 < plan.epsilon <= 5e3
+
+
+@pytest.mark.parametrize("epsilon", [1e4, 1e6])
+def test_su_with_less_noise_than_the_lattice_carries_is_refused(place, epsilon):
+    fit = job(place, variant="su", steps=2)
+    fit["privacy"]["epsilon"] = epsilon
+    with pytest.raises(ConfigError, match=r"^epsilon must be small enough for the noise of sums to be at least 2\*\*10"):
+        lake.prepared(fit)
+
+
 def test_the_number_of_rounds_is_public(place):
     assert len(lake.prepared(job(place, init="sphere_packing", steps=5)).rounds) == 5
     assert len(lake.prepared(job(place, init="sphere_packing")).rounds) == 7

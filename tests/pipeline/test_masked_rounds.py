@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 
 import apache_beam as beam
 import numpy as np
@@ -33,6 +34,17 @@ from transforms.read import ListShards
 SECRET = bytes(range(51, 83))
 N_ROWS, CLIENT_ROWS, GROUP_ROWS = 600, 10, 20
 KINDS = ("record by shard", "record by client", "client tuned", "client paper")
+LLOYD = {
+    "best": {"init": "best", "steps": 2},
+    "fast": {"variant": "fast", "init": "sphere_packing", "steps": 2},
+    "g": {"variant": "g", "steps": 2},
+    "feddp_init": {"init": "feddp_init", "steps": 1},
+}
+LLOYD_KINDS = (
+    *("record by shard dp_lloyd best", "record by client dp_lloyd fast", "record by client dp_lloyd g"),
+    *("record by shard dp_lloyd feddp_init", "client dp_lloyd fast", "client dp_lloyd g"),
+    *("client dp_lloyd best", "client dp_lloyd feddp_init"),
+)
 REPLAY = ("--direct_runner_bundle_repeat=2",)
 DROPOUTS = {"nobody": 0.0, "one": None, "30 percent": 0.3}
 
@@ -72,15 +84,18 @@ class Hall:
     def job(self, kind, **settings):
         changes = {"lloyd": {"steps": 1}, "key_uri": self.key_uri, "trust": "masked"}
         changes["masked"] = {"secret_uri": self.secret_uri}
-        if kind == "record by client":
+        by, _, method = kind.partition(" dp_lloyd ")
+        if by == "record by client":
             changes["data__client_id"] = "client_id"
-        if kind.startswith("client"):
-            changes["privacy__allocation"] = kind.split()[1]
+        if by.startswith("client "):
+            changes["privacy__allocation"] = by.split()[1]
+        if method:
+            changes |= lloyd_changes(method, N_ROWS if by.startswith("record") else N_ROWS // CLIENT_ROWS)
         return lake.prepared(lake.job(self.path, self.server, kind.split()[0], **changes, **settings))
 
     def senders(self, kind, client=("",)):
         """Names of the senders, and the rows of each, in the order of the lake."""
-        width = GROUP_ROWS if kind == "record by shard" else CLIENT_ROWS
+        width = GROUP_ROWS if kind.startswith("record by shard") else CLIENT_ROWS
         places = []
         for file, group in itertools.product(range(3), range(N_ROWS // 3 // GROUP_ROWS)):
             places += [(f"{self.path}/part-{file:02d}.parquet", group, index) for index in range(GROUP_ROWS // width)]
@@ -106,6 +121,13 @@ class Hall:
             )
         tables = [fit.pq.read_table(out / name) for name in lake.RELEASED_FILES]
         return prepared, model_from_tables(*tables), witness
+
+
+def lloyd_changes(method, n_public):
+    """What makes a job one of DP-Lloyd."""
+    clipping = {} if method == "feddp_init" else {"clipping": {"client_rows": CLIENT_ROWS}}
+    section = {"domain": [-2.0, 7.0]} | LLOYD[method]
+    return clipping | {"algorithm": "dp_lloyd", "dp_lloyd": section, "lloyd": {}, "data__public_rows": n_public}
 
 
 LOST, WITNESS = [], {0: None}
@@ -155,7 +177,7 @@ def block_of(kind, points):
 
 
 @pytest.mark.parametrize("dropouts", DROPOUTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *LLOYD_KINDS])
 def test_the_unmasked_sum_is_the_plain_sum_of_those_present(hall, kind, dropouts):
     senders = hall.senders(kind)
     share = DROPOUTS[dropouts]
@@ -186,7 +208,9 @@ PAIRWISE = PairwiseParams(corrupt=0.05, dropout=0.4)
 
 
 @pytest.mark.parametrize("dropouts", DROPOUTS)
-@pytest.mark.parametrize("kind", ["record by shard", "client tuned"])
+@pytest.mark.parametrize(
+    "kind", ["record by shard", "client tuned", "record by shard dp_lloyd best", "client dp_lloyd g"]
+)
 def test_pairwise_masks_leave_the_plain_sum_of_those_present(hall, kind, dropouts):
     names = sorted(hall.senders(kind, ()))
     n_lost = 1 if DROPOUTS[dropouts] is None else round(DROPOUTS[dropouts] * len(names))
@@ -204,7 +228,7 @@ def test_pairwise_masks_refuse_more_dropouts_than_they_can_recover(hall):
         hall.run("record by shard", dropped=senders, pairwise=PAIRWISE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "client dp_lloyd best"])
 def test_no_mask_is_used_for_two_messages_and_a_retry_is_the_same_message(hall, kind):
     prepared, _, witness = hall.run(kind, *REPLAY)
     attempts = {}
@@ -219,7 +243,7 @@ def test_no_mask_is_used_for_two_messages_and_a_retry_is_the_same_message(hall, 
     assert len(np.unique(words)) == len(words)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "client dp_lloyd best"])
 def test_what_the_aggregator_sees_is_uniform(hall, kind):
     _, _, witness = hall.run(kind)
     seen = [values for *_, values in witness.messages] + [total for _, total, _ in witness.draws]
@@ -331,6 +355,18 @@ def test_the_statement_says_who_is_trusted(hall, tmp_path):
     assert found["masked"]["roles"] == "simulated in one job"
     assert found["masked"]["noise_by"] == "both"
     assert found["masked"]["message_bytes"]["feddp_kmeans/centers"] == 8 * 3 * 5 + 28
+
+
+@pytest.mark.parametrize("scheme", ["shared_secret", "pairwise"])
+def test_dp_lloyd_after_feddp_init_runs_masked(hall, tmp_path, scheme):
+    masked = {"scheme": scheme, "threshold": 2}
+    changes = lloyd_changes("feddp_init", N_ROWS // CLIENT_ROWS)
+    settings = lake.job(hall.path, hall.server, "client", trust="masked", masked=masked, **changes)
+    outcome = lake.run_job(settings, tmp_path)
+    assert outcome.code == 0, outcome.err
+    privacy = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert privacy["trust"] == "masked"
+    assert list(privacy["masked"]["message_bytes"])[-1] == "dp_lloyd/lloyd_00"
 
 
 def test_a_lasting_key_is_kept_if_it_was_there(tmp_path):

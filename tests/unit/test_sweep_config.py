@@ -154,6 +154,9 @@ def test_merging_goes_section_by_section_and_copies():
             "encode must be the same in all methods of a sweep, got another one in clients",
         ),
         ({"key_uri": "key"}, "key_uri must be left out for a sweep, got it in rows"),
+        ({"trust": "masked"}, "trust must be central in a sweep, got masked in rows; leave it out: one trusted job"),
+        ({"sweep__methods__clients__trust": "masked"}, "trust must be central in a sweep, got masked in clients;"),
+        ({"sweep__settings": {"trust": ["central", "masked"]}}, "trust must be central in a sweep, got masked in rows"),
         ({"keep_staging": True}, "keep_staging must be left out for a sweep, got it in rows"),
         (
             {"sweep__settings": {"server_data": [{"path": "x"}, {"path": "y"}], "server_data.path": ["z"]}},
