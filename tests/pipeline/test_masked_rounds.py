@@ -6,6 +6,7 @@ import json
 
 import apache_beam as beam
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.internal import pickler
 
@@ -119,7 +120,7 @@ class Hall:
                 functools.partial(build, prepared=prepared, masking=masking, key_uri=self.key_uri, out=str(out)),
                 beam_options(flags),
             )
-        tables = [fit.pq.read_table(out / name) for name in lake.RELEASED_FILES]
+        tables = [pq.read_table(out / name) for name in lake.RELEASED_FILES]
         return prepared, model_from_tables(*tables), witness
 
 
