@@ -175,8 +175,8 @@ def mixture_section(n_seeds: int, n_rows: int = 100_000) -> list[str]:
     lines = [f"## Starts on the mixture of FedDP-KMeans: {n_rows:,} rows, d = 100, k = 10, record level", ""]
     lines += [
         f"NICV, mean of {n_seeds} draws with a 95% interval; domain {MIXTURE_DOMAIN}, delta 1e-6. "
-        f"Without privacy: {optimum:.2f}; the true means: {exact:.2f}. k-means++ of the server data leaves some clusters "
-        "without a center of their own, and Lloyd rounds do not mend that.",
+        f"Without privacy: {optimum:.2f}; the true means: {exact:.2f}. k-means++ of the server data leaves some "
+        "clusters without a center of their own, and Lloyd rounds do not mend that.",
         "",
         "| method | " + " | ".join(f"eps {epsilon:g}" for epsilon in MIXTURE_EPSILONS) + " |",
         "| --- " * (len(MIXTURE_EPSILONS) + 1) + "|",
