@@ -120,6 +120,7 @@ def about(tables: dict[str, Values], n_seeds: int) -> list[str]:
         f"Means of {n_seeds} draws with 95% confidence intervals; data scaled to [-1, 1]. Silhouettes are of at most "
         f"{SILHOUETTE_ROWS:,} random rows.",
         f"Not defined, and left out, where all rows have one nearest center: {undefined} values.",
+        "Both scores of labels may pass those of k-means: that minimizes the cost, which they do not measure.",
         "",
         "![scores](fastlloyd_scores.svg)",
         "",

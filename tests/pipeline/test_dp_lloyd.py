@@ -176,7 +176,9 @@ def test_su_spends_a_budget_whose_exponential_is_infinite(place):
 def test_su_with_less_noise_than_the_lattice_carries_is_refused(place, epsilon):
     fit = job(place, variant="su", steps=2)
     fit["privacy"]["epsilon"] = epsilon
-    with pytest.raises(ConfigError, match=r"^epsilon must be small enough for the noise of sums to be at least"):
+    with pytest.raises(
+        ConfigError, match=r"^epsilon must be small enough for the noise of sums to be at least 2\*\*10"
+    ):
         lake.prepared(fit)
 
 

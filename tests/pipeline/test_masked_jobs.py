@@ -32,7 +32,7 @@ class Parties:
         secret_uri = lake.write_key(folder / "secret", SECRET)
         for client in range(N_CLIENTS):
             path = lake.write_files(folder / f"lake-{client}", [lake.table_of(self.points[client])])
-            job = lake.job(path, server, trust="masked", lloyd={"steps": 1}, **settings)
+            job = lake.job(path, server, trust="masked", **{"lloyd": {"steps": 1}} | settings)
             job.setdefault("masked", {})["secret_uri"] = secret_uri
             (folder / f"client-{client}.yaml").write_text(yaml.safe_dump(job))
         self.job = job
@@ -78,10 +78,17 @@ class Parties:
 DROPPED = {0: (), 1: (4,), 2: (0, 5, 9), 3: ()}
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory):
+LLOYD = {
+    "algorithm": "dp_lloyd",
+    "dp_lloyd": {"domain": [-2.0, 7.0], "init": "feddp_init", "steps": 1},
+    "lloyd": {"steps": 0},
+}
+
+
+@pytest.fixture(scope="module", params=[{}, LLOYD], ids=["feddp_kmeans", "dp_lloyd"])
+def played(tmp_path_factory, request):
     """A run in which nobody, one client, and 30% of the clients are missing."""
-    parties = Parties(tmp_path_factory.mktemp("jobs"))
+    parties = Parties(tmp_path_factory.mktemp("jobs"), **request.param)
     draw = noise.draw_release
 
     def record(key, plan, exact_sum):

@@ -367,7 +367,7 @@ def test_dp_lloyd_after_feddp_init_runs_masked(hall, tmp_path, scheme):
     assert outcome.code == 0, outcome.err
     privacy = json.loads((tmp_path / "out" / "privacy.json").read_text())
     assert privacy["trust"] == "masked"
-    assert list(privacy["masked"]["message_bytes"])[-1] == "dp_lloyd/lloyd_00"
+    assert privacy["masked"]["message_bytes"]["dp_lloyd/lloyd_00"] == 8 * 3 * 5 + 28
 
 
 def test_a_lasting_key_is_kept_if_it_was_there(tmp_path):
