@@ -83,7 +83,7 @@ class FitView:
     @functools.cached_property
     def server_norms(self) -> NDArray[np.float64]:
         """Norms of the centered public rows, shape (q,)."""
-        return np.linalg.norm(self.prepared.initial.server - self.lattice.center, axis=1)
+        return np.linalg.norm(self.prepared.server - self.lattice.center, axis=1)
 
     @property
     def representative(self) -> bool:

@@ -15,13 +15,14 @@ from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.pooled_config import PooledFitConfig
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
-from transforms import accounting, feddp_kmeans, feddp_server, server_starts
+from transforms import accounting, central_tree, feddp_kmeans, feddp_server, server_starts, tree_server
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
 from transforms.read import open_parquet, read_server_points, read_server_rows
 from transforms.rounds import Round
 from transforms.source import Source
 from transforms.table_snapshots import resolve
+from transforms.tree_state import TreeState
 
 _STAND_IN_POINTS = 300
 
@@ -34,6 +35,7 @@ class PreparedFit:
       config: the job.
       source: where the rows are; of a table, the files of one snapshot.
       contract: how shards are read.
+      server: public points (q, d), read from the server data or drawn in the clipping ball.
       initial: state before the first round.
       plan: what will be spent.
       rounds: statistics, plans and server steps.
@@ -42,7 +44,8 @@ class PreparedFit:
     config: FitConfig
     source: Source
     contract: TableContract
-    initial: FedDPState
+    server: NDArray[np.float64]
+    initial: FedDPState | TreeState
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
 
@@ -66,7 +69,7 @@ class PreparedFit:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
-        return feature_names(self.config.data.features, self.contract.encoder, self.initial.server.shape[1])
+        return feature_names(self.config.data.features, self.contract.encoder, len(self.initial.frame.lattice.center))
 
 
 def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_features: int) -> tuple[str, ...]:
@@ -101,7 +104,11 @@ def prepare(config: FitConfig) -> PreparedFit:
     encoder = learned_encoder(config)
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
-    if config.algorithm is Algorithm.FEDDP_KMEANS:
+    initial: FedDPState | TreeState
+    if config.algorithm is Algorithm.CENTRAL_TREE:
+        initial = tree_server.initial_state(config, server, n_features)
+        specs = central_tree.round_specs(config, n_features)
+    elif config.algorithm is Algorithm.FEDDP_KMEANS:
         initial = feddp_server.initial_state(config, server, n_features)
         specs = feddp_kmeans.round_specs(config, n_features, len(server))
     else:
@@ -115,9 +122,10 @@ def prepare(config: FitConfig) -> PreparedFit:
         config=config,
         source=source,
         contract=contract,
+        server=server,
         initial=initial,
         plan=plan,
-        rounds=feddp_kmeans.rounds(config, plan),
+        rounds=(central_tree if config.algorithm is Algorithm.CENTRAL_TREE else feddp_kmeans).rounds(config, plan),
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class Replay:
     movements: tuple[Movement, ...]
 
 
-def replay(initial: FedDPState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
+def replay(initial: Any, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
     """Repeats the server steps of a run.
 
     Args:
@@ -60,9 +61,9 @@ def replay(initial: FedDPState, rounds: Sequence[Round], releases: Sequence[Rele
     return Replay(state=state, movements=tuple(movements))
 
 
-def _movement(name: str, before: FedDPState, after: FedDPState) -> Movement | None:
+def _movement(name: str, before: Any, after: Any) -> Movement | None:
     """How a round moved the centers; None for a round that does not, or that started from none."""
-    if after.centers is None or after.centers is before.centers:
+    if not isinstance(before, FedDPState) or after.centers is None or after.centers is before.centers:
         return None
     start = before.centers if before.centers is not None else before.prior and before.prior.means
     if start is None or start.shape != after.centers.shape:

@@ -94,7 +94,7 @@ def _percent(share: float) -> str:
 
 def _of_server_data(view: FitView) -> list[Notice]:
     """Too few public rows, none at all, or features of very different widths."""
-    config, server = view.prepared.config, view.prepared.initial.server
+    config, server = view.prepared.config, view.prepared.server
     found = []
     if not view.representative:
         text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."

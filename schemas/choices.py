@@ -10,6 +10,7 @@ class Algorithm(enum.StrEnum):
     SERVER_KMEANSPP = "server_kmeanspp"
     SERVER_LLOYDS = "server_lloyds"
     SPHERE_PACKING = "sphere_packing"
+    CENTRAL_TREE = "central_tree"
 
 
 class PooledAlgorithm(enum.StrEnum):
@@ -77,3 +78,16 @@ class ShardCount(enum.StrEnum):
     """A number of shards that is not given as an integer."""
 
     AUTO = "auto"
+
+
+class TreeDepth(enum.StrEnum):
+    """A depth that is not given as an integer."""
+
+    AUTO = "auto"
+
+
+class TreeDirections(enum.StrEnum):
+    """Normals of the half-spaces that divide the data."""
+
+    SUBSPACE = "subspace"
+    RANDOM = "random"

@@ -21,6 +21,8 @@ from schemas.errors import ConfigError
 from schemas.feddp_config import FedDPOptions, LloydConfig
 from schemas.plan import PrivacyUnit
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
+from schemas.tree_checks import check_central_tree, with_tree_clipping
+from schemas.tree_config import TreeConfig
 
 
 def _clipping_norm(value: object) -> object:
@@ -106,8 +108,8 @@ class FitConfig(Section):
     """One `fit` job."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, feddp_kmeans, or the baseline server_kmeanspp, server_lloyds or "
-        "sphere_packing"
+        description="the algorithm to run, feddp_kmeans, central_tree, or the baseline server_kmeanspp, "
+        "server_lloyds or sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: OptionalServerData = Field(
@@ -124,6 +126,9 @@ class FitConfig(Section):
     )
     lloyd: LloydConfig = Field(default=LloydConfig(), description="a section with steps, or leave it out")
     feddp_kmeans: FedDPOptions = Field(default=FedDPOptions(), description="a section of options, or leave it out")
+    tree: TreeConfig | None = Field(
+        default=None, description="a section with radius for algorithm central_tree, or leave it out"
+    )
     prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
     keep_staging: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="true to keep the private copy of the data that was grouped by client, or false"
@@ -146,9 +151,31 @@ class FitConfig(Section):
         """Whether the run chooses the number of centers."""
         return isinstance(self.n_clusters, ClusterChoice)
 
+    @property
+    def tree_options(self) -> TreeConfig:
+        """The section of algorithm central_tree; raises ValueError for jobs without it."""
+        if self.tree is None:
+            raise ValueError("tree_options must be asked for algorithm central_tree only; check the algorithm first.")
+        return self.tree
+
+    @property
+    def starts_privately(self) -> bool:
+        """Whether the centers before the Lloyd rounds come from private data, for a part of the budget."""
+        return self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.CENTRAL_TREE)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _tree_bounds_rows(cls, data: object) -> object:
+        return with_tree_clipping(data)
+
+    @pydantic.model_validator(mode="after")
+    def _tree_belongs_to_its_algorithm(self) -> Self:
+        check_central_tree(self)
+        return self
+
     @pydantic.model_validator(mode="after")
     def _baselines_are_server_starts_and_lloyd(self) -> Self:
-        if self.algorithm is Algorithm.FEDDP_KMEANS:
+        if self.starts_privately:
             return self
         if self.lloyd.steps < 1:
             raise ConfigError(
@@ -218,9 +245,8 @@ class FitConfig(Section):
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:
         options = self.feddp_kmeans
-        starts = self.algorithm is Algorithm.FEDDP_KMEANS
         shares = {
-            "lloyd.share": self.lloyd.share if self.lloyd.steps and starts else 0.0,
+            "lloyd.share": self.lloyd.share if self.lloyd.steps and self.starts_privately else 0.0,
             "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
             "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,

@@ -74,13 +74,12 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
     specs.append(_round("weights", histogram(shares.weights * scale)))
     specs.append(_round("centers", _means_specs(config, n_features, shares, scale)))
     specs += _lloyd_specs(config, n_features, shares, extra.get("lloyd", 0.0))
-    return tuple(map(_for_sampled_rows, specs)) if _samples_rows(config) else tuple(specs)
+    return for_sampled_rows(config, specs)
 
 
-def lloyd_round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job that starts from public centers and spends its whole budget on Lloyd rounds."""
-    specs = _lloyd_specs(config, n_features, _init_shares(config), 1.0)
-    return tuple(map(_for_sampled_rows, specs)) if _samples_rows(config) else tuple(specs)
+def lloyd_round_specs(config: FitConfig, n_features: int, total: float = 1.0) -> tuple[RoundSpec, ...]:
+    """The Lloyd rounds of a job with another start; their shares add up to `total`, all of it after public centers."""
+    return for_sampled_rows(config, _lloyd_specs(config, n_features, _init_shares(config), total))
 
 
 def _lloyd_specs(config: FitConfig, n_features: int, shares: Shares, total: float) -> list[RoundSpec]:
@@ -99,6 +98,11 @@ def _means_specs(config: FitConfig, n_features: int, shares: Shares, scale: floa
         _spec("sums", shape, Mechanism.DISCRETE_GAUSSIAN, lattice.SUM_UNITS, shares.sums * scale),
         _spec("counts", shape[:1], by_counts, lattice.SUM_UNITS, shares.counts * scale),
     )
+
+
+def for_sampled_rows(config: FitConfig, specs: list[RoundSpec]) -> tuple[RoundSpec, ...]:
+    """The rounds with larger sensitivities where rows of a client are sampled; as they are elsewhere."""
+    return tuple(map(_for_sampled_rows, specs)) if _samples_rows(config) else tuple(specs)
 
 
 def _samples_rows(config: FitConfig) -> bool:

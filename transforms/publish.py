@@ -3,6 +3,7 @@
 import dataclasses
 import io
 from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -12,7 +13,6 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.model import ClusterModel
 from schemas.release import releases_to_table
-from transforms.feddp_state import FedDPState
 
 CENTERS_FILE = "centers.parquet"
 RELEASES_FILE = "releases.parquet"
@@ -38,7 +38,7 @@ def table_bytes(table: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
-def _model(state: FedDPState) -> ClusterModel:
+def _model(state: Any) -> ClusterModel:
     return state.model()
 
 
@@ -52,7 +52,7 @@ def _write_model(model: ClusterModel, folder: str) -> Iterator[str]:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PublishModel(beam.PTransform):
-    """One `FedDPState` → the files `releases.parquet` and `centers.parquet` in a folder.
+    """One state of a protocol after its last round → the files `releases.parquet` and `centers.parquet` in a folder.
 
     A retried bundle writes the same bytes again, so the files do not depend on the number of attempts.
 

@@ -1,6 +1,6 @@
 """Projection and nearest-center assignment on lattice integers: exact, ties to the lowest index."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,17 @@ def nearest_within_third(
 def _largest_norm(vectors: NDArray[np.float64]) -> float:
     """Largest L2 norm, rounded up."""
     return float(np.sqrt(lattice.squared_norms(vectors).max(initial=0.0))) * (1.0 + 2.0**-20)
+
+
+class RowLabels(Protocol):
+    """Anything that sorts lattice rows into `size` bins; -1 leaves a row out."""
+
+    @property
+    def size(self) -> int:
+        """Number of bins."""
+
+    def labels(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Bin of each row, shape (n_rows,)."""
 
 
 class Assigner(NamedTuple):
