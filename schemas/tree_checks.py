@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING
 
 from schemas.choices import Algorithm, Allocation, ClippingCenter
 from schemas.errors import ConfigError
+from schemas.section import python_scalar
+from schemas.tree_config import is_radius
 
 if TYPE_CHECKING:
     from schemas.config import FitConfig
 
 
 def with_tree_clipping(data: object) -> object:
-    """Plain data of a job whose clipping norm and center are the ball of the tree, unless it says otherwise."""
+    """Plain data of a job whose clipping norm and center are the ball of the tree, unless it says otherwise.
+
+    A radius that is wrong or missing is refused where it belongs, so any norm will do then.
+    """
     if not isinstance(data, Mapping) or data.get("algorithm") != Algorithm.CENTRAL_TREE:
         return data
     clipping, tree = data.get("clipping", {}), data.get("tree")
-    if not isinstance(clipping, Mapping) or not isinstance(tree, Mapping) or "radius" not in tree:
+    if not isinstance(clipping, Mapping):
         return data
-    by_tree = {"norm": tree["radius"], "center": ClippingCenter.NONE.value}
+    radius = python_scalar(tree.get("radius")) if isinstance(tree, Mapping) else None
+    by_tree = {"norm": radius if is_radius(radius) else 1.0, "center": ClippingCenter.NONE.value}
     return {**data, "clipping": {**by_tree, **clipping}}
 
 

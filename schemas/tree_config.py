@@ -12,12 +12,17 @@ AUTO_DEPTH = 20
 """Half-spaces that divide the data, if the job does not say how many."""
 
 
+def is_radius(value: object) -> bool:
+    """Whether it is a number whose square and reciprocal are far from the ends of float64."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 1e-100 <= value <= 1e100
+
+
 def _radius(value: object) -> object:
-    """A number whose square and reciprocal are far from the ends of float64."""
+    """A radius as a float."""
     value = python_scalar(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-100 <= value <= 1e100:
+    if not is_radius(value):
         raise rejection.broken_rule("a number from 1e-100 to 1e100")
-    return float(value)
+    return float(value)  # type: ignore[arg-type]
 
 
 def _depth(value: object) -> object:

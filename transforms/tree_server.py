@@ -20,7 +20,7 @@ from transforms.numerics.tree import Hyperplanes, Rule, Tree
 from transforms.rounds import Releases
 from transforms.tree_state import TreeSettings, TreeState
 
-KEEP_NOISE = 10.0
+KEEP_NOISE = 3.0
 """A leaf is worth keeping if the noise of its mean is, in norm, at most one of so many parts of the radius."""
 
 

@@ -165,7 +165,7 @@ WRONG_VALUES = [
     (
         "algorithm",
         "kmeans",
-        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds' or 'sphere_packing', got 'kmeans'",
+        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing' or 'central_tree', got",
     ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
     ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),
