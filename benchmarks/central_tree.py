@@ -171,7 +171,8 @@ def forms(arguments: argparse.Namespace) -> Iterator[str]:
 
 def context(arguments: argparse.Namespace) -> Iterator[str]:
     """Costs beside FedDP-KMeans on overlapping data."""
-    yield "| data | epsilon | central tree | and one Lloyd step | FedDP-KMeans, no server data | with server data | optimum |"
+    columns = ("data", "epsilon", "central tree", "and one Lloyd step", "FedDP-KMeans, no server data")
+    yield f"| {' | '.join(columns)} | with server data | optimum |"
     yield "| --- " * 7 + "|"
     for name in ("mixture", "mixture, 2,000 clients", "census"):
         for epsilon in arguments.epsilons:
@@ -235,7 +236,7 @@ def report(arguments: argparse.Namespace) -> list[str]:
         "Mixture of 100,000 rows of 100 features, census rows of one employment class (22,676, 0/1 features).",
         "",
     ]
-    return lines + [*context(arguments)]
+    return [*lines, *context(arguments)]
 
 
 def _cell(values: list[float], digits: int) -> str:
