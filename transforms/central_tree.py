@@ -22,7 +22,7 @@ from transforms.rounds import Round
 from transforms.tree_state import TreeSettings, TreeState
 
 NAME = "central_tree"
-SHAPE_SHARES = {"scatter": 0.10, "sums": 0.01, "rows": 0.01}
+SHAPE_SHARES = {"scatter": 0.20, "sums": 0.01, "rows": 0.01}
 """Shares of the start's budget that find the subspace, the middle and the number of rows."""
 CELLS_WEIGHT = 0.1
 """Weight of one round of splits, and of the leaves' counts, when the leaves' sums have weight 1."""

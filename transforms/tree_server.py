@@ -20,8 +20,11 @@ from transforms.numerics.tree import Hyperplanes, Rule, Tree
 from transforms.rounds import Releases
 from transforms.tree_state import TreeSettings, TreeState
 
-KEEP_NOISE = 3.0
-"""A leaf is worth keeping if the noise of its mean is, in norm, at most one of so many parts of the radius."""
+KEEP_NOISE = 10.0
+"""A leaf is worth keeping if its mean is known, in the subspace, to one of so many parts of the radius."""
+
+FIRST_PARTS = 4
+"""Equal parts over which a client's rows are taken to be spread before anything is known; a guess costs no privacy."""
 
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> TreeState:
@@ -36,7 +39,8 @@ def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: in
     settings = TreeSettings.from_config(config)
     by_server = config.clipping.center is ClippingCenter.SERVER_MEAN
     center = server.mean(axis=0) if by_server else np.zeros(n_features)
-    state = TreeState(settings=settings, frame=Frame(Lattice(center, config.tree_options.radius)))
+    frame = Frame(Lattice(center, config.tree_options.radius))
+    state = TreeState(settings=settings, frame=frame, basis=np.eye(n_features))
     if not settings.random:
         return state
     normals = tree.spread_directions(n_features, settings.depth, settings.feddp.seed)
@@ -52,7 +56,8 @@ def _with_hyperplanes(state: TreeState, normals: NDArray[np.float64], offsets: N
       offsets: shape (depth,), centered feature units.
     """
     hyperplanes = Hyperplanes(Projection.from_basis(normals), np.rint(offsets / state.unit))
-    return dataclasses.replace(state, tree=Tree(hyperplanes, (), state.settings.n_cells(0)))
+    root = Tree(hyperplanes, (), state.settings.n_cells(0))
+    return dataclasses.replace(state, tree=root, bound=_client_bound(state, np.ones(FIRST_PARTS)))
 
 
 def shape_step(state: TreeState, releases: Releases) -> TreeState:
@@ -71,7 +76,7 @@ def shape_step(state: TreeState, releases: Releases) -> TreeState:
     variances = np.einsum("dl,de,el->l", normals, covariance, normals)
     stddevs = np.minimum(np.sqrt(np.maximum(variances, 0.0)), norm)
     offsets = mean @ normals + tree.spread_offsets(stddevs, settings.feddp.seed)
-    state = dataclasses.replace(state, n_rows=n_rows, releases=(*state.releases, *done))
+    state = dataclasses.replace(state, n_rows=n_rows, basis=basis, releases=(*state.releases, *done))
     return _with_hyperplanes(state, normals, offsets)
 
 
@@ -104,9 +109,9 @@ def split_step(state: TreeState, releases: Releases, of_leaves: ReleasePlan) -> 
 
 def _rule(state: TreeState, cell_stddev: float, of_leaves: ReleasePlan) -> Rule:
     """When a node is kept: its mean would be known well enough, or it is half a cluster, and it is no mere noise."""
-    n_features = len(state.frame.lattice.center)
+    n_dims = state.basis.shape[1]
     sums_stddev = of_leaves.noise_stddev / lattice.SUM_UNITS * state.bound
-    known = KEEP_NOISE * math.sqrt(n_features) * sums_stddev
+    known = KEEP_NOISE * math.sqrt(n_dims) * sums_stddev
     half_cluster = (state.n_rows or 0.0) / (2 * state.settings.feddp.n_clusters)
     return Rule(max(min(known, half_cluster), tree.KEEP_STDDEVS * cell_stddev), cell_stddev)
 
@@ -133,10 +138,13 @@ def leaves_step(state: TreeState, releases: Releases, config: FitConfig) -> FedD
     points, weights = _points(state, leaves)
     n_clusters, proxy_costs = settings.n_clusters, np.zeros(0)
     if settings.chooses:
-        proxy_costs = seeding.clustering_costs(points, weights, n_clusters, settings.restarts, settings.seed)
+        proxy_costs = seeding.clustering_costs(
+            points @ state.basis, weights, n_clusters, settings.restarts, settings.seed
+        )
         n_clusters = seeding.elbow(proxy_costs)
-    clustering = seeding.weighted_kmeans(points, weights, n_clusters, settings.restarts, settings.seed)
-    prior = _prior(leaves, clustering, state.frame.lattice.clipping_norm)
+    projected = points @ state.basis
+    clustering = seeding.weighted_kmeans(projected, weights, n_clusters, settings.restarts, settings.seed)
+    prior = _prior(state, leaves, clustering)
     centered = state.frame.lattice._replace(center=np.zeros(points.shape[1]))
     integers = lattice.quantize(prior.means, centered, lattice.SUM_BITS)
     found = FedDPState(
@@ -170,7 +178,7 @@ def _points(state: TreeState, leaves: NoisyMeans) -> tuple[NDArray[np.float64], 
     return np.concatenate([means, stand_ins]), np.concatenate([leaves.safe_counts, np.zeros(n_missing)])
 
 
-def _prior(leaves: NoisyMeans, clustering: seeding.Clustering, norm: float) -> Prior:
+def _prior(state: TreeState, leaves: NoisyMeans, clustering: seeding.Clustering) -> Prior:
     """Mean of the leaves of each cluster, and its expected squared error by noise alone."""
     n_leaves, n_clusters = len(leaves.counts), len(clustering.centers)
     members = (clustering.labels[:n_leaves, None] == np.arange(n_clusters)).astype(np.float64)
@@ -179,8 +187,8 @@ def _prior(leaves: NoisyMeans, clustering: seeding.Clustering, norm: float) -> P
         members.T @ leaves.sums, members.T @ leaves.safe_counts, leaves.sums_stddev, leaves.counts_stddev
     )
     known = n_members > 0
-    means = np.where(known[:, None], pooled.means, clustering.centers)
-    variances = np.where(known, n_members * pooled.variances, norm**2)
+    means = np.where(known[:, None], pooled.means, clustering.centers @ state.basis.T)
+    variances = np.where(known, n_members * pooled.variances, state.frame.lattice.clipping_norm**2)
     return Prior(means, variances)
 
 

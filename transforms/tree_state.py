@@ -68,6 +68,7 @@ class TreeState:
       frame: public frame of the run.
       n_rows: public or noisy number of rows (clients); None before it is known.
       bound: L2 norm of a client's relative histogram over the next cells or leaves; 1 at record level.
+      basis: shape (d, n_dims): the subspace in which leaves are compared; all of space without a first round.
       tree: what is divided so far; None before the half-spaces are known.
       open_counts: shape (n_open,): noisy counts of the nodes that the next round divides.
       leaf_counts: shape (n_leaves,): noisy counts of the leaves so far.
@@ -76,6 +77,7 @@ class TreeState:
 
     settings: TreeSettings
     frame: Frame
+    basis: NDArray[np.float64]
     n_rows: float | None = None
     bound: float = 1.0
     tree: Tree | None = None

@@ -156,7 +156,7 @@ def test_centers_without_noise_are_means_of_clusters(unit):
 def test_the_bound_of_clients_is_that_of_rows_drawn_from_everything():
     states = exact(config("client", privacy__epsilon=8.0, clipping__client_rows=10), POINTS, np.arange(0, 30_001, 10))
     bounds = [state.bound for state in states[:-1]]
-    assert bounds[:2] == [1.0, 1.0]
+    assert bounds[:2] == [1.0, pytest.approx(math.sqrt(0.25 + 0.75 / 10))]
     assert (np.diff(bounds) <= 0).all()
     counts = np.concatenate([states[2].open_counts, states[2].leaf_counts])
     collision = ((counts / counts.sum()) ** 2).sum()
