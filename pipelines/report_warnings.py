@@ -7,7 +7,7 @@ import numpy as np
 from pipelines.center_summary import scaled_stddev
 from pipelines.fit_view import FitView
 from pipelines.report_page import Badge, Level, Notice
-from schemas.choices import ClippingRule, InvalidRows
+from schemas.choices import Algorithm, ClippingRule, InvalidRows
 
 _HIGH_EPSILON = 10.0
 _FEW_SERVER_ROWS = 5
@@ -96,6 +96,8 @@ def _of_server_data(view: FitView) -> list[Notice]:
     """Too few public rows, none at all, or features of very different widths."""
     config, server = view.prepared.config, view.prepared.server
     found = []
+    if config.algorithm is Algorithm.CENTRAL_TREE:
+        return []
     if not view.representative:
         text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."
         return [_note(text, Badge.PUBLIC)]

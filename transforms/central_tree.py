@@ -36,7 +36,7 @@ def round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
 
 
 def start_specs(config: FitConfig, n_features: int, total: float) -> tuple[RoundSpec, ...]:
-    """The releases of the tree, whose shares add up to `total`; `config` has a `tree` section."""
+    """The releases of the tree, whose shares add up to `total`, in whatever protocol starts with it."""
     settings = TreeSettings.from_config(config)
     shape = {} if settings.random else dict(SHAPE_SHARES)
     if config.data.public_rows is not None:
@@ -82,15 +82,14 @@ def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
     """The calibrated rounds of a job, in order; `plan` was made from `round_specs` of the same config."""
     n_start = 1 + [each.path for each in plan.rounds].index(f"{NAME}/leaves")
     lloyd = feddp_kmeans.rounds(config, dataclasses.replace(plan, rounds=plan.rounds[n_start:]))
-    return (*start_rounds(config, plan.rounds[:n_start]), *lloyd)
+    return (*start_rounds(plan.rounds[:n_start]), *lloyd)
 
 
-def start_rounds(config: FitConfig, plans: tuple[RoundPlan, ...]) -> tuple[Round, ...]:
+def start_rounds(plans: tuple[RoundPlan, ...]) -> tuple[Round, ...]:
     """The calibrated rounds of the tree; the last step returns a `FedDPState` with centers, ready for Lloyd rounds.
 
     Args:
-      config: the job, with a `tree` section.
-      plans: made from `start_specs` of the same config.
+      plans: made from `start_specs`.
     """
     of_leaves = plans[-1].releases[0]
     split = functools.partial(tree_server.split_step, of_leaves=of_leaves)
@@ -101,8 +100,7 @@ def start_rounds(config: FitConfig, plans: tuple[RoundPlan, ...]) -> tuple[Round
             bound.append(Round(plan, functools.partial(shape_statistic, counted=counted), tree_server.shape_step))
         else:
             bound.append(Round(plan, split_statistic, split))
-    leaves_step = functools.partial(tree_server.leaves_step, config=config)
-    return (*bound, Round(plans[-1], leaves_statistic, leaves_step))
+    return (*bound, Round(plans[-1], leaves_statistic, tree_server.leaves_step))
 
 
 def shape_statistic(block: ClientBlock, state: TreeState, *, counted: bool) -> NDArray[np.int64]:

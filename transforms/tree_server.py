@@ -35,11 +35,15 @@ def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: in
       server: shape (q, d), feature units: public points; they give the center, if the job asks for that.
       n_features: d.
     """
-    lattice.check_features(n_features, lattice.SUM_BITS)
-    settings = TreeSettings.from_config(config)
     by_server = config.clipping.center is ClippingCenter.SERVER_MEAN
     center = server.mean(axis=0) if by_server else np.zeros(n_features)
-    frame = Frame(Lattice(center, config.tree_options.radius))
+    return start_state(TreeSettings.from_config(config), Frame(Lattice(center, config.tree_options.radius)))
+
+
+def start_state(settings: TreeSettings, frame: Frame) -> TreeState:
+    """State before the first round in any public frame, for protocols that start with this tree."""
+    n_features = len(frame.lattice.center)
+    lattice.check_features(n_features, lattice.SUM_BITS)
     state = TreeState(settings=settings, frame=frame, basis=np.eye(n_features))
     if not settings.random:
         return state
@@ -126,7 +130,7 @@ def _client_bound(state: TreeState, counts: NDArray[np.float64]) -> float:
     return min(state.bound, math.sqrt(collision + (1.0 - collision) / settings.client_rows))
 
 
-def leaves_step(state: TreeState, releases: Releases, config: FitConfig) -> FedDPState:
+def leaves_step(state: TreeState, releases: Releases) -> FedDPState:
     """After the sums of the leaves: k-means of their means, and the state from which FedDP-Lloyds may go on."""
     settings = state.settings.feddp
     sums, counts = (

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from schemas.choices import TreeDirections
 from schemas.config import FitConfig
 from schemas.release import Release
+from schemas.tree_config import AUTO_DEPTH
 from transforms.feddp_state import FedDPSettings
 from transforms.numerics import lattice, tree
 from transforms.numerics.frame import Frame
@@ -36,12 +37,12 @@ class TreeSettings:
 
     @classmethod
     def from_config(cls, config: FitConfig) -> "TreeSettings":
-        """Settings of a job with a `tree` section."""
-        options = config.tree_options
+        """Settings of a job; without a `tree` section those of a section that leaves everything out."""
+        options = config.tree
         return cls(
             feddp=FedDPSettings.from_config(config),
-            depth=options.n_levels,
-            random=options.directions is TreeDirections.RANDOM,
+            depth=AUTO_DEPTH if options is None else options.n_levels,
+            random=options is not None and options.directions is TreeDirections.RANDOM,
         )
 
     @property

@@ -13,6 +13,10 @@ from schemas.release import Release
 from tests import lake
 from transforms import accounting, central_tree, tree_server
 from transforms.numerics import lattice
+from transforms.numerics.frame import Frame
+from transforms.numerics.lattice import Lattice
+from transforms.numerics.noise import draw_release
+from transforms.tree_state import TreeSettings
 
 RADIUS = 7.0
 
@@ -170,6 +174,18 @@ def test_too_few_leaves_are_filled_up_with_public_points():
     assert last.model().centers.shape == (5, 4)
     assert np.isfinite(last.prior.variances).all()
     assert (np.linalg.norm(last.model().centers, axis=1) <= RADIUS).all()
+
+
+def test_another_protocol_may_start_with_the_tree():
+    job = validated(lake.job("rows", None, n_clusters=3, privacy__epsilon=8.0))
+    found = central_tree.start_specs(job, 4, 0.6)
+    assert math.fsum(spec.share for each in found for spec in each.releases) == pytest.approx(0.6)
+    plan = accounting.calibrate(PrivacyUnit.RECORD, found, 8.0, 1e-6, job.privacy.allocation)
+    state = tree_server.start_state(TreeSettings.from_config(job), Frame(Lattice(np.ones(4), RADIUS)))
+    for each in central_tree.start_rounds(plan.rounds):
+        state = each.step(state, draw_release(lake.KEY, each.plan, each.statistic(ClientBlock(POINTS), state)))
+    distances = np.linalg.norm(state.model().centers[:, None] - lake.MEANS[None], axis=2)
+    assert distances.min(axis=0).max() < 0.2
 
 
 def test_the_center_may_be_that_of_server_data():
