@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 
 
-def heading(title: str) -> list[str]:
-    """Lines that name machine, date, versions and command."""
+def heading(title: str, module: str | None = None) -> list[str]:
+    """Lines that name machine, date, versions and command; `module` where the file is not in the folder itself."""
     import apache_beam
     import numpy as np
 
     return [
         f"# {title}",
         "",
-        f"- command: `python -m benchmarks.{Path(sys.argv[0]).stem} {' '.join(map(_shown, sys.argv[1:]))}`",
+        f"- command: `python -m benchmarks.{module or Path(sys.argv[0]).stem} {' '.join(map(_shown, sys.argv[1:]))}`",
         f"- date: {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
         f"- machine: {_cpu()}, {os.cpu_count()} cores, {_memory_gib():.0f} GiB, {platform.system()}",
         f"- Python {platform.python_version()}, NumPy {np.__version__}, Beam {apache_beam.__version__}",

@@ -10,6 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines import assign as assign_job
 from pipelines import evaluate as evaluate_job
 from pipelines import fit as fit_job
+from pipelines import profile as profile_job
 from pipelines.estimator import DPKMeans
 from pipelines.options import beam_options
 from pipelines.prepared_fit import FitResult, prepare
@@ -17,9 +18,11 @@ from schemas.assign_config import AssignConfig
 from schemas.config import FitConfig
 from schemas.evaluate_config import EvaluateConfig
 from schemas.metrics import Metrics
+from schemas.profile import ProfileResult
+from schemas.profile_config import ProfileConfig
 from transforms.saved_model import load_model
 
-__all__ = ["DPKMeans", "FitResult", "assign", "evaluate", "fit"]
+__all__ = ["DPKMeans", "FitResult", "ProfileResult", "assign", "evaluate", "fit", "profile"]
 
 
 def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:
@@ -71,3 +74,21 @@ def evaluate(config: EvaluateConfig, options: PipelineOptions | None = None) -> 
     model = load_model(config.model)
     with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
         return evaluate_job.execute(config, model, beam_options([]) if options is None else options, folder)
+
+
+def profile(config: ProfileConfig, options: PipelineOptions | None = None) -> ProfileResult:
+    """A private description of each cluster of a released model, without an output folder.
+
+    Args:
+      config: the job, as in the YAML file of `dapple profile`.
+      options: for Beam; None runs on this machine.
+
+    Returns:
+      The released table, its guarantee, and the keyed fingerprint of the input.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    prepared = profile_job.prepare(config, load_model(config.model))
+    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+        return profile_job.execute(prepared, beam_options([]) if options is None else options, folder)

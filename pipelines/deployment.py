@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.prepared_fit import PreparedFit
 from pipelines.versions import version
-from schemas.choices import ClippingRule
+from schemas.choices import ClippingRule, Trust
 from schemas.plan import Mechanism, PrivacyUnit
 
 UNKNOWN = "unknown"
@@ -45,11 +45,12 @@ def deployment(prepared: PreparedFit) -> dict[str, Any]:
 def _basic(prepared: PreparedFit) -> dict[str, Any]:
     """What is published; mostly the curator's to say."""
     config = prepared.config
+    judged = "" if config.quality is None else ", and the noisy k-means cost of the centers"
     return {
         "name": config.data.name or UNKNOWN,
         "data_curators": [{"data_curator_name": UNKNOWN, "data_curator_type": UNKNOWN}],
         "description": f"Cluster centers of {len(prepared.feature_names)} features by {config.algorithm}, with the "
-        "noisy size of each cluster and every noised aggregate behind them.",
+        f"noisy size of each cluster and every noised aggregate behind them{judged}.",
         "intended_use": UNKNOWN,
         "data_product_type": "Machine learning model",
         "data_product_region": UNKNOWN,
@@ -89,15 +90,28 @@ def _privacy_loss(prepared: PreparedFit) -> dict[str, Any]:
     }
 
 
+_TRUST = {
+    Trust.CENTRAL: (
+        "The pipeline is the trusted aggregator: its workers read rows, and only noised sums leave the stage that "
+        "adds noise.",
+        "The operator of the pipeline, its workers and its storage are trusted; readers of the outputs are not.",
+    ),
+    Trust.MASKED: (
+        "The aggregator adds up masked messages, which are uniform to it, and adds noise; clients hold the masks.",
+        "Clients and aggregator follow the protocol and do not pool what they know; who sees releases does not know "
+        "all of their noise. With both roles in one job its operator, workers and storage are trusted.",
+    ),
+}
+
+
 def _model(prepared: PreparedFit) -> dict[str, Any]:
     """Who is trusted, and how often there is a release."""
     trust = prepared.statement.trust
+    details, assumptions = _TRUST[trust]
     return {
         "model_name": trust.capitalize(),
-        "model_name_details": "The pipeline is the trusted aggregator: its workers read rows, and only noised sums "
-        "leave the stage that adds noise.",
-        "trust_assumptions": "The operator of the pipeline, its workers and its storage are trusted; readers of the "
-        "outputs are not.",
+        "model_name_details": details,
+        "trust_assumptions": assumptions,
         "actors": "Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
         "may know everything else.",
         "release_type": "One release",
@@ -117,6 +131,7 @@ def _implementation(prepared: PreparedFit) -> dict[str, Any]:
     norm = {
         ClippingRule.SERVER_RADIUS: "found from the public server data",
         ClippingRule.PRIVATE: "a noisy quantile, released within the budget",
+        ClippingRule.DOMAIN: "that of the public domain to which every coordinate is clipped first",
     }.get(config.clipping.norm, "given in the job")  # type: ignore[arg-type]
     return {
         "preprocessing_and_hyperparameter_tuning": f"Rows are clipped to a norm ({norm}); encodings, if any, are "
@@ -128,8 +143,8 @@ def _implementation(prepared: PreparedFit) -> dict[str, Any]:
         "composition": f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
         f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
         "post_processing": "Server steps compute centers from noised sums and counts and from public data (with "
-        "feddp_kmeans also eigenvectors and k-means on weighted public points, with central_tree eigenvectors, a tree "
-        "of half-spaces and k-means on its leaves); nothing else follows.",
+        "feddp_kmeans and dp_lloyd also eigenvectors and k-means on weighted public points, with central_tree "
+        "eigenvectors, a tree of half-spaces and k-means of its leaves); nothing else follows.",
         "justification": UNKNOWN,
         "utility": UNKNOWN,
         "additional_information": "privacy.json lists every release with mechanism, sensitivity and noise multiplier.",

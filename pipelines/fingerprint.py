@@ -15,6 +15,7 @@ from schemas.table import TableContract
 from transforms import hive
 from transforms.keys import read_key
 from transforms.read import open_parquet
+from transforms.source import Source
 
 
 def keyed_fingerprint(prepared: PreparedFit, key_uri: str) -> str:
@@ -27,8 +28,13 @@ def keyed_fingerprint(prepared: PreparedFit, key_uri: str) -> str:
     Raises:
       InputError: if the files are gone.
     """
-    files = prepared.source.list_files()
-    entries = [config_digest(prepared.config), *_columns(files[0], prepared.contract), *map(_state, files)]
+    return source_fingerprint(prepared.source, prepared.contract, config_digest(prepared.config), key_uri)
+
+
+def source_fingerprint(source: Source, contract: TableContract, digest: str, key_uri: str) -> str:
+    """`keyed_fingerprint` of a job with these files, this contract and this digest of its config."""
+    files = source.list_files()
+    entries = [digest, *_columns(files[0], contract), *map(_state, files)]
     return hmac.new(read_key(key_uri), "\n".join(entries).encode(), hashlib.sha256).hexdigest()
 
 

@@ -1,14 +1,13 @@
 """The `fit` job: a private clustering of a data set, from its config to a published model."""
 
+import contextlib
 import dataclasses
 import functools
-import io
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -17,21 +16,32 @@ from pipelines.client_staging import staged_by_client
 from pipelines.fingerprint import keyed_fingerprint
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
-from pipelines.prepared_fit import FitResult, PreparedFit, prepare
-from pipelines.run_folder import KEY_FILE, RunFolder
+from pipelines.prepared_fit import FitResult, PreparedFit, message_contract, prepare
+from pipelines.run_folder import KEY_FILE, SECRET_FILE, RunFolder
 from schemas import yaml_text
-from schemas.config import validated
+from schemas.choices import MaskScheme, Trust
+from schemas.config import FitConfig, config_digest, validated
 from schemas.model import model_from_tables
 from schemas.pooled_config import is_pooled
-from transforms.keys import create_key, delete_key
-from transforms.publish import RELEASED_FILES, PublishModel, read_bytes
+from transforms.client_messages import SECRET_SETTING, Masking, PairwiseParams
+from transforms.keys import lasting_key
+from transforms.masked_rounds import RunMaskedRounds
+from transforms.publish import RELEASED_FILES, PublishModel, read_bytes, table_from_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.rounds import RunRounds
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def build(root: beam.Pipeline, prepared: PreparedFit, key_uri: str, folder: str, *, counted: bool = False) -> None:
+def build(
+    root: beam.Pipeline,
+    prepared: PreparedFit,
+    key_uri: str,
+    folder: str,
+    *,
+    counted: bool = False,
+    masking: Masking | None = None,
+) -> None:
     """Adds the job to a pipeline.
 
     Args:
@@ -40,15 +50,33 @@ def build(root: beam.Pipeline, prepared: PreparedFit, key_uri: str, folder: str,
       key_uri: where noise stages find the run key.
       folder: where the released files go; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
+      masking: how messages are masked; None where the pipeline is the trusted aggregator.
     """
-    contract = prepared.contract
+    contract = prepared.contract if masking is None else message_contract(prepared)
     shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
     if not counted:
         _ = shards | "CheckRows" >> CheckRows()
-    state = shards | "Rounds" >> RunRounds(
-        rounds=prepared.rounds, initial=prepared.initial, contract=contract, key_uri=key_uri
-    )
+    each: dict[str, Any] = {"rounds": prepared.rounds, "initial": prepared.initial}
+    each |= {"contract": contract, "key_uri": key_uri}
+    run_rounds = RunRounds(**each) if masking is None else RunMaskedRounds(**each, masking=masking)
+    state = shards | "Rounds" >> run_rounds
     _ = state | "Publish" >> PublishModel(folder=folder)
+
+
+def _masking(config: FitConfig, folder: str) -> Masking | None:
+    """How the messages of a job are masked; the secret of a run lies in its private staging folder."""
+    if config.trust is not Trust.MASKED:
+        return None
+    pairwise = None
+    if config.masked.scheme is MaskScheme.PAIRWISE:
+        pairwise = PairwiseParams(config.masked.corrupt, config.masked.dropout)
+    return Masking(
+        secret_uri=config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE),
+        run=config_digest(config),
+        threshold=config.masked.threshold,
+        noise_by=config.masked.noise_by,
+        pairwise=pairwise,
+    )
 
 
 def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> FitResult:
@@ -66,21 +94,21 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
       DappleError: what stopped the run, in one sentence.
     """
     key_uri = prepared.config.key_uri or FileSystems.join(folder, KEY_FILE)
-    made = not FileSystems.exists(key_uri)
-    if made:
-        create_key(key_uri)
-    try:
+    with contextlib.ExitStack() as secrets:
+        secrets.enter_context(lasting_key(key_uri))
+        masking = _masking(prepared.config, folder)
+        if masking is not None:
+            secrets.enter_context(lasting_key(masking.secret_uri, SECRET_SETTING))
         rows = prepared.rows
         with staged_by_client(rows, options, key_uri, folder) as found:
             job = dataclasses.replace(prepared, source=found.source, contract=found.contract)
             counted = found is not rows
-            add = functools.partial(build, prepared=job, key_uri=key_uri, folder=folder, counted=counted)
+            add = functools.partial(
+                build, prepared=job, key_uri=key_uri, folder=folder, counted=counted, masking=masking
+            )
             run_graph(add, options)
         fingerprint = keyed_fingerprint(prepared, key_uri)
-    finally:
-        if made:
-            delete_key(key_uri)
-    tables = [pq.read_table(io.BytesIO(read_bytes(FileSystems.join(folder, name)))) for name in RELEASED_FILES]
+    tables = [table_from_bytes(read_bytes(FileSystems.join(folder, name))) for name in RELEASED_FILES]
     return FitResult(model_from_tables(*tables), prepared.statement, fingerprint)
 
 

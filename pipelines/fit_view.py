@@ -12,7 +12,6 @@ from pipelines.prepared_fit import FitResult, PreparedFit
 from pipelines.replay import Replay, replay
 from schemas.plan import Geometry, PrivacyUnit
 from schemas.release import Release
-from transforms.feddp_state import FedDPState
 from transforms.numerics.lattice import Lattice
 
 
@@ -66,13 +65,12 @@ class FitView:
     @property
     def lattice(self) -> Lattice:
         """Center and clipping norm that were used; a private norm is known after its round only."""
-        state: FedDPState = self.replay.state
-        return state.frame.lattice
+        return self.replay.state.frame.lattice
 
     @property
     def size_stddev(self) -> float:
         """Noise stddev of one noisy size."""
-        counts = [release for release in self.releases if release.path.endswith("/counts")]
+        counts = [release for release in self.releases if release.path.endswith(("/counts", "/sizes"))]
         return counts[-1].stddev if counts else 0.0
 
     @property
@@ -83,12 +81,12 @@ class FitView:
     @functools.cached_property
     def server_norms(self) -> NDArray[np.float64]:
         """Norms of the centered public rows, shape (q,)."""
-        return np.linalg.norm(self.prepared.server - self.lattice.center, axis=1)
+        return np.linalg.norm(self.prepared.initial.server - self.lattice.center, axis=1)
 
     @property
     def representative(self) -> bool:
         """Whether there are server data, not points that stand in for them."""
-        return self.prepared.config.server_data is not None
+        return self.prepared.config.server_data is not None and len(self.prepared.initial.server) > 0
 
     @property
     def noisy_total(self) -> float | None:

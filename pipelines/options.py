@@ -60,6 +60,54 @@ def parse_job(job: str, argv: Sequence[str]) -> JobOptions:
     )
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RoleOptions:
+    """What the command line of a job of masked aggregation says.
+
+    Attributes:
+      config: path of the job's YAML file.
+      exchange: folder that all roles can reach.
+      released: folder of the releases so far, for jobs of the clients' role; empty for the aggregator.
+      client: name of the client, for the job that sends; else empty.
+      run_id: name of the run, for the job that may open one; else empty.
+      beam: options passed through to Beam.
+    """
+
+    config: str
+    exchange: str
+    released: str
+    client: str
+    run_id: str
+    beam: PipelineOptions
+
+
+def parse_role(job: str, argv: Sequence[str], own: Sequence[str] = ()) -> RoleOptions:
+    """Parses the flags of a job of masked aggregation.
+
+    Args:
+      job: its name.
+      argv: words after it.
+      own: flags of this job besides --config and --exchange; all must be given but --run_id.
+
+    Raises:
+      ConfigError: for a missing or mistyped flag, with the nearest known one.
+    """
+    parser = _Parser(prog=f"dapple {job}", allow_abbrev=False)
+    for flag in ("--config", "--exchange", *own):
+        parser.add_argument(flag, required=flag != "--run_id")
+    known, rest = parser.parse_known_args(list(argv))
+    given = vars(known)
+    name = given.get("run_id") or (new_run_id() if "--run_id" in own else "")
+    return RoleOptions(
+        config=known.config,
+        exchange=known.exchange,
+        released=given.get("released", ""),
+        client=_checked_run_id(given["client"], "--client") if "client" in given else "",
+        run_id=_checked_run_id(name) if name else "",
+        beam=beam_options(rest),
+    )
+
+
 def read_text(path: str) -> str:
     """A config file on any Beam filesystem.
 
@@ -77,15 +125,17 @@ def new_run_id() -> str:
     return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(4)
 
 
-def _checked_run_id(run_id: str) -> str:
-    """A run id that can be part of a file name."""
+def _checked_run_id(run_id: str, setting: str = "run_id") -> str:
+    """A name that can be part of a file name."""
     if (
         not run_id
         or not run_id.isascii()
         or not all(letter.isalnum() or letter in "-_." for letter in run_id)
         or run_id.startswith(".")
     ):
-        raise ConfigError(f"run_id must be letters, digits, '-', '_' and '.', got {run_id!r}; choose a simpler name.")
+        raise ConfigError(
+            f"{setting} must be letters, digits, '-', '_' and '.', got {run_id!r}; choose a simpler name."
+        )
     return run_id
 
 

@@ -1,5 +1,6 @@
 """The files of a finished run besides the released tables."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -25,6 +26,7 @@ def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -
 
 def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str, Any]:
     """Content of `run.json`, without the list of files."""
+    cost = result.model.noisy_cost
     encoder, snapshot = prepared.contract.encoder, prepared.source.snapshot
     return {
         "run_id": run_id,
@@ -33,6 +35,7 @@ def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str,
         "encoding": None if encoder is None else encoder.to_json(),
         "config_digest": config_digest(prepared.config),
         "input_fingerprint": result.fingerprint,
+        "noisy_cost": None if cost is None else dataclasses.asdict(cost),
         "snapshot": None if snapshot is None else snapshot.to_json(),
         "versions": versions(),
     }

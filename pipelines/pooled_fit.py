@@ -1,14 +1,12 @@
 """The `fit` job without privacy: k-FED or pooled k-means, for the trusted zone."""
 
 import functools
-import io
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -17,16 +15,17 @@ from pipelines.graph import run_graph
 from pipelines.options import JobOptions
 from pipelines.prepared_fit import feature_names, learned_encoder
 from pipelines.run_folder import KEY_FILE, RunFolder
+from pipelines.trusted_output import check_apart
 from pipelines.versions import versions
 from schemas.choices import PooledAlgorithm
 from schemas.config import config_digest
 from schemas.model import ClusterModel
-from schemas.model_job import NOT_PRIVATE
+from schemas.model_job import NOT_PRIVATE, NOT_PRIVATE_METADATA
 from schemas.pooled_config import PooledFitConfig, pooled
 from schemas.table import TableContract
 from transforms.keys import create_key, delete_key
 from transforms.pooled_kmeans import ClusterByClient, ClusterPooledRows
-from transforms.publish import CENTERS_FILE, read_bytes, table_bytes, write_bytes
+from transforms.publish import CENTERS_FILE, read_bytes, table_bytes, table_from_bytes, write_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.table_snapshots import resolve
 
@@ -76,7 +75,8 @@ def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: s
 
 def _write_centers(found: np.ndarray, folder: str) -> None:
     model = ClusterModel(centers=found, noisy_sizes=np.full(len(found), np.nan), releases=())
-    write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table()))
+    table = model.centers_table().replace_schema_metadata(NOT_PRIVATE_METADATA)
+    write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(table))
 
 
 def execute(config: PooledFitConfig, options: PipelineOptions, folder: str) -> None:
@@ -102,13 +102,14 @@ def run(options: JobOptions, settings: Mapping[str, object]) -> dict[str, Any]:
     """
     config = pooled(settings)
     folder = RunFolder(options.output, options.run_id)
+    check_apart(options.output)
     folder.check()
     _LOGGER.info("run %s: %s", options.run_id, NOT_PRIVATE["label"])
     folder.open()
     try:
         execute(config, options.beam, folder.staging)
         folder.adopt(CENTERS_FILE)
-        width = pq.read_schema(io.BytesIO(read_bytes(folder.path(CENTERS_FILE)))).field("center").type.list_size
+        width = table_from_bytes(read_bytes(folder.path(CENTERS_FILE))).schema.field("center").type.list_size
         folder.publish(_manifest(config, options.run_id, width))
     except BaseException:
         folder.discard()

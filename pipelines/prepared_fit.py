@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.client_staging import JobRows
-from schemas.choices import Algorithm
+from schemas.choices import Algorithm, Trust
 from schemas.config import FitConfig
 from schemas.encoder import Encoder
 from schemas.model import ClusterModel
@@ -15,9 +15,11 @@ from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.pooled_config import PooledFitConfig
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
-from transforms import accounting, central_tree, feddp_kmeans, feddp_server, server_starts, tree_server
+from transforms import accounting, central_tree, dp_lloyd, feddp_kmeans, feddp_server, server_starts, tree_server
+from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
+from transforms.numerics.masking import message_bytes
 from transforms.read import open_parquet, read_server_points, read_server_rows
 from transforms.rounds import Round
 from transforms.source import Source
@@ -25,6 +27,7 @@ from transforms.table_snapshots import resolve
 from transforms.tree_state import TreeState
 
 _STAND_IN_POINTS = 300
+_PROTOCOLS = {Algorithm.DP_LLOYD: dp_lloyd, Algorithm.CENTRAL_TREE: central_tree}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,7 +38,6 @@ class PreparedFit:
       config: the job.
       source: where the rows are; of a table, the files of one snapshot.
       contract: how shards are read.
-      server: public points (q, d), read from the server data or drawn in the clipping ball.
       initial: state before the first round.
       plan: what will be spent.
       rounds: statistics, plans and server steps.
@@ -44,8 +46,7 @@ class PreparedFit:
     config: FitConfig
     source: Source
     contract: TableContract
-    server: NDArray[np.float64]
-    initial: FedDPState | TreeState
+    initial: FedDPState | LloydState | TreeState
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
 
@@ -64,7 +65,17 @@ class PreparedFit:
     @property
     def statement(self) -> PrivacyStatement:
         """The guarantee that every output repeats."""
-        return PrivacyStatement.from_plan(self.plan, accounting.describe(self.plan))
+        masked = None
+        if self.config.trust is Trust.MASKED:
+            masked = {
+                "scheme": str(self.config.masked.scheme),
+                "noise_by": str(self.config.masked.noise_by),
+                "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
+                "roles": "simulated in one job",
+            }
+        return PrivacyStatement.from_plan(
+            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -104,8 +115,12 @@ def prepare(config: FitConfig) -> PreparedFit:
     encoder = learned_encoder(config)
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
-    initial: FedDPState | TreeState
-    if config.algorithm is Algorithm.CENTRAL_TREE:
+    allocation = config.privacy.allocation
+    initial: FedDPState | LloydState | TreeState
+    if config.algorithm is Algorithm.DP_LLOYD:
+        initial = dp_lloyd.initial_state(config, server, n_features)
+        specs, allocation = dp_lloyd.round_specs(config, n_features, len(server)), dp_lloyd.allocation(config)
+    elif config.algorithm is Algorithm.CENTRAL_TREE:
         initial = tree_server.initial_state(config, server, n_features)
         specs = central_tree.round_specs(config, n_features)
     elif config.algorithm is Algorithm.FEDDP_KMEANS:
@@ -115,18 +130,22 @@ def prepare(config: FitConfig) -> PreparedFit:
         initial = server_starts.initial_state(config, server, n_features)
         specs = feddp_kmeans.lloyd_round_specs(config, n_features)
     privacy = config.privacy
-    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, privacy.allocation)
+    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, allocation)
     by_client = privacy.unit is PrivacyUnit.CLIENT
     contract = TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder)
     return PreparedFit(
         config=config,
         source=source,
         contract=contract,
-        server=server,
         initial=initial,
         plan=plan,
-        rounds=(central_tree if config.algorithm is Algorithm.CENTRAL_TREE else feddp_kmeans).rounds(config, plan),
+        rounds=_PROTOCOLS.get(config.algorithm, feddp_kmeans).rounds(config, plan),
     )
+
+
+def message_contract(prepared: PreparedFit) -> TableContract:
+    """How shards are read where clients send messages: by client if rows say whose they are, else a shard sends one."""
+    return dataclasses.replace(prepared.contract, by_client=prepared.contract.client_id is not None)
 
 
 def learned_encoder(config: FitConfig | PooledFitConfig) -> Encoder | None:

@@ -2,16 +2,19 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from schemas.release import Release
+from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics.centers import NoisyMeans
 from transforms.rounds import Round
+from transforms.tree_state import TreeState
+
+ProtocolState = FedDPState | LloydState | TreeState
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,11 +41,11 @@ class Replay:
       movements: one per sums-and-counts round that started from centers.
     """
 
-    state: FedDPState
+    state: ProtocolState
     movements: tuple[Movement, ...]
 
 
-def replay(initial: Any, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
+def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
     """Repeats the server steps of a run.
 
     Args:
@@ -51,7 +54,8 @@ def replay(initial: Any, rounds: Sequence[Round], releases: Sequence[Release]) -
       releases: of the run, in order; told their lattice units or not.
     """
     by_path = {release.path: release for release in releases}
-    state, movements = initial, []
+    state: ProtocolState = initial
+    movements: list[Movement] = []
     with threadpool_limits(limits=1):
         for each in rounds:
             paths = [f"{each.plan.path}/{release.spec.name}" for release in each.plan.releases]
@@ -61,18 +65,18 @@ def replay(initial: Any, rounds: Sequence[Round], releases: Sequence[Release]) -
     return Replay(state=state, movements=tuple(movements))
 
 
-def _movement(name: str, before: Any, after: Any) -> Movement | None:
+def _movement(name: str, before: ProtocolState, after: ProtocolState) -> Movement | None:
     """How a round moved the centers; None for a round that does not, or that started from none."""
-    if not isinstance(before, FedDPState) or after.centers is None or after.centers is before.centers:
+    if after.centers is None or after.centers is before.centers:
         return None
-    start = before.centers if before.centers is not None else before.prior and before.prior.means
-    if start is None or start.shape != after.centers.shape:
+    start, end = before.positions, after.positions
+    if start is None or end is None or start.shape != end.shape:
         return None
     sums, counts = after.releases[-2:]
-    size = len(after.centers)
+    size = len(end)
     noisy = NoisyMeans(sums.decoded[:size], counts.decoded[:size], sums.stddev, counts.stddev)
     return Movement(
         name=name,
-        distances=np.linalg.norm(after.centers - start, axis=1),
+        distances=np.linalg.norm(end - start, axis=1),
         noise=np.sqrt(noisy.variances),
     )

@@ -18,6 +18,7 @@ _ALGORITHMS = {
     "server_lloyds": "ServerLloyds",
     "sphere_packing": "SpherePacking",
     "central_tree": "CentralTree",
+    "dp_lloyd": "DP-Lloyd",
 }
 
 
@@ -89,7 +90,7 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
             ("Neighboring data sets", "add or remove one unit"),
             ("Epsilon", f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"),
             ("Delta", f"{plan.delta:.3g}, of which {plan.discretization_slack:.1g} pays for discrete noise"),
-            ("Trust", f"{view.result.privacy.trust}: the pipeline is the trusted aggregator"),
+            ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),
             ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({_norm_source(view)})"),
             ("Budget left", left),
         ),
@@ -113,4 +114,6 @@ def _norm_source(view: FitView) -> str:
     norm = view.prepared.config.clipping.norm
     if norm is ClippingRule.PRIVATE:
         return "released: a noisy quantile of the rows' norms"
+    if norm is ClippingRule.DOMAIN:
+        return "half the diagonal of the domain"
     return "radius of the public server data" if norm is ClippingRule.SERVER_RADIUS else "given in the job"

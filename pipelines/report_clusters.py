@@ -4,7 +4,7 @@ import numpy as np
 
 from pipelines import report_plots
 from pipelines.fit_view import FitView
-from pipelines.report_page import Badge, Bar, Block, Section, Table, plot
+from pipelines.report_page import Badge, Bar, Block, Facts, Section, Table, plot
 
 _MOST_CLUSTERS = 200
 """Clusters in the table of words."""
@@ -15,7 +15,7 @@ _MOST_FEATURES = 40
 def clusters_section(view: FitView) -> Section:
     """Sizes and centers."""
     summary = view.summary
-    blocks: list[Block] = [_sizes(view), *_elbow(view)]
+    blocks: list[Block] = [_sizes(view), *_cost(view), *_elbow(view)]
     if summary.n_clusters > 1:
         blocks += [_heat_map(view), *_profiles(view), _map(view)]
     blocks += [_words(view), _numbers(view)]
@@ -47,6 +47,25 @@ def _sizes(view: FitView) -> Block:
         f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.size_unit}, either way; a grey bar is not "
         "told apart from an empty cluster.",
     )
+
+
+def _cost(view: FitView) -> list[Block]:
+    """How far rows lie from their centers, if the run bought that."""
+    cost = view.result.model.noisy_cost
+    if cost is None:
+        return []
+    cap = view.prepared.config.quality and view.prepared.config.quality.max_distance
+    distance = f"distance (at most {cap:.4g})" if cap else "distance"
+    mean = "mean over clients of their mean" if view.by_client else "mean"
+    pairs = (
+        ("Noisy cost", f"{cost.mean:.4g} ± {2 * cost.stddev:.2g} (two noise stddevs)"),
+        (
+            "What it is",
+            f"The {mean} squared {distance} of a row, clipped to norm {view.lattice.clipping_norm:.4g}, to its nearest "
+            "center; released within the budget. It may even be negative.",
+        ),
+    )
+    return [Facts(title="How well the centers fit", badge=Badge.RELEASED, pairs=pairs)]
 
 
 def _elbow(view: FitView) -> list[Block]:

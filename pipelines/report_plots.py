@@ -40,6 +40,7 @@ class Series(NamedTuple):
       y: shape (n,).
       low: shape (n,): lower end of the band; None for no band.
       high: shape (n,): upper end of the band.
+      level: whether it is a horizontal line across the plot, of one point whose x does not matter.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Series(NamedTuple):
     y: NDArray[np.float64]
     low: NDArray[np.float64] | None = None
     high: NDArray[np.float64] | None = None
+    level: bool = False
 
 
 def short(text: str, most: int = 22) -> str:
@@ -291,33 +293,47 @@ def elbow_plot(costs: NDArray[np.float64], chosen: int) -> Figure:
 def line_plot(
     series: Sequence[Series], x_label: str, y_label: str, *, log_x: bool = False, log_y: bool = False
 ) -> Figure:
-    """Lines with bands and a legend; colors and markers repeat after eight.
+    """Lines with bands and a legend; no two of 64 share color and marker.
 
     Args:
       series: at least one.
       x_label: with its unit.
       y_label: with its unit.
-      log_x: whether x is on a log scale.
+      log_x: whether x is on a log scale; a few distinct values are its ticks.
       log_y: whether y is on a log scale.
     """
-    figure = new_figure(360)
+    long = any(len(each.name) > 24 for each in series)
+    figure = new_figure(300 + 18 * (len(series) if long else (len(series) + 1) // 2))
     axes = figure.subplots()
     for index, each in enumerate(series):
-        color = SERIES[index % len(SERIES)]
-        marker = "os^Dv<>P"[index % 8]
-        axes.plot(each.x, each.y, color=color, marker=marker, markersize=4, label=short(each.name, 30))
-        if each.low is not None and each.high is not None:
-            axes.fill_between(each.x, each.low, each.high, color=color, alpha=0.18, linewidth=0)
+        marker = "os^Dv<>P"[(index + index // 8) % 8]
+        _line(axes, each, SERIES[index % len(SERIES)], marker, phase=4 * (index % 2))
     for wanted, axis, set_scale in ((log_x, axes.xaxis, axes.set_xscale), (log_y, axes.yaxis, axes.set_yscale)):
         if wanted:
             set_scale("log")
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+    places = np.unique(np.concatenate([each.x for each in series if not each.level] or [np.ones(1)]))
+    if log_x and len(places) <= 8:
+        axes.set_xticks(places)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(visible=True)
-    figure.legend(ncols=2, frameon=False, loc="outside upper left")
+    figure.legend(ncols=1 if long else 2, frameon=False, loc="outside upper left")
     return figure
+
+
+def _line(axes: Axes, each: Series, color: str, marker: str, phase: int) -> None:
+    """One line and its band; dashes of two levels at the same height fill each other's gaps."""
+    name, banded = short(each.name, 48), each.low is not None and each.high is not None
+    if each.level:
+        axes.axhline(each.y[0], color=color, linestyle=(phase, (4, 4)), label=name)
+        if banded:
+            axes.axhspan(each.low[0], each.high[0], color=color, alpha=0.18, linewidth=0)  # type: ignore[index]
+        return
+    axes.plot(each.x, each.y, color=color, marker=marker, markersize=4, label=name)
+    if banded:
+        axes.fill_between(each.x, each.low, each.high, color=color, alpha=0.18, linewidth=0)  # type: ignore[arg-type]
 
 
 def _slant_names(axes: Axes) -> None:

@@ -13,6 +13,7 @@ from pipelines.versions import versions
 from schemas.config import config_digest
 from schemas.plan import Geometry, Mechanism
 from schemas.release import Release
+from transforms.feddp_state import FedDPState
 
 _MOST_WEIGHTS = 5000
 _MECHANISMS = {Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian", Mechanism.DISCRETE_LAPLACE: "discrete Laplace"}
@@ -28,7 +29,13 @@ _PURPOSES = (
     ("cells", "how much data each cell of the tree holds"),
     ("leaves/sums", "where each leaf of the tree lies"),
     ("leaves/counts", "how large each leaf is"),
+    ("dp_lloyd/rows/rows", "how many there are"),
+    ("dp_lloyd/mean/sums", "where the middle of the data lies"),
+    ("dp_lloyd/scatter/scatter", "directions in which the data spread"),
+    ("dp_lloyd/grid/histogram", "how much data lies in each cell of a public grid"),
     ("histogram", "which public points may be dropped"),
+    ("quality/cost", "how far rows lie from their centers"),
+    ("quality/sizes", "how large each final cluster is"),
     ("sums", "where each center lies"),
     ("counts", "how large each cluster is"),
 )
@@ -174,7 +181,8 @@ def _weights_plot(view: FitView) -> list[Block]:
     found = [release for release in view.releases if release.path.endswith("weights/histogram")]
     if not found or found[0].values.size > _MOST_WEIGHTS:
         return []
-    release, active = found[0], int(view.replay.state.active.sum())
+    release, state = found[0], view.replay.state
+    active = int(state.active.sum()) if isinstance(state, FedDPState) else release.values.size
     return [
         plot(
             "weights",

@@ -1,6 +1,7 @@
 """From a matplotlib figure to SVG inside a page: its colors follow the page's scheme, its ids are its own."""
 
 import io
+import pathlib
 import re
 import warnings
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ SERIES = tuple(f"#0000{index:02x}" for index in range(16, 24))
 
 _NAMES = {INK: "ink", MUTED: "muted", GRID: "grid", SURFACE: "surface", ACCENT: "accent", WARM: "warm", COOL: "cool"}
 _VARIABLES = _NAMES | {color: f"series-{index}" for index, color in enumerate(SERIES)}
+_STYLE_SHEET = pathlib.Path(__file__).parent / "templates" / "report.css"
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _STYLE: dict[Any, Any] = {
@@ -88,6 +90,18 @@ def inline_svg(figure: Figure, name: str, title: str, description: str) -> str:
         element = ElementTree.Element(tag)
         element.text = text
         root.insert(0, element)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def standalone(svg: str) -> str:
+    """An inline `svg` element as a file of its own, in the page's light colors on its light surface."""
+    light = _STYLE_SHEET.read_text(encoding="utf-8").partition("}")[0]
+    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light))
+    text = re.sub(r"var\(--([\w-]+)\)", lambda match: colors[match.group(1)], svg)
+    root = ElementTree.fromstring(text)
+    _, _, width, height = root.attrib["viewBox"].split()
+    root.attrib |= {"xmlns": _SVG[1:-1], "width": width, "height": height, "font-family": "sans-serif"}
+    root.insert(2, ElementTree.Element("rect", width="100%", height="100%", fill=colors["surface"]))
     return ElementTree.tostring(root, encoding="unicode")
 
 

@@ -94,9 +94,9 @@ def _percent(share: float) -> str:
 
 def _of_server_data(view: FitView) -> list[Notice]:
     """Too few public rows, none at all, or features of very different widths."""
-    config, server = view.prepared.config, view.prepared.server
+    config, server = view.prepared.config, view.prepared.initial.server
     found = []
-    if config.algorithm is Algorithm.CENTRAL_TREE:
+    if config.algorithm in (Algorithm.DP_LLOYD, Algorithm.CENTRAL_TREE) and not len(server):
         return []
     if not view.representative:
         text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."

@@ -15,6 +15,7 @@ from transforms.publish import read_bytes, write_bytes
 
 MANIFEST = "run.json"
 KEY_FILE = "run.key"
+SECRET_FILE = "mask.secret"
 
 
 class RunFolder:

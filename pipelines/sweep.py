@@ -7,8 +7,6 @@ import dataclasses
 import functools
 import logging
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,9 +21,10 @@ from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.prepared_fit import PreparedFit, prepare
 from pipelines.run_folder import KEY_FILE
-from pipelines.sweep_folder import SUMMARY_FILE, SweepFolder
+from pipelines.sweep_folder import REPORT_FILE, SweepFolder
 from pipelines.trusted_output import check_apart
 from schemas.config import FitConfig
+from schemas.errors import ConfigError
 from schemas.model import ClusterModel
 from schemas.model_job import NOT_PRIVATE
 from schemas.pooled_config import PooledFitConfig
@@ -93,7 +92,8 @@ def build(root: beam.Pipeline, cells: Sequence[PreparedCell], rows: JobRows, key
     everything = models | "AllModels" >> beam.Flatten(pipeline=root)
     costs = shards | "Evaluate" >> EvaluateModels(models=everything, contract=rows.contract)
     names = {each.number: _cell_row(each) for each in cells}
-    _ = costs | "Gather" >> beam.combiners.ToList() | "Write" >> beam.Map(_write_part, names, part)
+    gathered = costs | "Gather" >> beam.combiners.ToList()
+    _ = gathered | "Write" >> beam.Map(_write_part, names, part)
 
 
 def _centers(number: int, model: ClusterModel) -> tuple[int, np.ndarray]:
@@ -125,11 +125,21 @@ def _write_part(costs: list, known: dict[int, dict[str, Any]], path: str) -> Non
 
 
 def job_rows(cells: Sequence[PreparedCell]) -> JobRows:
-    """The rows of all cells; by client if any of them needs clients whole."""
+    """The rows of all cells; by client if any of them needs clients whole.
+
+    Raises:
+      ConfigError: if the server data of two cells have other widths, or encode the same columns differently.
+    """
     found = [
         each.fit.rows if each.fit is not None else pooled_fit.job_rows(each.cell.config)  # type: ignore[arg-type]
         for each in cells
     ]
+    widths = {each.contract.n_features for each in found} - {None}
+    if len(widths) > 1 or any(each.contract.encoder != found[0].contract.encoder for each in found):
+        raise ConfigError(
+            "server_data must be as wide in all methods of a sweep, and teach encodings the same, got different ones; "
+            "run a sweep of its own for them."
+        )
     by_client = any(each.contract.by_client for each in found)
     widest = max(found, key=lambda each: each.contract.n_features or 0)
     contract = dataclasses.replace(widest.contract, by_client=by_client)
@@ -154,31 +164,31 @@ def execute(config: SweepConfig, options: PipelineOptions, output: str) -> tuple
     folder.open()
     done = set(folder.done().column("cell").to_pylist())
     left = [cell for cell in config.cells if cell.digest not in done]
-    size = config.options.cells_per_pipeline
-    for start in range(0, len(left), size):
-        part = left[start : start + size]
-        _LOGGER.info(
-            "cells %d to %d of %d: calibrating", len(done) + start + 1, len(done) + start + len(part), len(config.cells)
-        )
-        _run_part(prepare_cells(part), options, folder.new_part(), output)
-    return folder.finish()
-
-
-def _run_part(cells: Sequence[PreparedCell], options: PipelineOptions, part: str, output: str) -> None:
-    """One pipeline."""
-    private = tempfile.mkdtemp(prefix="key-", dir=output)
+    size, total = config.options.cells_per_pipeline, len(config.cells)
     try:
+        for start in range(0, len(left), size):
+            part = left[start : start + size]
+            first = len(done) + start + 1
+            _LOGGER.info("cells %d to %d of %d: calibrating", first, first + len(part) - 1, total)
+            _run_part(prepare_cells(part), options, folder)
+        return folder.finish()
+    except BaseException:
+        folder.discard_empty()
+        raise
+
+
+def _run_part(cells: Sequence[PreparedCell], options: PipelineOptions, folder: SweepFolder) -> None:
+    """One pipeline."""
+    part = folder.new_part()
+    partial = f"{part}.partial"
+    with folder.private() as private:
         key_uri = os.path.join(private, KEY_FILE)
         create_key(key_uri)
-        staging = os.path.join(private, "rows")
-        with staged_by_client(job_rows(cells), options, key_uri, staging) as rows:
+        with staged_by_client(job_rows(cells), options, key_uri, os.path.join(private, "rows")) as rows:
             _LOGGER.info("running %d cells", len(cells))
-            partial = f"{part}.partial"
             add = functools.partial(build, cells=cells, rows=rows, key_uri=key_uri, part=partial)
             run_graph(add, options)
-            os.replace(partial, part)
-    finally:
-        shutil.rmtree(private, ignore_errors=True)
+        os.replace(partial, part)
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:
@@ -189,8 +199,8 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     """
     options = parse_job("sweep", argv)
     config = load_sweep_config(read_text(options.config))
-    check_apart(options.output, "sweep", beside_released=False)
+    check_apart(options.output)
     _LOGGER.info("run %s: %d cells; %s", options.run_id, len(config.cells), NOT_PRIVATE["label"])
     execute(config, options.beam, options.output)
-    _LOGGER.info("done: %s; it is as private as the input", os.path.join(options.output, SUMMARY_FILE))
+    _LOGGER.info("done: %s; it is as private as the input", os.path.join(options.output, REPORT_FILE))
     return {"run_id": options.run_id, "output": options.output, "epsilon": None, "delta": None}

@@ -10,7 +10,6 @@ from transforms.numerics.curves import Band, area_under, confidence_band, on_fro
 
 Curve = tuple[str, str]
 """A method and its varied settings."""
-_NONE = Band(float("nan"), float("nan"), float("nan"))
 
 
 def summary(results: pa.Table) -> pa.Table:
@@ -56,16 +55,19 @@ def _fronts(bands: dict[Curve, dict[float | None, Band]]) -> set[tuple[Curve, fl
     return found
 
 
-def _area(points: dict[float | None, np.ndarray]) -> Band:
-    """Area under a curve, seed by seed; nothing for a single epsilon or seeds that are not all there."""
+def _area(points: dict[float | None, np.ndarray]) -> Band | None:
+    """Area under a curve, seed by seed; None for a single epsilon, or where epsilons have other numbers of seeds."""
     epsilons = sorted(epsilon for epsilon in points if epsilon is not None)
     if len(epsilons) < 2 or len({len(points[epsilon]) for epsilon in epsilons}) > 1:
-        return _NONE
+        return None
     return confidence_band(area_under(np.array(epsilons), np.stack([points[epsilon] for epsilon in epsilons], axis=1)))
 
 
-def _row(curve: Curve, epsilon: float | None, n_seeds: int, band: Band, front: bool, area: Band) -> dict[str, object]:
+def _row(
+    curve: Curve, epsilon: float | None, n_seeds: int, band: Band, front: bool, area: Band | None
+) -> dict[str, object]:
     """A row of the summary."""
+    auc, auc_low, auc_high = (None, None, None) if area is None else area
     return {
         "method": curve[0],
         "settings": curve[1],
@@ -75,7 +77,7 @@ def _row(curve: Curve, epsilon: float | None, n_seeds: int, band: Band, front: b
         "cost_low": band.low,
         "cost_high": band.high,
         "on_front": front,
-        "auc": area.mean,
-        "auc_low": area.low,
-        "auc_high": area.high,
+        "auc": auc,
+        "auc_low": auc_low,
+        "auc_high": auc_high,
     }

@@ -15,12 +15,12 @@ from transforms.publish import RELEASED_FILES
 from transforms.saved_model import SavedModel
 
 
-def check_apart(output: str, job: str, *, beside_released: bool) -> None:
+def check_apart(output: str, job: str | None = None, *, beside_released: bool = False) -> None:
     """Refuses an output folder in or below a fit's, whose files may be handed out as a whole.
 
     Args:
       output: folder on any Beam filesystem; need not exist.
-      job: name of the job and of its section.
+      job: name of the section in which a job may allow it; None if it may not.
       beside_released: whether the job allows it.
 
     Raises:
@@ -28,12 +28,13 @@ def check_apart(output: str, job: str, *, beside_released: bool) -> None:
     """
     if beside_released:
         return
+    remedy = "choose another one" if job is None else f"choose another one or set {job}.beside_released to true"
     for folder in _upward(output):
         for name in RELEASED_FILES:
             if FileSystems.exists(FileSystems.join(folder, name)):
                 raise ConfigError(
                     f"--output must be a folder outside of released outputs, got {output} with {name} in {folder}; "
-                    f"choose another one or set {job}.beside_released to true."
+                    f"{remedy}."
                 )
 
 

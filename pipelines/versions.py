@@ -3,7 +3,7 @@
 import importlib.metadata
 import platform
 
-_LIBRARIES = ("dapple", "apache-beam", "numpy", "pyarrow", "scikit-learn", "dp-accounting")
+_LIBRARIES = ("dapple", "apache-beam", "numpy", "pyarrow", "scikit-learn", "dp-accounting", "pipeline-dp")
 
 
 def version(name: str) -> str:

@@ -10,6 +10,7 @@ class Algorithm(enum.StrEnum):
     SERVER_KMEANSPP = "server_kmeanspp"
     SERVER_LLOYDS = "server_lloyds"
     SPHERE_PACKING = "sphere_packing"
+    DP_LLOYD = "dp_lloyd"
     CENTRAL_TREE = "central_tree"
 
 
@@ -52,6 +53,7 @@ class ClippingRule(enum.StrEnum):
 
     SERVER_RADIUS = "server_radius"
     PRIVATE = "private"
+    DOMAIN = "domain"
 
 
 class ClippingCenter(enum.StrEnum):
@@ -68,10 +70,72 @@ class Assignment(enum.StrEnum):
     ONE_THIRD = "one_third"
 
 
+class Trust(enum.StrEnum):
+    """Who may see what clients contribute."""
+
+    CENTRAL = "central"
+    MASKED = "masked"
+
+
+class MaskScheme(enum.StrEnum):
+    """Where masks come from."""
+
+    SHARED_SECRET = "shared_secret"
+    PAIRWISE = "pairwise"
+
+
+class NoiseBy(enum.StrEnum):
+    """Who adds the noise of a masked sum."""
+
+    AGGREGATOR = "aggregator"
+    BOTH = "both"
+
+
 class RoundCount(enum.StrEnum):
     """A number of rounds that is not given as an integer."""
 
     AUTO = "auto"
+
+
+class LloydVariant(enum.StrEnum):
+    """What the rounds of DP-Lloyd sum and which noise they add."""
+
+    LLOYD = "lloyd"
+    SU = "su"
+    G = "g"
+    FAST = "fast"
+
+
+class LloydStart(enum.StrEnum):
+    """Where the centers of DP-Lloyd start."""
+
+    BEST = "best"
+    SPHERE_PACKING = "sphere_packing"
+    SERVER_KMEANSPP = "server_kmeanspp"
+    FEDDP_INIT = "feddp_init"
+    CENTRAL_TREE = "central_tree"
+
+
+class RadiusRule(enum.StrEnum):
+    """How far from its center a row may be: the same in every round, or farther in the first."""
+
+    STEP = "step"
+    CONSTANT = "constant"
+
+
+class PostProcess(enum.StrEnum):
+    """What becomes of a center outside the domain."""
+
+    FOLD = "fold"
+    TRUNCATE = "truncate"
+    NONE = "none"
+
+
+class CenterUpdate(enum.StrEnum):
+    """How a center moves by its noisy sum and count."""
+
+    PLAIN = "plain"
+    SHRUNKEN = "shrunken"
 
 
 class ShardCount(enum.StrEnum):

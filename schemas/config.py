@@ -13,25 +13,42 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
-from schemas.choices import Algorithm, Allocation, Assignment, ClippingCenter, ClippingRule, ShardCount
+from schemas.choices import (
+    Algorithm,
+    Allocation,
+    Assignment,
+    ClippingCenter,
+    ClippingRule,
+    ShardCount,
+    Trust,
+)
 from schemas.cluster_choice import ClusterChoice, ClusterCount
 from schemas.data_config import DataConfig, OptionalServerData
+from schemas.dp_lloyd_checks import check_dp_lloyd, with_domain_clipping
+from schemas.dp_lloyd_config import DPLloydConfig
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
-from schemas.feddp_config import FedDPOptions, LloydConfig
+from schemas.feddp_config import FedDPOptions, LloydConfig, QualityConfig
+from schemas.masked_config import MaskedConfig, check_masked
 from schemas.plan import PrivacyUnit
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
 from schemas.tree_checks import check_central_tree, with_tree_clipping
 from schemas.tree_config import TreeConfig
 
+CLIPPING_NORMS = (1e-60, 1e60)
+"""Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
+
 
 def _clipping_norm(value: object) -> object:
-    """`server_radius`, `private` or a number whose square and reciprocal are far from the ends of float64."""
+    """`server_radius`, `private`, `domain` or a number among `CLIPPING_NORMS`."""
     value = python_scalar(value)
     if isinstance(value, str) and value in set(ClippingRule):
         return ClippingRule(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-100 <= value <= 1e100:
-        raise rejection.broken_rule("'server_radius', 'private' or a number from 1e-100 to 1e100")
+    rule = f"'server_radius', 'private' or a number from {CLIPPING_NORMS[0]:g} to {CLIPPING_NORMS[1]:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise rejection.broken_rule(rule)
+    if not CLIPPING_NORMS[0] <= value <= CLIPPING_NORMS[1]:
+        raise rejection.broken_rule(rule)
     return float(value)
 
 
@@ -73,7 +90,8 @@ class ClippingConfig(Section):
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
         description="the largest L2 norm of a centered row, a number > 0 in feature units, "
-        "server_radius for the radius of the server data, or private for a noisy quantile of the rows' norms"
+        "server_radius for the radius of the server data, private for a noisy quantile of the rows' norms, or "
+        "domain for half the diagonal of dp_lloyd.domain"
     )
     center: ClippingCenter = Field(
         default=ClippingCenter.SERVER_MEAN, description="server_mean to subtract the mean of the server data, or none"
@@ -108,7 +126,7 @@ class FitConfig(Section):
     """One `fit` job."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, feddp_kmeans, central_tree, or the baseline server_kmeanspp, "
+        description="the algorithm to run, feddp_kmeans, central_tree, dp_lloyd, or the baseline server_kmeanspp, "
         "server_lloyds or sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
@@ -125,11 +143,26 @@ class FitConfig(Section):
         description="a mapping of columns of data.features to a section with kind, or leave it out",
     )
     lloyd: LloydConfig = Field(default=LloydConfig(), description="a section with steps, or leave it out")
+    quality: QualityConfig | None = Field(
+        default=None,
+        description="a section with share to release the noisy cost of the centers and the noisy sizes of their "
+        "clusters, or leave it out",
+    )
     feddp_kmeans: FedDPOptions = Field(default=FedDPOptions(), description="a section of options, or leave it out")
+    dp_lloyd: DPLloydConfig | None = Field(
+        default=None, description="a section with domain for algorithm dp_lloyd, or leave it out"
+    )
     tree: TreeConfig | None = Field(
         default=None, description="a section with radius for algorithm central_tree, or leave it out"
     )
     prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
+    trust: Trust = Field(
+        default=Trust.CENTRAL,
+        description="central where the pipeline is the trusted aggregator, or masked where it adds up masked messages",
+    )
+    masked: MaskedConfig = Field(
+        default=MaskedConfig(), description="a section of trust masked with scheme or secret_uri, or leave it out"
+    )
     keep_staging: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="true to keep the private copy of the data that was grouped by client, or false"
     )
@@ -152,6 +185,13 @@ class FitConfig(Section):
         return isinstance(self.n_clusters, ClusterChoice)
 
     @property
+    def lloyd_options(self) -> DPLloydConfig:
+        """The section of algorithm dp_lloyd; raises ValueError for the other algorithms."""
+        if self.dp_lloyd is None:
+            raise ValueError("lloyd_options must be asked for algorithm dp_lloyd only; check the algorithm first.")
+        return self.dp_lloyd
+
+    @property
     def tree_options(self) -> TreeConfig:
         """The section of algorithm central_tree; raises ValueError for jobs without it."""
         if self.tree is None:
@@ -159,23 +199,25 @@ class FitConfig(Section):
         return self.tree
 
     @property
-    def starts_privately(self) -> bool:
+    def buys_its_start(self) -> bool:
         """Whether the centers before the Lloyd rounds come from private data, for a part of the budget."""
         return self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.CENTRAL_TREE)
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _tree_bounds_rows(cls, data: object) -> object:
-        return with_tree_clipping(data)
+    def _public_sets_bound_rows(cls, data: object) -> object:
+        """The domain of dp_lloyd, or the ball of central_tree, is the clipping norm unless the job says otherwise."""
+        return with_tree_clipping(with_domain_clipping(data))
 
     @pydantic.model_validator(mode="after")
-    def _tree_belongs_to_its_algorithm(self) -> Self:
+    def _sections_belong_to_their_algorithms(self) -> Self:
+        check_dp_lloyd(self)
         check_central_tree(self)
         return self
 
     @pydantic.model_validator(mode="after")
     def _baselines_are_server_starts_and_lloyd(self) -> Self:
-        if self.starts_privately:
+        if self.buys_its_start or self.algorithm is Algorithm.DP_LLOYD:
             return self
         if self.lloyd.steps < 1:
             raise ConfigError(
@@ -209,6 +251,11 @@ class FitConfig(Section):
             f"feddp_kmeans must hold no more than restarts for algorithm {self.algorithm}, got other options; "
             "remove them, or use algorithm feddp_kmeans."
         )
+
+    @pydantic.model_validator(mode="after")
+    def _masks_are_asked_for(self) -> Self:
+        check_masked(self.trust, self.masked, self.key_uri)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _client_unit_knows_clients(self) -> Self:
@@ -246,7 +293,8 @@ class FitConfig(Section):
     def _shares_leave_something(self) -> Self:
         options = self.feddp_kmeans
         shares = {
-            "lloyd.share": self.lloyd.share if self.lloyd.steps and self.starts_privately else 0.0,
+            "lloyd.share": self.lloyd.share if self.lloyd.steps and self.buys_its_start else 0.0,
+            "quality.share": self.quality.share if self.quality else 0.0,
             "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
             "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,

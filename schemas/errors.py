@@ -33,6 +33,12 @@ class LatticeOverflowError(DappleError, OverflowError):
     exit_code = 2
 
 
+class ProtocolError(DappleError):
+    """A message or a file of masked aggregation is not what the protocol lets be sent at this point."""
+
+    exit_code = 5
+
+
 class BudgetExceededError(DappleError):
     """The ledger refused the run: its limit would be passed."""
 

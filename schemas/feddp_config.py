@@ -37,6 +37,17 @@ class LloydConfig(Section):
     )
 
 
+class QualityConfig(Section):
+    """A last round, of any algorithm: the cost of the final centers and the sizes of their clusters, with noise."""
+
+    share: Share = Field(default=0.02, description="the share of the budget for this round, strictly between 0 and 1")
+    max_distance: Positive | None = Field(
+        default=None,
+        description="the distance to its center beyond which a row's cost grows no more, > 0, in feature units, or "
+        "leave it out to cut nothing off",
+    )
+
+
 class SimplifyConfig(Section):
     """Thinning of the server data by histogram rounds (Scott et al., Algorithm 4)."""
 

@@ -10,6 +10,20 @@ from numpy.typing import NDArray
 from schemas.release import Release, releases_from_table
 
 _PROXY_COSTS = b"proxy_costs"
+_NOISY_COST = b"noisy_cost"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyCost:
+    """Released k-means cost of a model: the mean squared distance of clipped rows to their nearest centers.
+
+    Attributes:
+      mean: feature units squared, per row (privacy unit client: mean over clients of their own means); may be negative.
+      stddev: of what noise adds to `mean`, to first order; feature units squared.
+    """
+
+    mean: float
+    stddev: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,12 +37,14 @@ class ClusterModel:
       releases: every noised aggregate behind the centers, in the order of the rounds.
       proxy_costs: shape (k_max,): released costs by which the number of clusters was chosen, for 1 to k_max
         clusters; empty where it was given.
+      noisy_cost: released cost of the centers; None where the run bought none.
     """
 
     centers: NDArray[np.float64]
     noisy_sizes: NDArray[np.float64]
     releases: tuple[Release, ...]
     proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    noisy_cost: NoisyCost | None = None
 
     @property
     def n_clusters(self) -> int:
@@ -38,7 +54,7 @@ class ClusterModel:
     def centers_table(self) -> pa.Table:
         """`centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double.
 
-        Metadata: `proxy_costs` as JSON, where the number of clusters was chosen.
+        Metadata as JSON: `proxy_costs`, where the number of clusters was chosen, and `noisy_cost`, where it was bought.
         """
         n_clusters, n_features = self.centers.shape
         center = pa.FixedSizeListArray.from_arrays(pa.array(self.centers.ravel(), pa.float64()), n_features)
@@ -49,9 +65,12 @@ class ClusterModel:
                 "noisy_size": pa.array(self.noisy_sizes, pa.float64()),
             }
         )
-        if not len(self.proxy_costs):
-            return table
-        return table.replace_schema_metadata({_PROXY_COSTS: json.dumps(self.proxy_costs.tolist())})
+        metadata = {}
+        if len(self.proxy_costs):
+            metadata[_PROXY_COSTS] = json.dumps(self.proxy_costs.tolist())
+        if self.noisy_cost is not None:
+            metadata[_NOISY_COST] = json.dumps(dataclasses.asdict(self.noisy_cost))
+        return table.replace_schema_metadata(metadata) if metadata else table
 
 
 def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
@@ -59,9 +78,11 @@ def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
     metadata = centers.schema.metadata or {}
     ordered = centers.sort_by("cluster")
     flat = ordered.column("center").combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    cost = metadata.get(_NOISY_COST)
     return ClusterModel(
         centers=np.asarray(flat, dtype=np.float64).reshape(ordered.num_rows, -1),
         noisy_sizes=ordered.column("noisy_size").to_numpy(),
         releases=releases_from_table(releases),
         proxy_costs=np.array(json.loads(metadata.get(_PROXY_COSTS, b"[]")), dtype=np.float64),
+        noisy_cost=None if cost is None else NoisyCost(**json.loads(cost)),
     )

@@ -1,5 +1,6 @@
 """What jobs on a model that was released have in common: `model` and the `data` section."""
 
+import json
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -9,11 +10,14 @@ from pydantic import Field
 from schemas import rejection, yaml_text
 from schemas.config import DataConfig, FitConfig, validated
 from schemas.errors import ConfigError
+from schemas.pooled_config import PooledFitConfig, is_pooled, pooled
 from schemas.section import Section, Text
 
 NOT_PRIVATE = {"private": False, "label": "evaluation (not private)"}
 """What every output of these jobs says of itself: it comes from exact rows and stays in the trusted zone."""
-_SECTIONS = ("assign", "evaluate")
+NOT_PRIVATE_METADATA = {f"dapple.{name}": json.dumps(value) for name, value in NOT_PRIVATE.items()}
+"""The same as key-value metadata of a Parquet file."""
+_SECTIONS = ("assign", "evaluate", "profile")
 
 
 class ModelJob(Section):
@@ -43,12 +47,19 @@ def parse_model_job(text: str, kind: type[Job]) -> Job:
         raise ConfigError(
             f"the job must be a mapping of settings, got {type(settings).__name__}; start with model and data."
         )
-    settings = {name: value for name, value in settings.items() if name in kind.model_fields or name not in _SECTIONS}
+    # Without a fit's job in the file, `privacy` is that of a profile.
+    others = _SECTIONS if "algorithm" in settings else (*_SECTIONS, "privacy")
+    settings = {name: value for name, value in settings.items() if name in kind.model_fields or name not in others}
     if "algorithm" in settings:
         own = {name: value for name, value in settings.items() if name in kind.model_fields}
-        fit = {name: value for name, value in settings.items() if name in FitConfig.model_fields}
+        fitted = PooledFitConfig if is_pooled(settings) else FitConfig
+        fit = {name: value for name, value in settings.items() if name in fitted.model_fields}
         unknown = settings.keys() - own.keys() - fit.keys()
-        settings = own | {name: settings[name] for name in unknown} | {"data": validated(fit).data}
+        settings = (
+            own
+            | {name: settings[name] for name in unknown}
+            | {"data": (pooled(fit) if is_pooled(fit) else validated(fit)).data}
+        )
     try:
         return kind.model_validate(settings)
     except pydantic.ValidationError as error:

@@ -33,12 +33,16 @@ class KFedOptions(Section):
 class OptimalOptions(Section):
     """Options of algorithm optimal: k-means of a sample, then Lloyd rounds over all rows from the best starts."""
 
-    sample_rows: Count = Field(default=20_000, description="the number of sampled rows for the starts, >= 1")
+    sample_rows: Count = Field(default=20_000, description="the number of sampled rows for the starts, an integer >= 1")
     restarts: Restarts = Field(
         default=20, description="the number of k-means runs on the sample, an integer from 1 to 1000"
     )
-    starts: Restarts = Field(default=4, description="how many of the best runs go on over all rows, 1 to 1000")
-    steps: Restarts = Field(default=15, description="the number of Lloyd rounds over all rows, 1 to 1000")
+    starts: Restarts = Field(
+        default=4, description="how many of the best of these runs go on over all rows, an integer from 1 to 1000"
+    )
+    steps: Restarts = Field(
+        default=15, description="the number of Lloyd rounds over all rows, an integer from 1 to 1000"
+    )
 
 
 class PooledFitConfig(Section):
@@ -68,6 +72,10 @@ class PooledFitConfig(Section):
             raise ConfigError(
                 "data.client_id must be given for algorithm k_fed, got nothing; name the column that names the client."
             )
+        if self.algorithm is PooledAlgorithm.OPTIMAL and self.optimal.sample_rows < self.n_clusters:
+            raise ConfigError(
+                f"optimal.sample_rows must be at least n_clusters, got {self.optimal.sample_rows}; sample more rows."
+            )
         return self
 
 
@@ -94,4 +102,4 @@ def pooled(settings: Mapping[str, object]) -> PooledFitConfig:
 
 def is_pooled(settings: object) -> bool:
     """Whether plain data ask for an algorithm without privacy."""
-    return isinstance(settings, Mapping) and settings.get("algorithm") in set(PooledAlgorithm)
+    return isinstance(settings, Mapping) and settings.get("algorithm") in tuple(PooledAlgorithm)

@@ -10,6 +10,7 @@ from schemas import rejection, yaml_text
 from schemas.config import PrepareOptions, validated
 from schemas.data_config import DataConfig
 from schemas.errors import ConfigError
+from schemas.pooled_config import is_pooled, pooled
 
 
 class PrepareConfig(pydantic.BaseModel):
@@ -42,7 +43,7 @@ def load_prepare_config(text: str) -> PrepareConfig:
             f"the job must be a mapping of settings, got {type(settings).__name__}; start with data and its path."
         )
     if "algorithm" in settings:
-        fit = validated(settings)
+        fit = pooled(settings) if is_pooled(settings) else validated(settings)
         if fit.encode:
             raise ConfigError(
                 "encode must be left out for prepare, got a section; fit groups encoded rows by itself where it must."

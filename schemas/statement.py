@@ -3,10 +3,14 @@
 import dataclasses
 from typing import Any
 
+from schemas.choices import Trust
 from schemas.plan import PrivacyPlan, PrivacyUnit
 
 NEIGHBORING_RELATION = "add_or_remove_one"
-TRUST = "central"
+_ACTORS = {
+    Trust.CENTRAL: "the pipeline is the trusted aggregator",
+    Trust.MASKED: "the aggregator adds up masked messages and adds noise; clients hold the masks",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +23,8 @@ class PrivacyStatement:
       epsilon: spent, composed over all events.
       delta: spent.
       events: one row per release: path, mechanism, sensitivity, noise multiplier.
-      trust: "central": the pipeline is the trusted aggregator.
+      trust: "central": the pipeline is the trusted aggregator; "masked": it adds up masked messages.
+      masked: of trust "masked": scheme, who adds noise, octets of a message by round, and who plays the roles.
     """
 
     unit: PrivacyUnit
@@ -27,10 +32,18 @@ class PrivacyStatement:
     epsilon: float
     delta: float
     events: tuple[dict[str, Any], ...]
-    trust: str
+    trust: Trust
+    masked: dict[str, Any] | None = None
 
     @classmethod
-    def from_plan(cls, plan: PrivacyPlan, events: list[dict[str, Any]]) -> "PrivacyStatement":
+    def from_plan(
+        cls,
+        plan: PrivacyPlan,
+        events: list[dict[str, Any]],
+        *,
+        trust: Trust = Trust.CENTRAL,
+        masked: dict[str, Any] | None = None,
+    ) -> "PrivacyStatement":
         """Statement of a plan; `events` are its rows as the accountant describes them."""
         return cls(
             unit=plan.unit,
@@ -38,9 +51,24 @@ class PrivacyStatement:
             epsilon=plan.epsilon,
             delta=plan.delta,
             events=tuple(events),
-            trust=TRUST,
+            trust=trust,
+            masked=masked,
         )
+
+    def with_roles(self, roles: str) -> "PrivacyStatement":
+        """The same guarantee of masked aggregation whose roles were played otherwise."""
+        return dataclasses.replace(self, masked=(self.masked or {}) | {"roles": roles})
+
+    @property
+    def actors(self) -> str:
+        """Who has to be trusted with what."""
+        roles = f"; roles {self.masked['roles']}" if self.masked else ""
+        return _ACTORS[self.trust] + roles
 
     def to_json(self) -> dict[str, Any]:
         """Content of `privacy.json`."""
-        return dataclasses.asdict(self) | {"unit": str(self.unit), "events": list(self.events)}
+        content = dataclasses.asdict(self) | {"unit": str(self.unit), "events": list(self.events)}
+        content["trust"] = str(self.trust)
+        if self.masked is None:
+            del content["masked"]
+        return content

@@ -12,6 +12,7 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
+from schemas.choices import Trust
 from schemas.config import FitConfig, validated
 from schemas.errors import ConfigError
 from schemas.pooled_config import PooledFitConfig, is_pooled, pooled
@@ -19,6 +20,8 @@ from schemas.section import Count, Positive, Section, Text, python_scalar
 
 _SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client")
 """Settings of `data` that all cells share, because they read the same shards."""
+_VARIED = ("privacy.epsilon", "seed")
+"""Settings that `epsilons` and `seeds` vary."""
 
 
 def _seeds(value: object) -> object:
@@ -26,15 +29,15 @@ def _seeds(value: object) -> object:
     value = python_scalar(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return tuple(range(value))
-    if isinstance(value, list | tuple) and value and len(set(value)) == len(value):
-        return tuple(value)
-    raise rejection.broken_rule("an integer >= 1 or a list of distinct seeds")
+    return _distinct(value, "an integer >= 1 or a list of distinct seeds")
 
 
-def _distinct(value: object) -> object:
-    """A non-empty list without duplicates."""
-    if not isinstance(value, list | tuple) or not value or len({repr(each) for each in value}) < len(value):
-        raise rejection.broken_rule("a non-empty list without duplicates")
+def _distinct(value: object, rule: str = "a non-empty list without duplicates") -> object:
+    """A non-empty list without duplicates, as a tuple."""
+    if not isinstance(value, list | tuple) or not value:
+        raise rejection.broken_rule(rule)
+    if any(each in value[:index] for index, each in enumerate(value)):
+        raise rejection.broken_rule(rule)
     return tuple(value)
 
 
@@ -120,52 +123,68 @@ def sweep_config(settings: object) -> SweepConfig:
     except pydantic.ValidationError as error:
         raise ConfigError(rejection.sentence(error, SweepOptions, "sweep")) from error
     base = {name: value for name, value in settings.items() if name != "sweep"}
+    _check_varied(options)
     cells = tuple(_cells(base, options))
     _check_shared(cells)
+    _check_own(cells)
     return SweepConfig(options=options, cells=cells)
 
 
+def _check_varied(options: SweepOptions) -> None:
+    """Refuses settings that `epsilons` and `seeds` would replace, or that would make their column a lie."""
+    places = [("sweep.settings", options.settings)]
+    places += [(f"sweep.methods.{method}", changes) for method, changes in options.methods.items()]
+    for place, given in places:
+        for name in _VARIED:
+            if name in given or _holds(given, name):
+                raise ConfigError(
+                    f"{place} must not hold {name}, got it; list its values under sweep.epsilons or sweep.seeds."
+                )
+
+
 def _cells(base: Mapping[str, Any], options: SweepOptions) -> Iterator[SweepCell]:
-    """Every combination; a method without privacy has one cell per seed."""
+    """Every combination; a method without privacy has no epsilon, and only the settings that such a run reads."""
     for method, changes in options.methods.items():
         job = merged(base, changes)
-        if is_pooled(job):
-            for seed in options.seeds:
-                yield _pooled_cell(method, job, seed)
-            continue
-        names = tuple(options.settings)
-        for values in itertools.product(*options.settings.values()):
+        names = tuple(name for name in options.settings if not is_pooled(job) or _is_pooled_setting(name))
+        for values in itertools.product(*(options.settings[name] for name in names)):
             varied = tuple(zip(names, values, strict=True))
-            for epsilon, seed in itertools.product(options.epsilons, options.seeds):
-                yield _cell(method, job, epsilon, seed, varied)
+            for epsilon in (None,) if is_pooled(job) else options.epsilons:
+                for seed in options.seeds:
+                    yield _cell(method, job, epsilon, seed, varied)
 
 
 def _cell(
-    method: str, job: dict[str, Any], epsilon: float, seed: int, varied: tuple[tuple[str, Any], ...]
+    method: str, job: dict[str, Any], epsilon: float | None, seed: int, varied: tuple[tuple[str, Any], ...]
 ) -> SweepCell:
-    """A private run."""
-    job = merged(job, {"privacy": {"epsilon": epsilon}, "seed": seed})
+    """One run; without epsilon, one without privacy."""
     for name, value in varied:
         job = merged(job, _nested(name, value))
+    job["seed"] = seed
+    config: FitConfig | PooledFitConfig
     try:
-        config = validated(job)
+        if epsilon is None:
+            config = pooled({name: value for name, value in job.items() if _is_pooled_setting(name)})
+        else:
+            config = validated(merged(job, {"privacy": {"epsilon": epsilon}}))
     except ConfigError as error:
         raise ConfigError(f"sweep.methods.{method}: {error}") from error
     return SweepCell(method=method, epsilon=epsilon, seed=seed, settings=varied, config=config)
 
 
-def _pooled_cell(method: str, job: dict[str, Any], seed: int) -> SweepCell:
-    """A run without privacy: of the job, only what such a run reads."""
-    own = {name: value for name, value in job.items() if name in PooledFitConfig.model_fields}
-    try:
-        config = pooled(own | {"seed": seed})
-    except ConfigError as error:
-        raise ConfigError(f"sweep.methods.{method}: {error}") from error
-    return SweepCell(method=method, epsilon=None, seed=seed, settings=(), config=config)
+def _is_pooled_setting(name: str) -> bool:
+    """Whether runs without privacy read a setting, or should refuse it: all but those of private runs alone."""
+    head = name.partition(".")[0]
+    return head in PooledFitConfig.model_fields or head not in FitConfig.model_fields
 
 
 def _check_shared(cells: tuple[SweepCell, ...]) -> None:
-    """Refuses cells that would need a pass of their own."""
+    """Refuses cells that would need a pass of their own, and a table that may change between two parts."""
+    table = cells[0].config.data.table
+    if table is not None and table.version is None:
+        raise ConfigError(
+            "data.table.version must be given for a sweep, got nothing; name the snapshot that all its parts read."
+        )
     for cell in cells:
         for name in _SHARED:
             if getattr(cell.config.data, name) != getattr(cells[0].config.data, name):
@@ -180,6 +199,28 @@ def _check_shared(cells: tuple[SweepCell, ...]) -> None:
             )
 
 
+def _check_own(cells: tuple[SweepCell, ...]) -> None:
+    """Refuses what a cell cannot have for itself, and two cells that are the same run."""
+    found: set[str] = set()
+    for cell in cells:
+        for name in ("key_uri", "keep_staging"):
+            if getattr(cell.config, name, None):
+                raise ConfigError(
+                    f"{name} must be left out for a sweep, got it in {cell.method}; a sweep has keys and copies of its "
+                    "own, which go when they have been used."
+                )
+        if isinstance(cell.config, FitConfig) and cell.config.trust is not Trust.CENTRAL:
+            raise ConfigError(
+                f"trust must be central in a sweep, got {cell.config.trust} in {cell.method}; "
+                "leave it out: one trusted job reads the rows of a sweep."
+            )
+        if cell.digest in found:
+            raise ConfigError(
+                f"sweep.settings must lead to different jobs, got the same one twice for {cell.method}; remove one."
+            )
+        found.add(cell.digest)
+
+
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `changes`, section by section.
 
@@ -192,6 +233,14 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
         both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
         result[name] = merged(result[name], value) if both else copy.deepcopy(value)
     return result
+
+
+def _holds(settings: Mapping[str, Any], name: str) -> bool:
+    """Whether nested settings give a value for a dotted name."""
+    head, _, rest = name.partition(".")
+    if head not in settings or not rest:
+        return head in settings
+    return isinstance(settings[head], Mapping) and _holds(settings[head], rest)
 
 
 def _nested(name: str, value: Any) -> dict[str, Any]:

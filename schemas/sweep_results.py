@@ -2,6 +2,8 @@
 
 import pyarrow as pa
 
+from schemas.model_job import NOT_PRIVATE_METADATA
+
 CELL_SCHEMA = pa.schema(
     [
         pa.field("method", pa.string(), nullable=False),
@@ -14,9 +16,10 @@ CELL_SCHEMA = pa.schema(
         pa.field("delta", pa.float64()),
         pa.field("cell", pa.string(), nullable=False),
     ],
-    metadata={"private": "false", "label": "evaluation (not private)"},
+    metadata=NOT_PRIVATE_METADATA,
 )
-"""`results.parquet`: cost is the mean squared distance of all rows to their nearest center, feature units squared."""
+"""`results.parquet`: cost is the mean squared distance to the nearest center, feature units squared, of the rows that
+the fits read. Without epsilon, delta and what was spent where a method is not private."""
 
 POINT_SCHEMA = pa.schema(
     [
@@ -32,7 +35,7 @@ POINT_SCHEMA = pa.schema(
         pa.field("auc_low", pa.float64()),
         pa.field("auc_high", pa.float64()),
     ],
-    metadata=CELL_SCHEMA.metadata,
+    metadata=NOT_PRIVATE_METADATA,
 )
 """`summary.parquet`: mean over seeds with a 95% interval; `on_front` among the settings of one method; `auc` of the
-curve of method and settings, the same in all its points."""
+curve of method and settings over epsilon, the same in all its points, absent where there is none."""

@@ -10,18 +10,19 @@ from schemas.section import Section, python_scalar
 
 AUTO_DEPTH = 20
 """Half-spaces that divide the data, if the job does not say how many."""
+_RADII = (1e-60, 1e60)
 
 
 def is_radius(value: object) -> bool:
-    """Whether it is a number whose square and reciprocal are far from the ends of float64."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 1e-100 <= value <= 1e100
+    """Whether it is a number that may be a clipping norm."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and _RADII[0] <= value <= _RADII[1]
 
 
 def _radius(value: object) -> object:
     """A radius as a float."""
     value = python_scalar(value)
     if not is_radius(value):
-        raise rejection.broken_rule("a number from 1e-100 to 1e100")
+        raise rejection.broken_rule("a number from 1e-60 to 1e60")
     return float(value)  # type: ignore[arg-type]
 
 

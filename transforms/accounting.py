@@ -80,8 +80,10 @@ def compose_epsilon(rounds: Sequence[RoundPlan], delta: float, target_epsilon: f
     multiplier = _merged_multiplier(rounds)
     interval = _discretization_interval(target_epsilon, multiplier, laplace.total())
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
-    for pure_epsilon, count in sorted(laplace.items()):
-        accountant.compose(dp_event.DiscreteLaplaceDpEvent(pure_epsilon, 1), count)
+    # From an epsilon of 710 its exponential is infinite, and the inverse, the chance of the smaller loss, the right 0.
+    with np.errstate(over="ignore"):
+        for pure_epsilon, count in sorted(laplace.items()):
+            accountant.compose(dp_event.DiscreteLaplaceDpEvent(pure_epsilon, 1), count)
     if multiplier < math.inf:
         accountant.compose(dp_event.GaussianDpEvent(multiplier))
     return float(accountant.get_epsilon(delta - _FLOAT_MARGIN)) if delta > _FLOAT_MARGIN else math.inf

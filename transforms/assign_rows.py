@@ -21,14 +21,14 @@ from apache_beam.io.filesystems import FileSystems
 from threadpoolctl import threadpool_limits
 
 from schemas.assign_config import CLUSTER, FILE, ROW
-from schemas.model_job import NOT_PRIVATE
+from schemas.model_job import NOT_PRIVATE_METADATA
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract
 from transforms.numerics.nearest import NearestCenters
 from transforms.publish import write_bytes
 from transforms.valid_rows import ValidRows, read_valid_rows
 
-DIGEST_KEY = b"dapple.model"
+DIGEST_KEY = "dapple.model"
 """Key-value metadata of every file: SHA-256 of the model's centers."""
 LISTING_FILE = "files.json"
 
@@ -80,8 +80,7 @@ class _AssignFn(beam.DoFn):
         params, buffer = self._params, io.BytesIO()
         tables = (_assigned(rows, params, shard) for rows in read_valid_rows(shard, params.contract, params.id_columns))
         first = next(tables)
-        metadata = {DIGEST_KEY: params.digest.encode()}
-        metadata |= {f"dapple.{name}".encode(): json.dumps(value).encode() for name, value in NOT_PRIVATE.items()}
+        metadata = NOT_PRIVATE_METADATA | {DIGEST_KEY: params.digest}
         with pq.ParquetWriter(buffer, first.schema.with_metadata(metadata)) as writer:
             writer.write_table(first)
             for table in tables:

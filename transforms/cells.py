@@ -54,12 +54,12 @@ class _CellStatisticsFn(beam.DoFn):
     def process(self, shard: ShardRef, states: Mapping[int, Any]) -> None:
         """Adds the shard to the totals."""
         shared = _share_frames({number: states[number] for number in self._rounds})
-        frames = {id(state.frame): state.frame for state in shared.values()}.values()
+        frames = {id(state.frame): state.frame for state in shared.values() if isinstance(state.frame, SharedFrame)}
         for block in prefetched_blocks(shard, self._contract):
+            for frame in frames.values():
+                frame.hold(block.points)
             for number, state in shared.items():
                 self._totals[number] += self._rounds[number].statistic(block, state)
-            for frame in frames:
-                frame.forget()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """(number, int64 vector) of every cell."""
@@ -69,13 +69,30 @@ class _CellStatisticsFn(beam.DoFn):
 
 
 def _share_frames(states: dict[int, Any]) -> dict[int, Any]:
-    """The states with one `SharedFrame` for all that have equal frames."""
-    frames: dict[bytes, SharedFrame] = {}
-    shared = {}
+    """The states with one `SharedFrame` for all that have equal frames; a frame of one state alone stays as it is."""
+    groups: dict[bytes, list[int]] = {}
     for number, state in states.items():
-        frame = frames.setdefault(pickle.dumps(state.frame), SharedFrame(*state.frame))
-        shared[number] = dataclasses.replace(state, frame=frame)
+        groups.setdefault(pickle.dumps(state.frame), []).append(number)
+    shared = dict(states)
+    for numbers in groups.values():
+        frame = SharedFrame(*states[numbers[0]].frame)
+        if len(numbers) > 1:
+            shared |= {number: dataclasses.replace(states[number], frame=frame) for number in numbers}
     return shared
+
+
+def _packed(cells: tuple[Cell, ...]) -> bytes:
+    """Numbers and initial states of all cells; arrays that are equal in several of them are in it once."""
+    known: dict[tuple[object, ...], np.ndarray] = {}
+    starts = []
+    for cell in cells:
+        arrays = {
+            field.name: known.setdefault((value.dtype.str, value.shape, value.tobytes()), value)
+            for field in dataclasses.fields(cell.initial)
+            if isinstance(value := getattr(cell.initial, field.name), np.ndarray)
+        }
+        starts.append((cell.number, dataclasses.replace(cell.initial, **arrays)))
+    return pickle.dumps(starts)
 
 
 def _broadcast(keyed_state: tuple) -> tuple[int, Any]:
@@ -116,8 +133,8 @@ class RunCells(beam.PTransform):
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Runs the cells in step: their first rounds together, then their second ones."""
-        starts = [(cell.number, cell.initial) for cell in self.cells]
-        states = shards.pipeline | "Public" >> beam.Create(starts, reshuffle=False)
+        starts = shards.pipeline | "Public" >> beam.Create([_packed(self.cells)], reshuffle=False)
+        states = starts | "States" >> beam.FlatMap(pickle.loads)
         for step in range(max((len(cell.rounds) for cell in self.cells), default=0)):
             active = {cell.number: cell.rounds[step] for cell in self.cells if step < len(cell.rounds)}
             states = shards | f"Round{step}" >> _RunRound(

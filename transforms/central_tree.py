@@ -31,8 +31,9 @@ CELLS_WEIGHT = 0.1
 def round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
     """Every release of a job with algorithm central_tree, before calibration; `n_features` is d."""
     lloyd = config.lloyd.share if config.lloyd.steps else 0.0
-    start = start_specs(config, n_features, 1.0 - lloyd)
-    return (*start, *feddp_kmeans.lloyd_round_specs(config, n_features, lloyd)) if lloyd else start
+    quality = config.quality.share if config.quality else 0.0
+    start = start_specs(config, n_features, 1.0 - lloyd - quality)
+    return (*start, *feddp_kmeans.lloyd_round_specs(config, n_features, lloyd))
 
 
 def start_specs(config: FitConfig, n_features: int, total: float) -> tuple[RoundSpec, ...]:

@@ -17,7 +17,7 @@ from schemas.choices import Allocation, ClippingRule
 from schemas.client_block import ClientBlock
 from schemas.config import FitConfig
 from schemas.plan import Geometry, Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundPlan, RoundSpec
-from transforms import feddp_server
+from transforms import feddp_server, quality
 from transforms.feddp_state import FedDPState
 from transforms.numerics import client_statistics, lattice, norms, server_points, statistics
 from transforms.rounds import Round
@@ -74,12 +74,23 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
     specs.append(_round("weights", histogram(shares.weights * scale)))
     specs.append(_round("centers", _means_specs(config, n_features, shares, scale)))
     specs += _lloyd_specs(config, n_features, shares, extra.get("lloyd", 0.0))
+    return _finished(config, specs)
+
+
+def lloyd_round_specs(config: FitConfig, n_features: int, total: float | None = None) -> tuple[RoundSpec, ...]:
+    """The Lloyd rounds of a job with another start, and the round that judges the centers if it is asked for.
+
+    The shares of the Lloyd rounds add up to `total`; None after a public start, for all that is left of the budget.
+    """
+    total = 1.0 - _extra_shares(config).get("quality", 0.0) if total is None else total
+    return _finished(config, _lloyd_specs(config, n_features, _init_shares(config), total))
+
+
+def _finished(config: FitConfig, specs: list[RoundSpec]) -> tuple[RoundSpec, ...]:
+    """All rounds of a job: those of its algorithm, and the one that judges the centers if it is asked for."""
+    if config.quality is not None:
+        specs = [*specs, quality.round_spec(config, config.quality.share)]
     return for_sampled_rows(config, specs)
-
-
-def lloyd_round_specs(config: FitConfig, n_features: int, total: float = 1.0) -> tuple[RoundSpec, ...]:
-    """The Lloyd rounds of a job with another start; their shares add up to `total`, all of it after public centers."""
-    return for_sampled_rows(config, _lloyd_specs(config, n_features, _init_shares(config), total))
 
 
 def _lloyd_specs(config: FitConfig, n_features: int, shares: Shares, total: float) -> list[RoundSpec]:
@@ -120,8 +131,11 @@ def _replacing(spec: ReleaseSpec) -> int:
     """Sensitivity when one row takes the place of another.
 
     Sums may move by twice the norm of a row, and so may any L1 norm. Counts leave one bin for another, and two
-    outer products have a non-negative inner product: both move by at most sqrt(2) times as far in L2.
+    outer products have a non-negative inner product: both move by at most sqrt(2) times as far in L2. Costs lie
+    between zero and their bound, and so does the distance of two of them.
     """
+    if spec.name == quality.COST:
+        return spec.sensitivity
     if spec.name == "sums" or spec.mechanism is Mechanism.DISCRETE_LAPLACE:
         return 2 * spec.sensitivity
     return math.isqrt(2 * spec.sensitivity**2) + 1
@@ -171,6 +185,8 @@ def _extra_shares(config: FitConfig) -> dict[str, float]:
     extra = {}
     if config.clipping.norm is ClippingRule.PRIVATE:
         extra["norms"] = config.clipping.share
+    if config.quality is not None:
+        extra["quality"] = config.quality.share
     if config.lloyd.steps:
         extra["lloyd"] = config.lloyd.share
     if options.simplify is not None:
@@ -207,6 +223,9 @@ def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Roun
     if name == "outer_product":
         counted = len(plan.releases) > 1
         return Round(plan, functools.partial(outer_statistic, counted=counted), feddp_server.outer_product_step)
+    if name == quality.ROUND and config.quality is not None:
+        n_units = None if _samples_rows(config) else config.data.public_rows
+        return quality.bind(plan, config.quality.max_distance, n_units)
     if name == "norms":
         step = functools.partial(feddp_server.norm_step, quantile=config.clipping.quantile)
         return Round(plan, norm_statistic, step)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import ClippingCenter, ClippingRule
-from schemas.config import FitConfig
+from schemas.config import CLIPPING_NORMS, FitConfig
 from schemas.errors import ConfigError
 from schemas.feddp_config import DiameterConfig, SimplifyConfig
 from schemas.release import Release
@@ -15,12 +15,9 @@ from transforms.feddp_state import ClippingBounds, FedDPSettings, FedDPState
 from transforms.numerics import bounds, centers, lattice, norms, scatter, seeding, server_points
 from transforms.numerics.assignment import Assigner, Projection
 from transforms.numerics.centers import NoisyMeans, Prior
-from transforms.numerics.frame import Frame
+from transforms.numerics.frame import Box, Frame
 from transforms.numerics.lattice import Lattice
 from transforms.rounds import Releases
-
-_RADII = (1e-100, 1e100)
-"""Feature units: clipping norms whose squares and reciprocals are far from the ends of float64."""
 
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> FedDPState:
@@ -72,6 +69,8 @@ def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPSt
 
 def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
     """Public center and clipping norm of a run; a private norm is 1 until it is released."""
+    if config.clipping.norm is ClippingRule.DOMAIN:
+        return Frame.of_box(Box(*config.lloyd_options.domain), server.shape[1]).lattice
     center = np.zeros(server.shape[1])
     if config.clipping.center is ClippingCenter.SERVER_MEAN:
         center = server.mean(axis=0)
@@ -79,10 +78,10 @@ def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
     if norm is ClippingRule.PRIVATE:
         return Lattice(center, 1.0)
     radius = float(np.linalg.norm(server - center, axis=1).max()) if norm is ClippingRule.SERVER_RADIUS else float(norm)
-    if not _RADII[0] <= radius <= _RADII[1]:
+    if not CLIPPING_NORMS[0] <= radius <= CLIPPING_NORMS[1]:
         raise ConfigError(
-            f"clipping.norm must be a radius from {_RADII[0]:g} to {_RADII[1]:g}, got {radius} from the server data; "
-            "give it as a number."
+            f"clipping.norm must be a radius from {CLIPPING_NORMS[0]:g} to {CLIPPING_NORMS[1]:g}, got {radius} from "
+            "the server data; give it as a number, or scale the features."
         )
     return Lattice(center, radius)
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from schemas.choices import Allocation, Assignment
 from schemas.config import FitConfig
-from schemas.model import ClusterModel
+from schemas.model import ClusterModel, NoisyCost
 from schemas.plan import PrivacyUnit
 from schemas.release import Release
 from transforms.numerics import assignment, lattice
@@ -102,6 +102,7 @@ class FedDPState:
       sizes: shape (k,): noisy counts.
       proxy_costs: shape (n_clusters,): costs of the weighted server points for 1, 2, ... clusters; empty unless
         the number of clusters is chosen.
+      noisy_cost: after the round that releases it.
       releases: all so far, in order.
     """
 
@@ -119,6 +120,7 @@ class FedDPState:
     centers: NDArray[np.float64] | None = None
     sizes: NDArray[np.float64] | None = None
     proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    noisy_cost: NoisyCost | None = None
     releases: tuple[Release, ...] = ()
 
     def broadcast(self) -> "FedDPState":
@@ -138,6 +140,12 @@ class FedDPState:
     def sum_unit(self) -> float:
         """Feature units of one lattice step in sums of rows."""
         return self.frame.lattice.unit(lattice.SUM_BITS)
+
+    @property
+    def positions(self) -> NDArray[np.float64] | None:
+        """Centers in feature units, shape (k, d), before the first of them what the prior says; None without either."""
+        known = self.centers if self.centers is not None else self.prior and self.prior.means
+        return None if known is None else known + self.frame.lattice.center
 
     def projected_server(self) -> NDArray[np.float64]:
         """Server points in the projected space, integers, shape (q, n_dims)."""
@@ -159,5 +167,9 @@ class FedDPState:
             raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
         absolute = self.frame.restore(self.centers + self.frame.lattice.center)
         return ClusterModel(
-            centers=absolute, noisy_sizes=self.sizes, releases=self.releases, proxy_costs=self.proxy_costs
+            centers=absolute,
+            noisy_sizes=self.sizes,
+            releases=self.releases,
+            proxy_costs=self.proxy_costs,
+            noisy_cost=self.noisy_cost,
         )

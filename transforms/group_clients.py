@@ -156,6 +156,24 @@ def _by_client(ids: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
+class NumberOfShards(beam.PTransform):
+    """`ShardRef`s → the number of shards that rows are split into by client, one element.
+
+    Attributes:
+      given: the number; None to let a shard hold about `SHARD_BYTES` of rows.
+    """
+
+    given: int | None = None
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Adds up sizes by the files' footers; the number goes to no output."""
+        if self.given is not None:
+            return shards.pipeline | "Given" >> beam.Create([self.given], reshuffle=False)
+        sizes = shards | "Sizes" >> beam.Map(_size)
+        return sizes | "Total" >> beam.CombineGlobally(sum) | "ShardsFor" >> beam.Map(_shards_for)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
 class GroupClients(beam.PTransform):
     """`ShardRef`s → `PreparedFile`s of a client-sharded data set, written to a private folder.
 
@@ -182,20 +200,13 @@ class GroupClients(beam.PTransform):
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Splits row groups by client, groups, writes."""
-        n_shards = AsSingleton(self._number(shards))
+        n_shards = AsSingleton(shards | "NumberOfShards" >> NumberOfShards(given=self.n_shards))
         return (
             shards
             | "Split" >> beam.FlatMap(_split, n_shards, self.contract, self.folder if self.spill else None)
             | "Group" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(_WriteShardFn(self.folder, self.contract.encoded(), self.sampling))
         )
-
-    def _number(self, shards: beam.PCollection) -> beam.PCollection:
-        """The number of shards, one element."""
-        if self.n_shards is not None:
-            return shards.pipeline | "Given" >> beam.Create([self.n_shards], reshuffle=False)
-        sizes = shards | "Sizes" >> beam.Map(_size)
-        return sizes | "Total" >> beam.CombineGlobally(sum) | "ShardsFor" >> beam.Map(_shards_for)
 
 
 def _write_manifest(

@@ -4,9 +4,11 @@ The key is 32 random bytes in a file. Only noise and mask stages read it, in `se
 never a field of a transform, never in the job graph and never logged.
 """
 
+import contextlib
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
@@ -16,8 +18,12 @@ from schemas.errors import ConfigError
 KEY_BYTES = 32
 
 
-def create_key(uri: str) -> None:
+def create_key(uri: str, setting: str = "key_uri") -> None:
     """Writes a new random key to `uri`; on a local disk with mode 0600. An existing object is an error.
+
+    Args:
+      uri: where, on any Beam filesystem.
+      setting: what the place is called in error messages.
 
     Raises:
       ConfigError: if something lies at `uri` already or it cannot be written.
@@ -34,34 +40,59 @@ def create_key(uri: str) -> None:
         with FileSystems.create(uri, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             file.write(key)
     except (OSError, BeamIOError) as error:
-        raise ConfigError(f"key_uri must be a new writable file, got {uri}; choose another place.") from error
+        raise ConfigError(f"{setting} must be a new writable file, got {uri}; choose another place.") from error
 
 
-def read_key(uri: str) -> bytes:
+def read_key(uri: str, setting: str = "key_uri") -> bytes:
     """The key at `uri`.
+
+    Args:
+      uri: where, on any Beam filesystem.
+      setting: what the place is called in error messages.
 
     Raises:
       ConfigError: if it is missing, is not 32 bytes, or is a local file that others may read.
     """
     try:
         if _is_local(uri) and stat.S_IMODE(os.stat(uri).st_mode) & 0o077:
-            raise ConfigError(f"key_uri must be a file of mode 0600, got one that others may read; chmod 600 {uri}.")
+            raise ConfigError(f"{setting} must be a file of mode 0600, got one that others may read; chmod 600 {uri}.")
         with FileSystems.open(uri, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             key = bytes(file.read())
     except (OSError, BeamIOError) as error:
-        raise ConfigError(f"key_uri must be a readable file, got {uri}; give the workers access to it.") from error
+        raise ConfigError(f"{setting} must be a readable file, got {uri}; give the workers access to it.") from error
     if len(key) != KEY_BYTES:
-        raise ConfigError(f"key_uri must hold exactly {KEY_BYTES} bytes, got {len(key)}; write a new random key.")
+        raise ConfigError(f"{setting} must hold exactly {KEY_BYTES} bytes, got {len(key)}; write a new random key.")
     return key
 
 
-def delete_key(uri: str) -> None:
+def delete_key(uri: str, setting: str = "key_uri") -> None:
     """Deletes the key; a key that is gone already is no error."""
     try:
         FileSystems.delete([uri])
     except BeamIOError as error:
         if FileSystems.exists(uri):
-            raise ConfigError(f"key_uri must be deletable after the run, got {uri}; delete it by hand.") from error
+            raise ConfigError(f"{setting} must be deletable after the run, got {uri}; delete it by hand.") from error
+
+
+@contextlib.contextmanager
+def lasting_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
+    """A key at `uri`: one that exists is used and kept, otherwise one is made and deleted at the end.
+
+    Args:
+      uri: where, on any Beam filesystem.
+      setting: what the place is called in error messages.
+
+    Yields:
+      `uri`.
+    """
+    made = not FileSystems.exists(uri)
+    if made:
+        create_key(uri, setting)
+    try:
+        yield uri
+    finally:
+        if made:
+            delete_key(uri, setting)
 
 
 def _is_local(uri: str) -> bool:

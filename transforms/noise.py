@@ -13,6 +13,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from schemas.masked_message import MaskedReleases, MaskedSum
 from schemas.plan import RoundPlan
 from schemas.release import Release
 from transforms.keys import read_key
@@ -70,6 +71,72 @@ class _AddKeyedNoiseFn(_NoiseFn):
         """Adds the noise of this round of one run."""
         number, exact_sum = keyed_sum
         yield number, self._draw(self._plans[number], exact_sum)
+
+
+class _AddMaskedNoiseFn(_NoiseFn):
+    """Draws the noise of one round, bound to a masked sum."""
+
+    def __init__(self, plan: RoundPlan, key_uri: str):
+        super().__init__(key_uri)
+        self._plan = plan
+
+    def process(self, total: MaskedSum) -> Iterator[MaskedReleases]:
+        """Adds the noise of this round in the ring; who was present goes along."""
+        yield MaskedReleases(self._draw(self._plan, total.values), total.senders, total.tags)
+
+
+class _AddFurtherNoiseFn(_NoiseFn):
+    """Draws a second noise of one round."""
+
+    def __init__(self, plan: RoundPlan, key_uri: str):
+        super().__init__(key_uri)
+        self._plan = plan
+
+    def process(self, releases: tuple) -> Iterator[tuple[Release, ...]]:
+        """Adds noise of the planned law once more."""
+        if self._key is None:
+            raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
+        yield noise.add_further_noise(self._key, self._plan, releases)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class AddMaskedNoise(beam.PTransform):
+    """`MaskedSum` of a round → `MaskedReleases`: the noise of `AddNoise`, bound to the masked sum.
+
+    Attributes:
+      plan: what is promised; sensitivities are those of the statistic under the masks.
+      key_uri: where workers find the key of whoever adds up.
+
+    Windowing: global. Cost: no shuffle, one element.
+    """
+
+    plan: RoundPlan
+    key_uri: str
+
+    def expand(self, total: beam.PCollection) -> beam.PCollection:
+        """Adds the noise in a stage of its own."""
+        return total | "Draw" >> beam.ParDo(_AddMaskedNoiseFn(self.plan, self.key_uri))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class AddFurtherNoise(beam.PTransform):
+    """Releases of a round → the same with full noise of the same law once more, under another key.
+
+    Whoever knows one of the two keys is still kept from the sum by the other noise.
+
+    Attributes:
+      plan: the law; the releases that come out state the noise of both.
+      key_uri: where workers find the second key.
+
+    Windowing: global. Cost: no shuffle, one element.
+    """
+
+    plan: RoundPlan
+    key_uri: str
+
+    def expand(self, releases: beam.PCollection) -> beam.PCollection:
+        """Adds the noise in a stage of its own."""
+        return releases | "Draw" >> beam.ParDo(_AddFurtherNoiseFn(self.plan, self.key_uri))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -17,15 +17,16 @@ from schemas.errors import InputError
 from schemas.pooled_config import KFedOptions, OptimalOptions
 from schemas.shard import ShardRef
 from schemas.table import TableContract
-from transforms.aggregation import MergeFn, SumPresentVectorsFn
+from transforms.aggregation import MergeFn
 from transforms.evaluate_models import EvaluateModels
-from transforms.numerics import lattice, seeding, statistics
-from transforms.numerics.assignment import Assigner
-from transforms.numerics.clustering_sums import RowSample, row_ranks
+from transforms.numerics import seeding
+from transforms.numerics.clustering_sums import MeanSums, RowSample, row_ranks
 from transforms.numerics.federated_kmeans import LocalCenters, local_centers, merged_centers
-from transforms.numerics.frame import Frame, SharedFrame
-from transforms.numerics.lattice import Lattice
+from transforms.numerics.nearest import NearestCenters
 from transforms.read import prefetched_blocks, read_blocks
+
+Starts = tuple[np.ndarray, ...]
+"""Centers of every start, feature units."""
 
 
 class _LocalCentersFn(beam.DoFn):
@@ -84,47 +85,35 @@ class ClusterByClient(beam.PTransform):
         )
 
 
-class _Reach(NamedTuple):
-    """A sample of rows, and the largest norm of all rows."""
-
-    sample: RowSample
-    largest: float
-
-    def merge(self, other: "_Reach") -> "_Reach":
-        """That of both."""
-        return _Reach(self.sample.merge(other.sample), max(self.largest, other.largest))
-
-
-def _reach(shard: ShardRef, contract: TableContract, size: int) -> Iterator[_Reach]:
+def _sample(shard: ShardRef, contract: TableContract, size: int) -> Iterator[RowSample]:
     place = hashlib.blake2b(f"{shard.path}\n{shard.row_group}".encode(), digest_size=8)
     digest, seen = int.from_bytes(place.digest(), "little"), 0
     for block in prefetched_blocks(shard, contract):
-        points = block.points
-        ranks = row_ranks(digest, np.arange(seen, seen + len(points)))
-        seen += len(points)
-        sample = RowSample.of(size, ranks, points, np.zeros(len(points), dtype=np.int64))
-        norms = lattice.row_norms(points, np.zeros(points.shape[1])) if len(points) else np.zeros(1)
-        yield _Reach(sample, float(norms.max()))
+        ranks = row_ranks(digest, np.arange(seen, seen + len(block.points)))
+        seen += len(block.points)
+        if len(block.points):
+            yield RowSample.of(size, ranks, block.points, np.zeros(len(block.points), dtype=np.int64))
 
 
-class _Lloyd(NamedTuple):
-    """Pooled k-means on its way: `centers`, lattice integers, one matrix per start."""
-
-    frame: Frame
-    centers: tuple[np.ndarray, ...]
-
-
-def _start(reach: _Reach, n_clusters: int, options: OptimalOptions, seed: int) -> _Lloyd:
-    rows = reach.sample.points
-    if len(rows) < n_clusters:
+def _start(sample: RowSample | None, n_clusters: int, options: OptimalOptions, seed: int) -> Starts:
+    if sample is None or len(sample.points) < n_clusters:
         raise InputError(f"n_clusters must be at most the number of rows, got {n_clusters}; ask for fewer clusters.")
-    frame = Frame(Lattice(np.zeros(rows.shape[1]), max(reach.largest, 1e-100) * (1.0 + 1e-5)))
-    best = seeding.best_starts(rows, n_clusters, options.restarts, min(options.starts, options.restarts), seed)
-    return _Lloyd(frame, tuple(frame.quantize(each, lattice.SUM_BITS) for each in best))
+    kept = min(options.starts, options.restarts)
+    return tuple(seeding.best_starts(sample.points, n_clusters, options.restarts, kept, seed))
 
 
-class _MeansFn(beam.DoFn):
-    """Sums and counts of every start, and its cost, by one pass over a shard."""
+class _Sums(NamedTuple):
+    """Sums of all starts, in order."""
+
+    each: tuple[MeanSums, ...]
+
+    def merge(self, other: "_Sums") -> "_Sums":
+        """Those of both."""
+        return _Sums(tuple(mine.merge(theirs) for mine, theirs in zip(self.each, other.each, strict=True)))
+
+
+class _SumsFn(beam.DoFn):
+    """Sizes and sums of the clusters of every start, by one pass over a shard."""
 
     def __init__(self, contract: TableContract):
         self._contract = contract
@@ -133,37 +122,24 @@ class _MeansFn(beam.DoFn):
         """Keeps BLAS from starting threads for small blocks."""
         threadpool_limits(limits=1)
 
-    def process(self, shard: ShardRef, lloyd: _Lloyd) -> Iterator[np.ndarray]:
-        """One vector, the starts one after the other."""
-        frame = SharedFrame(*lloyd.frame)
-        total = np.zeros(sum(each.size + len(each) for each in lloyd.centers), dtype=np.int64)
+    def process(self, shard: ShardRef, starts: Starts) -> Iterator[_Sums]:
+        """One element per block with rows."""
+        models = [NearestCenters.of(centers) for centers in starts]
         for block in prefetched_blocks(shard, self._contract):
-            found = [statistics.sums_and_counts(block.points, frame, Assigner(each)) for each in lloyd.centers]
-            total += np.concatenate(found)
-            frame.forget()
-        yield total
+            if len(block.points):
+                yield _Sums(tuple(MeanSums.of(block.points, model) for model in models))
 
 
-def _next(total: np.ndarray, lloyd: _Lloyd) -> _Lloyd:
-    """Means of the clusters; an empty one stays where it is."""
-    centers, done = [], 0
-    for each in lloyd.centers:
-        sums = total[done : done + each.size].reshape(each.shape)
-        counts = total[done + each.size : done + each.size + len(each)] / lattice.SUM_UNITS
-        means = np.rint(sums / np.maximum(counts, 1.0)[:, None])
-        centers.append(np.where(counts[:, None] > 0, means, each))
-        done += each.size + len(each)
-    return lloyd._replace(centers=tuple(centers))
+def _means(sums: _Sums, starts: Starts) -> Starts:
+    return tuple(each.means(NearestCenters.of(centers)) for each, centers in zip(sums.each, starts, strict=True))
 
 
-def _named(lloyd: _Lloyd) -> Iterator[tuple[int, np.ndarray]]:
-    unit = lloyd.frame.lattice.unit(lattice.SUM_BITS)
-    yield from ((number, each * unit) for number, each in enumerate(lloyd.centers))
+def _numbered(starts: Starts) -> Iterator[tuple[int, np.ndarray]]:
+    yield from enumerate(starts)
 
 
-def _cheapest(costs: list, lloyd: _Lloyd) -> np.ndarray:
-    number = min(costs, key=lambda keyed: (keyed[1].cost, keyed[0]))[0]
-    return dict(_named(lloyd))[number]
+def _cheapest(costs: list, starts: Starts) -> np.ndarray:
+    return starts[min(costs, key=lambda keyed: (keyed[1].cost, keyed[0]))[0]]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -189,20 +165,20 @@ class ClusterPooledRows(beam.PTransform):
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Sample, starts, Lloyd rounds, costs."""
-        lloyd = (
+        starts = (
             shards
-            | "Sample" >> beam.FlatMap(_reach, self.contract, self.options.sample_rows)
-            | "MergeSamples" >> beam.CombineGlobally(MergeFn()).without_defaults()
+            | "Sample" >> beam.FlatMap(_sample, self.contract, self.options.sample_rows)
+            | "MergeSamples" >> beam.CombineGlobally(MergeFn())
             | "Start" >> beam.Map(_start, self.n_clusters, self.options, self.seed)
         )
         for step in range(self.options.steps):
-            lloyd = (
+            starts = (
                 shards
-                | f"Means{step}" >> beam.ParDo(_MeansFn(self.contract), AsSingleton(lloyd))
-                | f"Sum{step}" >> beam.CombineGlobally(SumPresentVectorsFn()).without_defaults()
-                | f"Next{step}" >> beam.Map(_next, AsSingleton(lloyd))
+                | f"Sums{step}" >> beam.ParDo(_SumsFn(self.contract), AsSingleton(starts))
+                | f"Merge{step}" >> beam.CombineGlobally(MergeFn()).without_defaults()
+                | f"Means{step}" >> beam.Map(_means, AsSingleton(starts))
             )
         costs = shards | "Costs" >> EvaluateModels(
-            models=lloyd | "Named" >> beam.FlatMap(_named), contract=self.contract
+            models=starts | "Number" >> beam.FlatMap(_numbered), contract=self.contract
         )
-        return costs | "Gather" >> beam.combiners.ToList() | "Cheapest" >> beam.Map(_cheapest, AsSingleton(lloyd))
+        return costs | "Gather" >> beam.combiners.ToList() | "Cheapest" >> beam.Map(_cheapest, AsSingleton(starts))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,14 @@ def write_bytes(path: str, content: bytes) -> None:
         file.write(content)
 
 
+def make_folder(path: str) -> None:
+    """Makes a folder, on a local disk for its owner only; one that is there is no error."""
+    if FileSystems.get_scheme(path) in (None, "file"):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    elif not FileSystems.exists(path):
+        FileSystems.mkdirs(path)
+
+
 def read_bytes(path: str) -> bytes:
     """Reads a whole file on any Beam filesystem."""
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
@@ -36,6 +45,18 @@ def table_bytes(table: pa.Table) -> bytes:
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()
+
+
+def table_from_bytes(content: bytes) -> pa.Table:
+    """A Parquet file as a table.
+
+    Arrow reads a Python file by threads that may outlive the call, and a process that ends just then aborts. So the
+    octets are handed over, and no thread is started.
+
+    Raises:
+      pyarrow.ArrowException: if it is no Parquet file.
+    """
+    return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
 
 
 def _model(state: Any) -> ClusterModel:

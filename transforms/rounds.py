@@ -61,6 +61,11 @@ class _StatisticFn(beam.DoFn):
         yield total
 
 
+def round_label(each: Round) -> str:
+    """What the steps of a round are called in the graph."""
+    return each.plan.path.rpartition("/")[2].title().replace("_", "")
+
+
 def _step(releases: tuple, state: Any, each: Round) -> Any:
     return each.step(state, releases)
 
@@ -119,8 +124,7 @@ class RunRounds(beam.PTransform):
         """Chains the rounds: each one's state is the next one's broadcast."""
         state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
         for each in self.rounds:
-            label = each.plan.path.rpartition("/")[2].title().replace("_", "")
-            state = shards | label >> PrivateRound(
+            state = shards | round_label(each) >> PrivateRound(
                 round=each, state=state, contract=self.contract, key_uri=self.key_uri
             )
         return state

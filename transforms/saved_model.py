@@ -2,13 +2,11 @@
 
 import dataclasses
 import hashlib
-import io
 import json
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
@@ -18,7 +16,7 @@ from schemas.config import DataConfig
 from schemas.encoder import Encoder
 from schemas.errors import ConfigError, InputError
 from schemas.table import TableContract
-from transforms.publish import CENTERS_FILE, read_bytes
+from transforms.publish import CENTERS_FILE, read_bytes, table_from_bytes
 
 MANIFEST = "run.json"
 
@@ -41,7 +39,7 @@ class SavedModel:
     feature_names: tuple[str, ...]
     encoder: Encoder | None
 
-    def contract(self, data: DataConfig) -> TableContract:
+    def contract(self, data: DataConfig, *, by_client: bool = False) -> TableContract:
         """How rows of a data set are read for this model.
 
         Raises:
@@ -55,7 +53,7 @@ class SavedModel:
             found = data.features
         if found != wanted:
             raise self._other_features(found, wanted)
-        return TableContract.from_config(data, n_features=n_features, encoder=self.encoder)
+        return TableContract.from_config(data, n_features=n_features, by_client=by_client, encoder=self.encoder)
 
     def _other_features(self, found: tuple[str, ...], wanted: tuple[str, ...]) -> ConfigError:
         """The error for features that are not the model's."""
@@ -136,7 +134,7 @@ def _centers(content: bytes, path: str, setting: str) -> NDArray[np.float64]:
     """The matrix in the column `center` of a Parquet file."""
     rule = f"{setting} must hold finite centers of one width in a list column 'center' of {path}"
     try:
-        table = pq.read_table(io.BytesIO(content))
+        table = table_from_bytes(content)
         column = (table.sort_by("cluster") if "cluster" in table.column_names else table).column("center")
         if not pa.types.is_nested(plain_type(column.type)):
             raise TypeError("not a list")

@@ -44,7 +44,8 @@ def start_state(settings: TreeSettings, frame: Frame) -> TreeState:
     """State before the first round in any public frame, for protocols that start with this tree."""
     n_features = len(frame.lattice.center)
     lattice.check_features(n_features, lattice.SUM_BITS)
-    state = TreeState(settings=settings, frame=frame, basis=np.eye(n_features))
+    no_server = np.zeros((0, n_features))
+    state = TreeState(settings=settings, frame=frame, server=no_server, basis=np.eye(n_features))
     if not settings.random:
         return state
     normals = tree.spread_directions(n_features, settings.depth, settings.feddp.seed)

@@ -69,6 +69,7 @@ class TreeState:
       frame: public frame of the run.
       n_rows: public or noisy number of rows (clients); None before it is known.
       bound: L2 norm of a client's relative histogram over the next cells or leaves; 1 at record level.
+      server: shape (0, d): there are no server points.
       basis: shape (d, n_dims): the subspace in which leaves are compared; all of space without a first round.
       tree: what is divided so far; None before the half-spaces are known.
       open_counts: shape (n_open,): noisy counts of the nodes that the next round divides.
@@ -78,6 +79,7 @@ class TreeState:
 
     settings: TreeSettings
     frame: Frame
+    server: NDArray[np.float64]
     basis: NDArray[np.float64]
     n_rows: float | None = None
     bound: float = 1.0
@@ -85,6 +87,14 @@ class TreeState:
     open_counts: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.ones(1))
     leaf_counts: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
     releases: tuple[Release, ...] = ()
+
+    @property
+    def centers(self) -> None:
+        """There are none before the last round."""
+
+    @property
+    def positions(self) -> None:
+        """There are none before the last round."""
 
     def broadcast(self) -> "TreeState":
         """What statistics read of the state: all but the releases."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pipelines import report
 from schemas.client_block import ClientBlock
 from schemas.plan import Mechanism
 from tests import lake
@@ -38,7 +39,7 @@ class Desk:
 
     def settings(self, case, layout):
         unit, allocation = case
-        changes = {"privacy__allocation": allocation, "lloyd": {"steps": 1}, "key_uri": self.key_uri}
+        changes = {"privacy__allocation": allocation, "lloyd": {"steps": 1}, "quality": {}, "key_uri": self.key_uri}
         return lake.job(self.paths[layout], self.server, unit, **changes)
 
     def run(self, case, layout, *flags):
@@ -74,13 +75,14 @@ def test_a_run_equals_the_chain_of_its_rounds(desk, case):
         assert found.lattice_unit == expected.lattice_unit
     np.testing.assert_array_equal(result.model.centers, model.centers)
     np.testing.assert_array_equal(result.model.noisy_sizes, model.noisy_sizes)
+    assert result.model.noisy_cost == model.noisy_cost
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_the_cases_are_different(desk, case):
     model = desk.reference(case)[0].model
     rounds = {each.path.split("/")[1] for each in model.releases}
-    assert rounds == {"outer_product", "weights", "centers", "lloyd_00"}
+    assert rounds == {"outer_product", "weights", "centers", "lloyd_00", "quality"}
     mechanisms = {each.plan.spec.mechanism for each in model.releases}
     assert (Mechanism.DISCRETE_LAPLACE in mechanisms) is (case[1] == "paper")
     assert len({desk.reference(other)[1]["releases.parquet"] for other in CASES}) == len(CASES)
@@ -118,3 +120,19 @@ def test_one_row_less_is_seen(desk, case):
     model = lake.chain(lake.prepared(desk.settings(case, "one_group")), block).model()
     for found, expected in zip(model.releases, desk.reference(case)[0].model.releases, strict=True):
         assert not np.array_equal(found.values, expected.values), found.path
+
+
+@pytest.mark.parametrize("exponent", [196, -196])
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_the_unit_of_the_features_does_not_matter(desk, tmp_path, case, exponent):
+    """Powers of two from one end of the allowed clipping norms to the other change no digit of any number."""
+    scale = 2.0**exponent
+    settings = desk.settings(case, "one_group")
+    settings["server_data"]["path"] = lake.write_server(tmp_path / "server.parquet", lake.mixture(60, seed=99) * scale)
+    fit = lake.prepared(settings)
+    found = lake.finished(fit, block_of(case, desk.points * scale))
+    expected = desk.reference(case)[0].model
+    for release, plain in zip(found.model.releases, expected.releases, strict=True):
+        np.testing.assert_array_equal(release.values, plain.values)
+    np.testing.assert_array_equal(found.model.centers / scale, expected.centers)
+    assert "could not be written" not in report.render(fit, found)

@@ -150,6 +150,7 @@ def test_manifest(done):
         "encoding",
         "config_digest",
         "input_fingerprint",
+        "noisy_cost",
         "snapshot",
         "versions",
         "files",

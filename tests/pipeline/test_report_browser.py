@@ -1,18 +1,23 @@
-"""The report in a real browser: quiet, alone, readable in both color schemes, on a desk and on a phone."""
+"""The reports in a real browser: quiet, alone, readable in both color schemes, on a desk and on a phone."""
+
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from pipelines import report
+from pipelines import report, sweep_report
+from pipelines.sweep_summary import summary
 from schemas.client_block import ClientBlock
-from tests import browser, lake
+from schemas.sweep_config import sweep_config
+from schemas.sweep_results import CELL_SCHEMA
+from tests import browser, lake, sweeps
 
 CHROMIUM = browser.find()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
 ]
-SECTIONS = ["guarantee", "warnings", "clusters", "rounds", "reading"]
 SCHEMES = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 LOUD = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.loadingFailed")
 WIDTHS = pytest.mark.parametrize("width", [390, 768, 1280])
@@ -50,10 +55,49 @@ CONTRASTS = """
 """
 
 
+class Case(NamedTuple):
+    """What a page must have: ids of its sections, and at least so many pictures and texts."""
+
+    sections: list[str]
+    pictures: int
+    texts: int
+
+
+CASES = {
+    "fit": Case(["guarantee", "warnings", "clusters", "rounds", "reading"], 7, 300),
+    "sweep": Case(["costs", "areas", "front", "reading"], 1, 150),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    return request.param, CASES[request.param]
+
+
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def page(case, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(case[0])
+    return fit_page(folder) if case[0] == "fit" else sweep_page(folder)
+
+
+def sweep_page(folder):
+    """Report of a sweep with long names, levels and settings."""
+    job = sweeps.settings("lake", "server", epsilons=[0.2, 0.5, 1.0, 2.0], seeds=2, settings={"lloyd.steps": [1, 2]})
+    job["sweep"]["methods"]["a_long_name_of_a_method_that_tells_a_story"] = {"algorithm": "feddp_kmeans"}
+    config = sweep_config(job)
+    rows = [
+        {"method": each.method, "settings": each.settings_text, "epsilon": each.epsilon, "seed": each.seed}
+        | {"n_clusters": 3, "cost": 50.0 + number % 7 + 9.0 / (each.epsilon or 9.0), "cell": each.digest}
+        for number, each in enumerate(config.cells)
+    ]
+    found = sweep_report.render(config, summary(pa.Table.from_pylist(rows, schema=CELL_SCHEMA)))
+    (folder / "sweep.svg").write_text(found.svg)
+    (folder / "report.html").write_text(found.page)
+    return folder / "report.html"
+
+
+def fit_page(folder):
     """Report of a run with long names, many clusters and several rounds."""
-    folder = tmp_path_factory.mktemp("page")
     points = lake.mixture(4000, means=9.0 * np.eye(12, 14))
     names = [f"a_long_name_of_a_column_that_tells_a_story_{index}" for index in range(14)]
     for name, rows in (("lake", points), ("server", points[:300])):
@@ -96,30 +140,32 @@ def test_the_page_does_not_scroll_sideways(window, page, width):
     assert window.evaluate(f"{inside}.every(each => each.getBoundingClientRect().right <= innerWidth)")
 
 
-def test_all_sections_are_there_and_linked(window, page):
+def test_all_sections_are_there_and_linked(window, page, case):
     window.emulate(1280)
     window.open(page)
-    assert window.evaluate("[...document.querySelectorAll('main > section')].map(each => each.id)") == SECTIONS
-    assert window.evaluate("[...document.querySelectorAll('nav a')].map(each => each.hash.slice(1))") == SECTIONS
+    assert window.evaluate("[...document.querySelectorAll('main > section')].map(each => each.id)") == case[1].sections
+    assert (
+        window.evaluate("[...document.querySelectorAll('nav a')].map(each => each.hash.slice(1))") == case[1].sections
+    )
     assert window.evaluate("document.querySelectorAll('h1').length") == 1
 
 
-def test_every_picture_has_words(window, page):
+def test_every_picture_has_words(window, page, case):
     window.emulate(1280)
     window.open(page)
     pictures = "[...document.querySelectorAll('svg, img, canvas, object, embed')]"
-    assert window.evaluate(f"{pictures}.length") >= 7
+    assert window.evaluate(f"{pictures}.length") >= case[1].pictures
     assert window.evaluate(f"{pictures}.every(each => (each.ariaLabel || each.alt || '').length > 20)")
     assert window.evaluate(f"{pictures}.every(each => each.getBoundingClientRect().height > 80)")
 
 
 @SCHEMES
-def test_text_stands_out_from_its_background(window, page, dark):
+def test_text_stands_out_from_its_background(window, page, case, dark):
     window.emulate(1280, dark=dark)
     window.open(page)
     assert window.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") is dark
     contrasts = window.evaluate(CONTRASTS)
-    assert len(contrasts) > 300
+    assert len(contrasts) > case[1].texts
     assert not [each for each in contrasts if each[0] < 4.5]
 
 
@@ -152,3 +198,12 @@ def test_it_prints(window, page):
     window.call("Emulation.setEmulatedMedia", media="print")
     assert window.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert len(window.call("Page.printToPDF")["data"]) > 10_000
+
+
+def test_the_plot_of_a_sweep_stands_alone(window, tmp_path):
+    sweep_page(tmp_path)
+    window.emulate(800)
+    window.open(tmp_path / "sweep.svg")
+    assert window.evaluate("document.querySelectorAll('text').length") > 10
+    assert window.evaluate("document.documentElement.getBoundingClientRect().width") == 420
+    assert [method for method, _ in window.events if method in LOUD] == []

@@ -16,14 +16,21 @@ from pipelines.options import beam_options
 from tests import lake
 
 PACKED = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}")
-SPELLINGS = {
-    "raw": lake.KEY,
-    "hex": lake.KEY.hex().encode(),
-    "upper hex": lake.KEY.hex().upper().encode(),
-    "base64": base64.b64encode(lake.KEY).rstrip(b"="),
-    "url base64": base64.urlsafe_b64encode(lake.KEY).rstrip(b"="),
-    "repr": repr(lake.KEY)[2:-1].encode(),
-}
+
+
+def spellings(key):
+    """The ways in which a key may be written."""
+    return {
+        "raw": key,
+        "hex": key.hex().encode(),
+        "upper hex": key.hex().upper().encode(),
+        "base64": base64.b64encode(key).rstrip(b"="),
+        "url base64": base64.urlsafe_b64encode(key).rstrip(b"="),
+        "repr": repr(key)[2:-1].encode(),
+    }
+
+
+SPELLINGS = spellings(lake.KEY)
 
 
 def unpacked(content):
@@ -40,10 +47,10 @@ def unpacked(content):
     return b"\n".join(found)
 
 
-def spellings_in(content):
+def spellings_in(content, key=lake.KEY):
     """In which spellings the key occurs; Beam packs pickles, so they are unpacked first."""
     plain = unpacked(content)
-    return {name for name, text in SPELLINGS.items() if text in plain}
+    return {name for name, text in spellings(key).items() if text in plain}
 
 
 class Functions(PipelineVisitor):

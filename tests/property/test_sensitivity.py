@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from schemas.client_block import ClientBlock
-from transforms.numerics import client_statistics, lattice, norms, statistics
+from transforms.numerics import center_quality, client_statistics, lattice, norms, statistics
 from transforms.numerics.assignment import Assigner, Projection
 from transforms.numerics.frame import Frame
 from transforms.numerics.lattice import Lattice
@@ -136,3 +136,52 @@ def test_norm_histograms(points, frame, at):
     assert np.abs(change).sum() <= lattice.SUM_UNITS
     change = client_change(lambda b: norms.client_norm_histogram(b, center), points, at)
     assert np.abs(change).sum() <= lattice.SUM_UNITS
+
+
+final_centers = st.builds(
+    lambda seed, n: np.random.default_rng(seed).integers(-(2**19), 2**19, (n, D)).astype(float),
+    st.integers(0, 2**16),
+    st.integers(1, 4),
+)
+caps = st.one_of(st.just(np.inf), st.floats(1e-3, 2.0**22))
+
+
+def assert_within_bounds(change: np.ndarray, n_clusters: int) -> None:
+    assert change.shape == (1 + n_clusters,)
+    assert 0 <= change[0] <= center_quality.SENSITIVITY
+    assert (change[1:] >= 0).all()
+    assert change[1:].sum() <= center_quality.SENSITIVITY
+
+
+@given(rows, frames, final_centers, caps, st.integers(0, 29))
+def test_record_quality(points, frame, centers, cap, at):
+    bound = center_quality.squared_bound(centers, cap)
+    change = moved(lambda p: center_quality.row_quality(p, frame, centers, bound), points, at % len(points))
+    assert_within_bounds(change, len(centers))
+    assert sorted(change[1:])[-1] == center_quality.SENSITIVITY
+
+
+@given(rows, frames, final_centers, caps, st.integers(0, 29), st.integers(0, 29))
+def test_a_row_in_the_place_of_another_moves_the_cost_no_farther(points, frame, centers, cap, first, second):
+    bound = center_quality.squared_bound(centers, cap)
+    found = [
+        center_quality.row_quality(np.delete(points, at % len(points), axis=0), frame, centers, bound)
+        for at in (first, second)
+    ]
+    change = found[0] - found[1]
+    assert abs(change[0]) <= center_quality.SENSITIVITY
+    assert l2_squared(change[1:]) <= 2 * center_quality.SENSITIVITY**2
+
+
+@given(rows, frames, final_centers, caps, st.integers(0, 29))
+def test_client_quality(points, frame, centers, cap, cut):
+    bound = center_quality.squared_bound(centers, cap)
+    change = client_change(lambda b: center_quality.client_quality(b, frame, centers, bound), points, cut)
+    assert_within_bounds(change, len(centers))
+
+
+@given(rows, frames, final_centers, st.integers(0, 30))
+def test_any_split_of_rows_has_the_same_quality(points, frame, centers, cut):
+    bound = center_quality.squared_bound(centers)
+    parts = [center_quality.row_quality(part, frame, centers, bound) for part in (points, points[:cut], points[cut:])]
+    np.testing.assert_array_equal(parts[0], parts[1] + parts[2])

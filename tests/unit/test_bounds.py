@@ -82,3 +82,10 @@ def test_bounds_of_nothing_stay_above_zero():
         bounds.presence_bound(nobody, client, 2),
     ]
     assert found == [1e-9] * 5
+
+
+def test_bounds_of_almost_nothing_keep_their_scale():
+    """One pseudo-client in three has rows away from the center: its norm decides on the unit, whatever that is."""
+    rows = np.array([[0.0, 0.0], [3e-50, 4e-50]])
+    found = bounds.sums_bound(rows, np.array([0, 0]), samples([0, 0], [0, 0], [1, 1]), 1)
+    assert found == pytest.approx(1e-9 * 1e-49)

@@ -122,7 +122,7 @@ def test_no_default_decides_the_guarantee(section):
     assert config_module.ClippingConfig.model_fields["norm"].is_required()
 
 
-NORM_RULE = "clipping.norm must be 'server_radius', 'private' or a number from 1e-100 to 1e100"
+NORM_RULE = "clipping.norm must be 'server_radius', 'private' or a number from 1e-60 to 1e+60"
 WRONG_VALUES = [
     ("privacy.epsilon", 0, "privacy.epsilon must be greater than 0, got 0; give the total epsilon of the run"),
     ("privacy.epsilon", -1.5, "privacy.epsilon must be greater than 0, got -1.5; give the total epsilon"),
@@ -151,7 +151,8 @@ WRONG_VALUES = [
     ("clipping.norm", ABSENT, "clipping.norm must be given, got nothing; give the largest L2 norm"),
     ("clipping.norm", "public", f"{NORM_RULE}, got 'public'; give the largest L2 norm"),
     ("clipping.norm", 0, f"{NORM_RULE}, got 0; give"),
-    ("clipping.norm", 1e300, f"{NORM_RULE}, got 1e+300; give"),
+    ("clipping.norm", 1e61, f"{NORM_RULE}, got 1e+61; give"),
+    ("clipping.norm", 1e-61, f"{NORM_RULE}, got 1e-61; give"),
     ("clipping.norm", True, f"{NORM_RULE}, got True; give"),
     ("clipping.norm", float("inf"), f"{NORM_RULE}, got inf; give"),
     ("clipping.norm", 10**400, f"{NORM_RULE}, got 1000"),
@@ -165,7 +166,8 @@ WRONG_VALUES = [
     (
         "algorithm",
         "kmeans",
-        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing' or 'central_tree', got",
+        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd' or "
+        "'central_tree', got 'kmeans'",
     ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
     ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),
@@ -203,6 +205,8 @@ WRONG_VALUES = [
     ("lloyd.steps", 51, "lloyd.steps must be at most 50, got 51; give the number of Lloyd rounds"),
     ("lloyd.steps", -1, "lloyd.steps must be at least 0, got -1; give the number of Lloyd rounds"),
     ("lloyd.share", 1, "lloyd.share must be less than 1, got 1; give the share"),
+    ("quality.share", 1, "quality.share must be less than 1, got 1; give the share of the budget for this round"),
+    ("quality.max_distance", 0, "quality.max_distance must be greater than 0, got 0; give the distance to its center"),
     ("lloyd.share", 0, "lloyd.share must be greater than 0, got 0; give the share"),
     ("feddp_kmeans.restarts", 19, "feddp_kmeans.restarts must be at least 20, got 19; give the number of restarts"),
     ("feddp_kmeans.restarts", 1001, "feddp_kmeans.restarts must be at most 1000, got 1001; give the number"),
@@ -249,8 +253,9 @@ UNKNOWN_KEYS = [
     ("epsilon", "epsilon is not a setting; did you mean privacy.epsilon?"),
     ("data.client", "data.client is not a setting; did you mean data.client_id?"),
     ("data.w_min", "data.w_min is not a setting; did you mean feddp_kmeans.reduce_diameter.w_min?"),
+    ("quality.shares", "quality.shares is not a setting; did you mean quality.share?"),
     ("lloyd.rate", "lloyd.rate is not a setting; the settings here are steps, share."),
-    ("trust", "trust is not a setting; the settings here are algorithm, data, server_data, n_clusters,"),
+    ("model", "model is not a setting; the settings here are algorithm, data, server_data, n_clusters,"),
     ("server_data.features", "server_data.features is not a setting; did you mean data.features?"),
 ]
 
@@ -298,6 +303,10 @@ CONTRADICTIONS = [
     (
         {"lloyd.steps": 1, "lloyd.share": 0.9, "feddp_kmeans.simplify": {"w_min": 0.1}},
         "the sum of lloyd.share, feddp_kmeans.simplify.share must be less than 1, got 1; lower them",
+    ),
+    (
+        {"quality.share": 0.7, "lloyd.steps": 1, "lloyd.share": 0.3},
+        "the sum of lloyd.share, quality.share must be less than 1, got 1; lower them",
     ),
 ]
 
@@ -471,3 +480,20 @@ def test_every_setting_says_what_to_give(model):
         assert field.description, name
         assert not field.description.endswith("."), name
         assert model.model_config["extra"] == "forbid"
+
+
+WRONG_MASKS = [
+    ({"masked": {"threshold": 3}}, "trust must be masked where there is a section masked"),
+    (
+        {"trust": "masked", "key_uri": "k", "masked": {"secret_uri": "k"}},
+        "masked.secret_uri must be another place than",
+    ),
+    ({"trust": "masked", "masked": {"scheme": "pairwise"}}, "masked.threshold must be at least 2 for scheme pairwise"),
+    ({"trust": "masked", "masked": {"dropout": 1.0}}, "masked.dropout must be less than 1, got 1.0; give the largest"),
+    ({"trust": "blind"}, "trust must be 'central' or 'masked', got 'blind'; give central where"),
+]
+
+
+@pytest.mark.parametrize(("changes", "start"), WRONG_MASKS)
+def test_masks_that_do_not_fit_are_refused(changes, start):
+    assert message(changes).startswith(start)

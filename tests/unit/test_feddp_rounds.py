@@ -113,6 +113,34 @@ def test_optional_rounds_come_in_order_and_cost_their_shares():
     assert found["lloyd_00/sums"].share == pytest.approx(0.1 * 45 / 55)
 
 
+QUALITY = {"quality": {"share": 0.04}}
+
+
+@pytest.mark.parametrize(("unit", "allocation"), CASES)
+def test_quality_is_the_last_round_and_costs_its_share(unit, allocation):
+    job = config(privacy={"unit": unit, "allocation": allocation}, data={"public_rows": 9}, **QUALITY, **EVERYTHING)
+    found = specs(job)
+    assert list(found)[-2:] == ["quality/cost", "quality/sizes"]
+    assert [found[name].shape for name in list(found)[-2:]] == [(1,), (3,)]
+    assert [found[name].share for name in list(found)[-2:]] == [0.02, 0.02]
+    assert {found[name].mechanism for name in list(found)[-2:]} == {LAPLACE if allocation == "paper" else GAUSSIAN}
+    assert math.fsum(spec.share for spec in found.values()) == pytest.approx(1.0)
+
+
+def test_lloyd_rounds_of_a_baseline_leave_quality_its_share():
+    job = validated(BASE | {"algorithm": "server_lloyds", "lloyd": {"steps": 2}} | QUALITY)
+    rounds = feddp_kmeans.lloyd_round_specs(job, n_features=4)
+    assert [each.path for each in rounds] == [f"server_lloyds/{each}" for each in ("lloyd_00", "lloyd_01", "quality")]
+    spent = [sum(release.share for release in each.releases) for each in rounds]
+    np.testing.assert_allclose(spent, [0.48, 0.48, 0.04])
+
+
+@pytest.mark.parametrize(("allocation", "sizes"), [("tuned", math.isqrt(2 << 40) + 1), ("paper", 2 << 20)])
+def test_sampled_rows_double_what_a_row_does_to_sizes_but_not_to_the_cost(allocation, sizes):
+    found = specs(config(privacy={"allocation": allocation}, data={"max_rows_per_client": 5}, **QUALITY))
+    assert (found["quality/cost"].sensitivity, found["quality/sizes"].sensitivity) == (1 << 20, sizes)
+
+
 def test_the_number_of_thinning_rounds_may_be_that_of_algorithm_4():
     found = specs(config(feddp_kmeans={"simplify": {"w_min": 0.5, "share": 0.4}}))
     # 10 log(4 log(30) / (0.4 * 0.5)) = 42.2
@@ -176,14 +204,14 @@ def test_more_clusters_than_server_rows_are_refused():
 
 
 def test_server_rows_that_span_no_ball_are_refused():
-    with pytest.raises(ConfigError, match=r"clipping\.norm must be a radius from 1e-100 to 1e\+100, got 0\.0"):
+    with pytest.raises(ConfigError, match=r"clipping\.norm must be a radius from 1e-60 to 1e\+60, got 0\.0"):
         feddp_server.initial_state(config(), np.ones((4, 2)), 2)
 
 
 def test_a_server_radius_beyond_float64_is_refused():
     with (
         np.errstate(over="ignore"),
-        pytest.raises(ConfigError, match=r"clipping\.norm must be a radius from 1e-100 to 1e\+100"),
+        pytest.raises(ConfigError, match=r"clipping\.norm must be a radius from 1e-60 to 1e\+60"),
     ):
         feddp_server.initial_state(config(), np.array([[1e200], [-1e200], [0.0], [1.0]]), 1)
 

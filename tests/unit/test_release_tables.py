@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.model import ClusterModel, model_from_tables
+from schemas.model import ClusterModel, NoisyCost, model_from_tables
 from schemas.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec
 from schemas.release import RELEASE_SCHEMA, Release, releases_from_table, releases_to_table
 
@@ -90,6 +90,17 @@ MODEL = ClusterModel(
     noisy_sizes=np.array([10.5, -2.0, 0.0]),
     releases=tuple(RELEASES),
 )
+
+
+def test_a_noisy_cost_survives_the_round_trip():
+    assert model_from_tables(MODEL.centers_table(), releases_to_table([])).noisy_cost is None
+    for proxy_costs in ([], [3.0, 1.0]):
+        model = dataclasses.replace(
+            MODEL, noisy_cost=NoisyCost(mean=-0.1, stddev=1e-300), proxy_costs=np.array(proxy_costs)
+        )
+        found = model_from_tables(model.centers_table(), releases_to_table([]))
+        assert found.noisy_cost == model.noisy_cost
+        np.testing.assert_array_equal(found.proxy_costs, proxy_costs)
 
 
 def test_a_centers_table_has_the_published_columns():

@@ -10,7 +10,7 @@ import pytest
 from pipelines import report_page, report_plots
 from pipelines.center_summary import CenterSummary
 from pipelines.report_page import Badge, Notice, Page, Plot, Section, html, plot
-from pipelines.report_svg import ACCENT, inline_svg, new_figure, plot_style
+from pipelines.report_svg import ACCENT, inline_svg, new_figure, plot_style, standalone
 
 
 def summary(n_clusters, n_features, sizes=None, names=()):
@@ -108,6 +108,38 @@ def test_lines_with_bands_are_named():
     text = svg(lambda: report_plots.line_plot(series, "epsilon", "cost", log_x=True, log_y=True))
     for word in ("private", "plain", "epsilon", "cost"):
         assert word in text
+
+
+def test_levels_cross_the_whole_plot():
+    x, one = np.array([0.2, 0.5, 1.0, 10.0]), np.array([1.0])
+    series = [
+        report_plots.Series("private", x, x),
+        report_plots.Series("optimum", np.array([np.nan]), one, one - 0.1, one + 0.1, level=True),
+        report_plots.Series("one seed", np.array([np.nan]), one, level=True),
+    ]
+    text = svg(lambda: report_plots.line_plot(series, "epsilon", "cost", log_x=True))
+    assert text.count("stroke-dasharray") == 4  # two lines and their legend
+    assert [each for each in ("0.2", "0.5", "1", "10") if f">{each}</text>" in text] == ["0.2", "0.5", "1", "10"]
+    assert "nan" not in text
+    assert "optimum" in svg(lambda: report_plots.line_plot(series[1:], "epsilon", "cost"))
+
+
+@pytest.mark.parametrize("n_series", [1, 9, 16])
+def test_legends_leave_room_for_lines(n_series):
+    x = np.array([1.0, 2.0])
+    series = [report_plots.Series(f"a method with a long name {index} <&>", x, x + index) for index in range(n_series)]
+    root = ElementTree.fromstring(svg(lambda: report_plots.line_plot(series, "epsilon", "cost")))
+    assert float(root.get("viewBox").split()[3]) >= 300 + 18 * n_series
+
+
+def test_a_plot_can_stand_alone():
+    found = standalone(svg())
+    root = ElementTree.fromstring(found)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert (root.get("width"), root.get("aria-label")) == (root.get("viewBox").split()[2], "A <line>. It rises.")
+    assert "var(" not in found
+    assert "#0d6b58" in found
+    assert re.findall(r"https?://[^\"]+", found) == ["http://www.w3.org/2000/svg"]
 
 
 def test_a_picture_that_fails_is_a_notice():

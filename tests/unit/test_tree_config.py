@@ -42,7 +42,7 @@ def test_what_is_allowed_is_accepted(settings):
     assert load_config(dump_config(config)) == config
 
 
-RADIUS = "tree.radius must be a number from 1e-100 to 1e100"
+RADIUS = "tree.radius must be a number from 1e-60 to 1e60"
 DEPTH = "tree.depth must be 'auto' or an integer from 1 to 60"
 
 

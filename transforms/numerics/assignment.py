@@ -71,6 +71,24 @@ def nearest(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: f
     return _scores(rows, centers, row_norm).argmax(axis=1)
 
 
+def nearest_squared(
+    rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Nearest center of each row as `nearest` finds it, and the squared distance to it.
+
+    Args:
+      rows: integers, shape (n_rows, n_dims), L2 norm at most `row_norm`.
+      centers: integers, shape (n_centers, n_dims), n_centers >= 1.
+      row_norm: `ROW_NORM` or `PROJECTED_NORM`.
+
+    Returns:
+      Labels, shape (n_rows,), and squared distances, shape (n_rows,): integers, exact.
+    """
+    scores = _scores(rows, centers, row_norm)
+    labels = scores.argmax(axis=1)
+    return labels, lattice.squared_norms(rows) - scores[np.arange(len(rows)), labels]
+
+
 def _scores(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: float) -> NDArray[np.float64]:
     """2 <row, center> - |center|^2: exact; larger is nearer."""
     largest = _largest_norm(centers)

@@ -60,5 +60,5 @@ def _sums(rows: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int)
 
 
 def _median(norms: list[float]) -> float:
-    """Median, kept above zero so that it can be a scale."""
-    return max(float(np.median(norms)), 1e-9)
+    """Median, kept above zero, in proportion to the largest norm, so that it can be a scale."""
+    return max(float(np.median(norms)), 1e-9 * (max(norms) or 1.0))

@@ -141,5 +141,5 @@ def public_prior(
     errors = ((rows - means[labels]) ** 2).sum(axis=1)
     freedom = max(float((effective - 1.0)[known].sum()) / max(float(effective[known].sum()), 1.0), 0.05)
     scatter = float((weights * errors).sum() / max(float(weights.sum()), 1e-300)) / freedom
-    scatter = max(scatter, 1e-12)
+    scatter = max(scatter, 1e-12 * (float((rows**2).sum(axis=1).max()) or 1.0))
     return Prior(means, scatter * (1.0 / effective + PRIOR_BIAS), scatter * PRIOR_BIAS)

@@ -14,6 +14,8 @@ from transforms.numerics.partition import mix
 
 MOST_CLASSES = 10_000
 """Most distinct values of a column of classes."""
+_FINEST = -900
+"""Rows are not rounded to less than 2**_FINEST."""
 
 
 class ModelCost(NamedTuple):
@@ -64,6 +66,41 @@ def model_cost(points: NDArray[np.floating], model: NearestCenters) -> ModelCost
       the same value.
     """
     return ModelCost.of(model.rows(points), model.n_clusters)
+
+
+class MeanSums(NamedTuple):
+    """What the means of clusters are computed from.
+
+    Attributes:
+      sizes: int64, shape (n_clusters,).
+      offsets: sums of rows less the model's origin, shape (n_clusters, n_features), feature units.
+    """
+
+    sizes: NDArray[np.int64]
+    offsets: ExactSum
+
+    @classmethod
+    def of(cls, points: NDArray[np.floating], model: NearestCenters) -> Self:
+        """That of some rows, rounded to 2**-42 of the model's radius, which halves the time of adding them up.
+
+        Args:
+          points: shape (n_rows, n_features), feature units, finite.
+          model: of as many features.
+        """
+        labels, unit = model.labels(points), 2.0 ** max(model.exponent - 20, _FINEST)
+        with np.errstate(over="ignore"):
+            rounded = np.rint(_offsets(points, model) / unit) * unit
+        sizes = np.bincount(labels, minlength=model.n_clusters)
+        return cls(sizes, ExactSum.grouped(rounded, labels, model.n_clusters))
+
+    def merge(self, other: "MeanSums") -> "MeanSums":
+        """That of both."""
+        return MeanSums(self.sizes + other.sizes, self.offsets.merge(other.offsets))
+
+    def means(self, model: NearestCenters) -> NDArray[np.float64]:
+        """Means, shape (n_clusters, n_features); an empty cluster keeps its center."""
+        means = model.origin + self.offsets.over(self.sizes[:, None])
+        return np.where(self.sizes[:, None] > 0, means, model.centers)
 
 
 class Contingency(NamedTuple):

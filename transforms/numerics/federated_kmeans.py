@@ -43,24 +43,24 @@ def local_centers(points: NDArray[np.floating], n_clusters: int, restarts: int, 
         projected = centered @ basis.T
         rough = seeding.weighted_kmeans(projected, np.ones(len(rows)), n_found, restarts, seed)
         start = _core_means(rows, projected, rough)
-        fitted = KMeans(n_found, init=start, n_init=1).fit(rows)
-    sizes = np.bincount(fitted.labels_, minlength=n_found)
+        fitted = KMeans(len(start), init=start, n_init=1).fit(rows)
+    sizes = np.bincount(fitted.labels_, minlength=len(start))
     return LocalCenters(fitted.cluster_centers_[sizes > 0], sizes[sizes > 0])
 
 
 def _core_means(
     rows: NDArray[np.float64], projected: NDArray[np.float64], rough: seeding.Clustering
 ) -> NDArray[np.float64]:
-    """Mean of the rows clearly nearest to each center: at most a third of the distance to any other.
+    """Mean of the rows clearly nearest to each center that has rows: at most a third of the distance to any other.
 
     Where these are a minority, clusters overlap, and they say less of the center than all of its rows do.
     """
-    squared = ((projected[:, None, :] - rough.centers[None, :, :]) ** 2).sum(axis=2)
+    squared = np.stack([((projected - center) ** 2).sum(axis=1) for center in rough.centers], axis=1)
     own = squared[np.arange(len(rows)), rough.labels]
     squared[np.arange(len(rows)), rough.labels] = np.inf
     clear = 9.0 * own <= squared.min(axis=1)
     means = []
-    for cluster in range(len(rough.centers)):
+    for cluster in np.unique(rough.labels):
         members = rough.labels == cluster
         core = members & clear
         means.append(rows[core if 2 * core.sum() > members.sum() else members].mean(axis=0))
@@ -81,7 +81,7 @@ def merged_centers(clients: list[LocalCenters], n_clusters: int, seed: int) -> N
     Returns:
       Shape (n_clusters, n_features).
     """
-    ordered = sorted(clients, key=lambda each: (-len(each.centers), each.centers.tobytes()))
+    ordered = sorted(clients, key=lambda each: (-len(each.centers), each.centers.tobytes(), each.sizes.tobytes()))
     points = np.concatenate([each.centers for each in ordered])
     weights = np.concatenate([each.sizes for each in ordered]).astype(np.float64)
     start = _farthest_first(points, min(len(ordered[0].centers), n_clusters), n_clusters)
@@ -96,7 +96,7 @@ def merged_centers(clients: list[LocalCenters], n_clusters: int, seed: int) -> N
 def _farthest_first(points: NDArray[np.float64], n_given: int, n_clusters: int) -> NDArray[np.float64]:
     """The first `n_given` points, then again and again the point farthest from those chosen."""
     chosen = list(range(n_given))
-    distances = ((points[:, None, :] - points[None, chosen, :]) ** 2).sum(axis=2).min(axis=1)
+    distances = np.min([((points - points[index]) ** 2).sum(axis=1) for index in chosen], axis=0)
     while len(chosen) < n_clusters:
         chosen.append(int(distances.argmax()))
         distances = np.minimum(distances, ((points - points[chosen[-1]]) ** 2).sum(axis=1))

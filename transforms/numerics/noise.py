@@ -12,10 +12,11 @@ noise, so no two releases can be subtracted to cancel it. The digest of the sum 
 Source: Canonne, Kamath, Steinke (2020), "The Discrete Gaussian for Differential Privacy", Algorithms 1 to 3.
 """
 
+import dataclasses
 import decimal
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -69,6 +70,37 @@ def draw_release(key: bytes, round_plan: RoundPlan, exact_sum: NDArray[np.int64]
         releases.append(Release(path=path, plan=plan, values=noisy.view(np.int64).reshape(plan.spec.shape)))
         start = stop
     return tuple(releases)
+
+
+def add_further_noise(key: bytes, round_plan: RoundPlan, releases: Sequence[Release]) -> tuple[Release, ...]:
+    """Adds full noise of the planned law to releases that have been noised under another key already.
+
+    The second noise is bound to the noised values as the first one is to the sum.
+
+    Args:
+      key: 32 secret bytes, not those of the first noise; used during this call only.
+      round_plan: path, laws and shapes, public.
+      releases: of that round, in order.
+
+    Returns:
+      The releases with more noise; their plans state the stddev of both together.
+
+    Raises:
+      ValueError: as `draw_release`.
+    """
+    noised = np.concatenate([release.values.ravel() for release in releases])
+    renamed = dataclasses.replace(round_plan, path=f"{round_plan.path}/further")
+    return tuple(
+        dataclasses.replace(
+            before, values=after.values, plan=dataclasses.replace(after.plan, noise_multiplier=_joint(after.plan))
+        )
+        for before, after in zip(releases, draw_release(key, renamed, noised), strict=True)
+    )
+
+
+def _joint(plan: ReleasePlan) -> float:
+    """Noise multiplier of the sum of two noises of this law: its stddev is larger by sqrt(2)."""
+    return plan.noise_multiplier * math.sqrt(2.0)
 
 
 def check_release_noise(plan: ReleasePlan) -> None:

@@ -35,11 +35,11 @@ def sample_rows(
     secret = KeyStream(key, encode_label("rows of a client")).uint64(2)
     digests = _row_digests(points, mix(client_digests ^ secret[0])[clients])
     order = np.lexsort((digests, clients))
-    repeats = _position_in_run(clients[order], digests[order])
+    repeats = position_in_run(clients[order], digests[order])
     ranks = np.empty_like(digests)
     ranks[order] = mix(mix(digests[order] + repeats.astype(np.uint64)) ^ secret[1])
     order = np.lexsort((ranks, clients))
-    return np.sort(order[_position_in_run(clients[order]) < max_rows])
+    return np.sort(order[position_in_run(clients[order]) < max_rows])
 
 
 def _row_digests(points: NDArray[np.floating], seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -51,7 +51,7 @@ def _row_digests(points: NDArray[np.floating], seeds: NDArray[np.uint64]) -> NDA
     return digests
 
 
-def _position_in_run(*keys: NDArray) -> NDArray[np.int64]:
+def position_in_run(*keys: NDArray) -> NDArray[np.int64]:
     """Position of each element in its run of equal keys."""
     n_rows = len(keys[0])
     index = np.arange(n_rows)

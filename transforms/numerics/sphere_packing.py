@@ -4,6 +4,8 @@ Source: Su, Cao, Li, Bertino, Lyu, Jin (2017), "Differentially private k-means c
 private optimization", Section 4.1.
 """
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,7 @@ ATTEMPTS = 1000
 _STEPS = 30
 
 
+@functools.lru_cache(maxsize=64)
 def pack(n_centers: int, n_features: int, half_side: float, seed: int) -> NDArray[np.float64]:
     """Centers in a cube with the largest radius for which random placement succeeds.
 
@@ -25,7 +28,7 @@ def pack(n_centers: int, n_features: int, half_side: float, seed: int) -> NDArra
       seed: public.
 
     Returns:
-      Shape (n_centers, n_features).
+      Shape (n_centers, n_features), read-only; remembered for the next call.
     """
     low, high = 0.0, half_side
     found = _place(n_centers, n_features, half_side, low, seed)
@@ -36,6 +39,7 @@ def pack(n_centers: int, n_features: int, half_side: float, seed: int) -> NDArra
             low, found = radius, placed
         else:
             high = radius
+    found.flags.writeable = False
     return found
 
 

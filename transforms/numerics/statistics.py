@@ -47,12 +47,12 @@ def outer_product(points: NDArray[np.floating], frame: Frame) -> NDArray[np.int6
 
 
 def histogram(points: NDArray[np.floating], frame: Frame, assigner: RowLabels) -> NDArray[np.int64]:
-    """Rows per nearest public point.
+    """Rows per nearest public point, or per cell of a public partition.
 
     Args:
       points: shape (n_rows, n_features), feature units, finite.
       frame: public frame.
-      assigner: the points, one bin each.
+      assigner: the points or cells, one bin each.
 
     Returns:
       int64, shape (assigner.size,), units of 2**-SUM_BITS rows. One row moves one bin by `COUNT_SENSITIVITY`.

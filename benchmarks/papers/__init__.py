@@ -1,0 +1,1 @@
+"""Benchmarks that redraw the papers' figures."""

@@ -1,0 +1,344 @@
+"""Redraws the figures of FedDP-KMeans (Scott, Lampert, Saulpic 2025) and of its reviews, by `dapple sweep`.
+
+- record: the mixture with 100 clients x 1000 rows, record level (Figure 1, left).
+- client-1000, client-2000, client-5000: clients x 50 rows, client level (Figures 5, 2 left, 6).
+- missing: components that the server data lack, record level (additional experiments of the reviews).
+- elbow: the number of clusters chosen among 1 to 20, both levels (additional experiments of the reviews).
+- shares: budget shares and Lloyd rounds of the Pareto-optimal runs (Tables 2 to 5).
+- sweep: the time that five private methods x seven epsilons x ten seeds take, record level.
+- census-*: real census rows, silos of one employment class, record level (Figures 1 right, 3, 4); needs --data.
+
+Every figure is a sweep that goes on where it was interrupted, in the folder given by --work.
+
+    python -m benchmarks.papers.feddp_kmeans --data DATA --work WORK --out benchmarks/results/feddp_kmeans
+"""
+
+import argparse
+import collections
+import itertools
+import json
+import logging
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks import mixture
+from benchmarks.drawing import pyplot
+from benchmarks.machine import heading
+from pipelines import sweep
+from pipelines.api import fit
+from pipelines.options import beam_options
+from pipelines.sweep_folder import RESULTS_FILE
+from schemas.config import validated
+from schemas.sweep_config import sweep_config
+from transforms.numerics.curves import confidence_band
+
+EPSILONS = [0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0]
+FEDDP = {
+    "FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans"},
+    "FedDP-KMeans (paper)": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
+}
+BASELINES = {
+    "ServerKMeans++": {"algorithm": "server_kmeanspp"},
+    "ServerLloyds": {"algorithm": "server_lloyds"},
+    "SpherePacking": {"algorithm": "sphere_packing"},
+}
+POOLED = {"k-FED": {"algorithm": "k_fed"}, "Optimal": {"algorithm": "optimal"}}
+CLASSES = {"private": "Private", "self-employed": "Self-emp-not-inc", "local-government": "Local-gov"}
+CATEGORICAL = ["education", "marital_status", "occupation", "relationship", "race", "sex", "native_country"]
+NUMERIC = ["age", "capital_gain", "capital_loss", "hours_per_week"]
+Rows = list[dict[str, Any]]
+Lines = list[str]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--figures", nargs="*", help="some of them; default: all that the data allow")
+    parser.add_argument("--data", type=Path, help="folder with adult_census.parquet")
+    parser.add_argument("--work", type=Path, required=True, help="folder for generated lakes and sweeps")
+    parser.add_argument("--out", type=Path, required=True, help="folder for tables and plots")
+    parser.add_argument("--seeds", type=int, default=10)
+    arguments = parser.parse_args()
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    figures = _figures(arguments)
+    for name in arguments.figures or figures:
+        start = time.perf_counter()
+        lines = figures[name](name)
+        took = time.perf_counter() - start
+        text = heading(f"FedDP-KMeans: {name}", "papers.feddp_kmeans") + lines
+        (arguments.out / f"{name}.md").write_text("\n".join(text) + "\n")
+        print(f"{name}: {took:.0f} s", flush=True)
+
+
+def _figures(arguments: argparse.Namespace) -> dict[str, Callable[[str], Lines]]:
+    """A function for each figure."""
+    work, out, seeds = arguments.work, arguments.out, arguments.seeds
+    found: dict[str, Callable[[str], Lines]] = {
+        "record": lambda name: comparison(work, out, name, _record_job(work), seeds),
+        "missing": lambda name: missing(work, out, name, max(seeds // 2, 1)),
+        "elbow": lambda name: elbow(work, out, name, seeds),
+        "sweep": lambda name: timed_sweep(work, name, seeds),
+        "shares": lambda name: shares(work, name, max(seeds // 5, 1)),
+    }
+    for n_clients in (1000, 2000, 5000):
+        job = lambda n=n_clients: _client_job(work, n)  # noqa: E731 - evaluated when its figure is drawn
+        found[f"client-{n_clients}"] = lambda name, job=job: comparison(work, out, name, job(), max(seeds // 2, 1))
+    if arguments.data is not None:
+        for name in CLASSES:
+            found[f"census-{name}"] = lambda name: comparison(
+                work, out, name, _census_job(work, arguments.data, name.removeprefix("census-")), max(seeds // 2, 1)
+            )
+    return found
+
+
+def _record_job(work: Path) -> dict[str, Any]:
+    """100 clients x 1000 rows."""
+    lake = work / "lake-record"
+    if not lake.exists():
+        mixture.write_lake(lake, mixture.draw(0, 100_000), 10, 1000, 1000)
+    return _job(lake, "record")
+
+
+def _client_job(work: Path, n_clients: int) -> dict[str, Any]:
+    """`n_clients` x 50 rows."""
+    lake = work / f"lake-client-{n_clients}"
+    if not lake.exists():
+        mixture.write_lake(lake, mixture.draw(0, 50 * n_clients), 10, 10_000, 50)
+    return _job(lake, "client")
+
+
+def _job(lake: Path, unit: str) -> dict[str, Any]:
+    """Settings that all methods share."""
+    job = mixture.config(lake, unit, 1.0)
+    job["data"]["client_id"] = "client_id"  # type: ignore[index]
+    return job
+
+
+def _census_job(work: Path, data: Path, name: str) -> dict[str, Any]:
+    """Silos of one employment class by occupation and education; server: 20 rows of it and 1000 others."""
+    lake = work / f"lake-census-{name}"
+    features = [*CATEGORICAL, *NUMERIC]
+    if not lake.exists():
+        rows = pq.read_table(data / "adult_census.parquet")
+        inside = rows["workclass"].to_numpy(zero_copy_only=False) == CLASSES[name]
+        rng = np.random.default_rng(0)
+        ours, others = rng.permutation(np.flatnonzero(inside)), rng.permutation(np.flatnonzero(~inside))
+        work_and_school = rows.select(["occupation", "education"]).to_pylist()
+        silos = ["/".join(each.values()) for each in work_and_school]
+        table = rows.select(features).append_column("silo", pa.array(silos)).take(ours[20:]).sort_by("silo")
+        (lake / "clients").mkdir(parents=True)
+        pq.write_table(table, lake / "clients" / "part-0.parquet")
+        pq.write_table(rows.select(features).take(np.concatenate([ours[:20], others[:1000]])), lake / "server.parquet")
+    encode = {each: {"kind": "one_hot", "vocabulary": "server"} for each in CATEGORICAL}
+    bins = {each: {"kind": "quantile_bins", "bins": 5} for each in NUMERIC}
+    data_section = {"path": str(lake / "clients"), "features": features, "client_id": "silo"}
+    return _job(lake, "record") | {"data": data_section, "encode": encode | bins}
+
+
+def run_sweep(work: Path, name: str, job: dict[str, Any], methods: dict[str, Any], **options: Any) -> Rows:
+    """Cells of a sweep, taken up where it was left."""
+    base = {key: value for key, value in job.items() if key not in ("algorithm", "privacy")}
+    privacy = {key: value for key, value in job["privacy"].items() if key != "epsilon"}
+    settings = base | {"privacy": privacy, "sweep": {"methods": methods, "epsilons": EPSILONS} | options}
+    output = work / f"sweep-{name}"
+    if not (output / RESULTS_FILE).exists():
+        sweep.execute(sweep_config(settings), beam_options([]), str(output))
+    found: Rows = pq.read_table(output / RESULTS_FILE).to_pylist()
+    return found
+
+
+def comparison(work: Path, out: Path, name: str, job: dict[str, Any], seeds: int) -> Lines:
+    """Cost against epsilon of all methods, each with its best number of Lloyd rounds."""
+    rows = run_sweep(work, f"{name}-feddp", job, FEDDP, seeds=seeds, settings={"lloyd.steps": [0, 1, 2]})
+    rows += run_sweep(work, f"{name}-baselines", job, BASELINES, seeds=seeds, settings={"lloyd.steps": [1, 2, 5]})
+    rows += run_sweep(work, f"{name}-pooled", job, POOLED, seeds=min(seeds, 3))
+    best = best_settings(rows)
+    plot(out / f"{name}.svg", best, "cost / n")
+    lines = ["Cost / n, mean of seeds; in brackets half the 95% interval and the number of Lloyd rounds T.", ""]
+    lines += table(best, lambda each: f"{each['mean']:.2f} ({each['half']:.2f}, T={each['settings'][-1:] or '-'})")
+    return [*lines, "", *verdict(best), "", f"![{name}]({name}.svg)"]
+
+
+def timed_sweep(work: Path, name: str, seeds: int) -> Lines:
+    """How long one sweep takes that has not been begun."""
+    shutil.rmtree(work / f"sweep-{name}", ignore_errors=True)
+    job = _record_job(work) | {"lloyd": {"steps": 1}}
+    wall, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+    rows = run_sweep(work, name, job, FEDDP | BASELINES, seeds=seeds)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return [
+        f"{len(FEDDP | BASELINES)} methods x {len(EPSILONS)} epsilons x {seeds} seeds = {len(rows)} cells "
+        f"on 100,000 x 100 rows in one pipeline: {time.perf_counter() - wall:.0f} s wall, {cpu:.0f} s CPU, "
+        f"peak RSS {after.ru_maxrss / 1024:.0f} MB."
+    ]
+
+
+def best_settings(rows: Rows) -> dict[str, dict[float | None, dict[str, Any]]]:
+    """Mean, half of the 95% interval, and the settings with the lowest mean, by method and epsilon."""
+    costs = collections.defaultdict(list)
+    for row in rows:
+        costs[row["method"], row["epsilon"], row["settings"]].append(row["cost"])
+    best: dict[str, dict[float | None, dict[str, Any]]] = collections.defaultdict(dict)
+    for (method, epsilon, settings), values in costs.items():
+        band = confidence_band(np.array(values))
+        point = {"mean": band.mean, "half": band.high - band.mean, "settings": settings, "n": len(values)}
+        if epsilon not in best[method] or band.mean < best[method][epsilon]["mean"]:
+            best[method][epsilon] = point
+    return best
+
+
+def table(best: dict[str, dict[float | None, dict[str, Any]]], cell: Callable[[dict[str, Any]], str]) -> Lines:
+    """Methods by epsilons; a method without privacy is the same at all of them."""
+    epsilons = sorted({eps for points in best.values() for eps in points if eps is not None})
+    lines = [
+        "| method | " + " | ".join(f"eps {eps:g}" for eps in epsilons) + " |",
+        "| --- " * (len(epsilons) + 1) + "|",
+    ]
+    for method, points in best.items():
+        cells = [cell(points[eps] if eps in points else points[None]) for eps in epsilons]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def verdict(best: dict[str, dict[float | None, dict[str, Any]]]) -> Lines:
+    """Whether FedDP-KMeans is at least as good as every private baseline, epsilon by epsilon."""
+    ours = best["FedDP-KMeans (tuned)"]
+    lines = []
+    for epsilon, point in sorted(ours.items()):  # type: ignore[type-var]
+        rivals = {method: best[method][epsilon]["mean"] for method in BASELINES}
+        nearest = min(rivals, key=lambda method: rivals[method])
+        sign = "at least as good as" if point["mean"] <= rivals[nearest] else "WORSE THAN"
+        lines.append(
+            f"- eps {epsilon:g}: FedDP-KMeans {point['mean']:.2f} is {sign} the best baseline, "
+            f"{nearest} {rivals[nearest]:.2f}"
+        )
+    return lines
+
+
+def missing(work: Path, out: Path, name: str, seeds: int) -> Lines:
+    """Cost when components are missing from the server data."""
+    job, drawn = _record_job(work), mixture.draw(0, 0)
+    methods = {}
+    for n_missing in (0, 1, 2, 4, 6):
+        path = work / f"server-without-{n_missing}.parquet"
+        pq.write_table(mixture.table(drawn.server[20 * n_missing :]), path)
+        for method, settings in (FEDDP | BASELINES).items():
+            if method not in ("SpherePacking", "FedDP-KMeans (paper)"):
+                steps = {} if method in FEDDP else {"lloyd": {"steps": 2}}
+                methods[f"{method}, {n_missing} missing"] = settings | steps | {"server_data": {"path": str(path)}}
+    best = best_settings(run_sweep(work, name, job, methods, seeds=seeds))
+    plot(out / f"{name}.svg", best, "cost / n")
+    lines = ["Cost / n, mean of seeds, with half the 95% interval.", ""]
+    return [*lines, *table(best, lambda each: f"{each['mean']:.2f} ({each['half']:.2f})"), "", f"![{name}]({name}.svg)"]
+
+
+def elbow(work: Path, out: Path, name: str, seeds: int) -> Lines:
+    """How many clusters of the ten are found among up to twenty, and one curve of each level."""
+    lines = ["| level | epsilon | chosen (times) | cost / n |", "| --- | --- | --- | --- |"]
+    curves = {}
+    choice = {"n_clusters": {"max": 20, "choose": "elbow"}}
+    for unit, job in (("record", _record_job(work)), ("client", _client_job(work, 2000))):
+        method = {"feddp": {"algorithm": "feddp_kmeans"} | choice}
+        rows = run_sweep(work, f"{name}-{unit}", job, method, seeds=seeds, epsilons=[0.4, 1.0, 2.0])
+        for epsilon in (0.4, 1.0, 2.0):
+            some = [row for row in rows if row["epsilon"] == epsilon]
+            times = sorted(collections.Counter(row["n_clusters"] for row in some).items())
+            chosen = ", ".join(f"{k} ({n})" for k, n in times)
+            lines.append(f"| {unit} | {epsilon:g} | {chosen} | {np.mean([row['cost'] for row in some]):.2f} |")
+        curves[f"{unit} level, eps 1"] = fit(validated(job | choice)).model.proxy_costs
+    _plot_lines(out / f"{name}.svg", curves)
+    return [*lines, "", f"![{name}]({name}.svg)"]
+
+
+def share_grid() -> Iterator[dict[str, float]]:
+    """Shares of the four releases in steps of a tenth around the paper's recommendations."""
+    for outer, weights, counts in itertools.product((0.15, 0.25, 0.35, 0.45), (0.1, 0.2), (0.1, 0.2)):
+        yield {
+            "outer_product": outer,
+            "weights": weights,
+            "counts": counts,
+            "sums": round(1.0 - outer - weights - counts, 10),
+        }
+
+
+def shares(work: Path, name: str, seeds: int) -> Lines:
+    """Mean shares, and numbers of Lloyd rounds, of the Pareto-optimal settings."""
+    lines = [
+        "Means over the settings with the lowest mean cost at each epsilon.",
+        "",
+        "| data, allocation | outer product | weights | sums | counts | T=0 | T=1 | T=2 |",
+        "| --- " * 8 + "|",
+    ]
+    grid = list(share_grid())
+    for label, job in (("100 clients, record level", _record_job(work)), ("2000 clients", _client_job(work, 2000))):
+        settings = {"privacy.shares": grid, "lloyd.steps": [0, 1, 2]}
+        rows = run_sweep(
+            work, f"{name}-{job['privacy']['unit']}", job, FEDDP, seeds=seeds, settings=settings, epsilons=[0.4, 1.0]
+        )
+        for method, points in best_settings(rows).items():
+            chosen = [_parsed(point["settings"]) for point in points.values()]
+            means = [
+                np.mean([each[0][key] for each in chosen]) for key in ("outer_product", "weights", "sums", "counts")
+            ]
+            steps = [np.mean([each[1] == number for each in chosen]) for number in (0, 1, 2)]
+            lines.append(f"| {label}, {method} | " + " | ".join(f"{value:.2f}" for value in [*means, *steps]) + " |")
+    return lines
+
+
+def _parsed(settings: str) -> tuple[dict[str, float], int]:
+    """Shares and Lloyd rounds from the text of a cell's settings."""
+    head, _, steps = settings.rpartition(", lloyd.steps=")
+    found: dict[str, float] = json.loads(head.removeprefix("privacy.shares=").replace("'", '"'))
+    return found, int(steps)
+
+
+def plot(path: Path, best: dict[str, dict[float | None, dict[str, Any]]], label: str) -> None:
+    """Cost against epsilon with 95% bands; methods without privacy as lines across."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    for method, points in best.items():
+        if None in points:
+            axes.axhline(
+                points[None]["mean"],
+                linestyle="--",
+                linewidth=1,
+                label=method,
+                color="black" if method == "Optimal" else "gray",
+            )
+            continue
+        epsilons = sorted(points)  # type: ignore[type-var]
+        mean = np.array([points[eps]["mean"] for eps in epsilons])
+        half = np.nan_to_num(np.array([points[eps]["half"] for eps in epsilons]), posinf=0.0)
+        (line,) = axes.plot(epsilons, mean, "o-", markersize=3, label=method)
+        axes.fill_between(epsilons, mean - half, mean + half, alpha=0.2, color=line.get_color())
+    axes.set(xlabel="epsilon", ylabel=label, xscale="log")
+    axes.legend(fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _plot_lines(path: Path, curves: dict[str, np.ndarray]) -> None:
+    """Proxy cost against the number of clusters."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    for label, costs in curves.items():
+        axes.plot(np.arange(1, len(costs) + 1), costs, "o-", markersize=3, label=label)
+    axes.axvline(10, linestyle=":", color="gray")
+    axes.set(xlabel="number of clusters", ylabel="cost of the weighted server points")
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

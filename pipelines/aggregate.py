@@ -1,0 +1,78 @@
+"""The `aggregate` job, aggregator's role: adds up the masked messages of a round, adds noise, and says who is in it.
+
+It reads the plan and messages and nothing else. It must not import what forms or removes masks; a test sees to it.
+"""
+
+import functools
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.graph import run_graph
+from pipelines.options import parse_role, read_text
+from schemas import yaml_text
+from schemas.errors import ProtocolError
+from schemas.masked_config import AggregateConfig, validated_aggregate
+from schemas.masked_message import MaskedMessages, MaskedReleases
+from transforms.exchange_files import Exchange
+from transforms.keys import create_key
+from transforms.masked_sum import AggregateMasked
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def _read(path: str, folder: str, index: int) -> Iterator[MaskedMessages]:
+    """Messages of one file; of no file, a batch without messages."""
+    exchange = Exchange(folder)
+    if path:
+        yield exchange.read_messages(index, path)
+    else:
+        size = exchange.plan().rounds[index].size
+        yield MaskedMessages((), (), np.zeros((0, size), dtype=np.int64))
+
+
+def _close(masked: MaskedReleases, folder: str, index: int) -> None:
+    Exchange(folder).close_round(index, masked)
+
+
+def build(root: beam.Pipeline, config: AggregateConfig, exchange: Exchange, index: int) -> None:
+    """Adds the job to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      config: the aggregator's job.
+      exchange: where messages are and the sum goes.
+      index: of the round.
+    """
+    plan = exchange.plan().rounds[index]
+    aggregate = AggregateMasked(plan=plan, key_uri=config.key_uri, threshold=config.threshold)
+    _ = (
+        root
+        | "Files" >> beam.Create(["", *exchange.message_files(index)])
+        | "Read" >> beam.FlatMap(_read, exchange.folder, index)
+        | "Aggregate" >> aggregate
+        | "Close" >> beam.Map(_close, exchange.folder, index)
+    )
+
+
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    """The command: closes the open round.
+
+    Raises:
+      DappleError: what stopped it, in one sentence.
+    """
+    options = parse_role("aggregate", argv)
+    config = validated_aggregate(yaml_text.parse(read_text(options.config)))  # type: ignore[arg-type]
+    exchange = Exchange(options.exchange)
+    index = exchange.last_round()
+    if exchange.is_closed(index):
+        raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
+    if not FileSystems.exists(config.key_uri):
+        create_key(config.key_uri)
+    run_graph(functools.partial(build, config=config, exchange=exchange, index=index), options.beam)
+    _LOGGER.info("closed: round %d", index)
+    return {"run_id": exchange.plan().run, "round": index}

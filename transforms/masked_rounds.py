@@ -1,0 +1,117 @@
+"""Rounds with masked aggregation: the clients' role and the aggregator's in one pipeline.
+
+    shards + broadcast -> statistic per client -> masked message | sum -> noise | -> unmask -> releases -> server step
+              clients' role                      | aggregator's  |          clients' role
+
+Input element: `ShardRef`. Output element: the next state, exactly one. Guarantee: what the aggregator's stages see
+is uniform to whoever lacks the secret; the state contains nothing private but releases of the rounds' plans.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import AsSingleton
+
+from schemas.choices import NoiseBy
+from schemas.masked_message import MaskedMessages
+from schemas.table import TableContract
+from transforms.client_messages import Masking, UnmaskReleases, UploadMessages
+from transforms.masked_sum import AggregateMasked
+from transforms.noise import AddFurtherNoise
+from transforms.pairwise_rounds import PairwiseReleases
+from transforms.rounds import Round, round_label
+
+
+def _step(releases: tuple, state: Any, each: Round) -> Any:
+    return each.step(state, releases)
+
+
+def all_arrive(messages: MaskedMessages) -> MaskedMessages:
+    """Nobody drops out."""
+    return messages
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class MaskedRound(beam.PTransform):
+    """`ShardRef`s and one state → the next state, both roles in one pipeline.
+
+    Attributes:
+      round: statistic, plan and server step.
+      state: PCollection of one element: what is broadcast. Public data and releases only.
+      contract: how shards are read.
+      key_uri: where the aggregator's noise stage finds its key.
+      masking: of the clients' role.
+      deliver: what becomes of a batch of messages on its way, to see what dropouts do.
+
+    Windowing: global. Privacy: as `PrivateRound`; the roles are told apart by stages, not by identities.
+    """
+
+    round: Round
+    state: beam.PCollection
+    contract: TableContract
+    key_uri: str
+    masking: Masking
+    deliver: Callable[[MaskedMessages], MaskedMessages] = all_arrive
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Releases by either scheme, noise of the clients' role if it adds any, server step."""
+        releases = self._releases(shards)
+        if self.masking.noise_by is NoiseBy.BOTH:
+            further = AddFurtherNoise(plan=self.round.plan, key_uri=self.masking.secret_uri)
+            releases = releases | "FurtherNoise" >> further
+        return releases | "Server" >> beam.Map(_step, AsSingleton(self.state), self.round)
+
+    def _releases(self, shards: beam.PCollection) -> beam.PCollection:
+        """Clients, aggregator, clients."""
+        known: dict[str, Any] = {"state": self.state, "masking": self.masking}
+        upload: dict[str, Any] = {"round": self.round, "contract": self.contract} | known
+        if self.masking.pairwise is not None:
+            return shards | "Pairwise" >> PairwiseReleases(**upload, key_uri=self.key_uri, deliver=self.deliver)
+        plan = self.round.plan
+        return (
+            shards
+            | "Upload" >> UploadMessages(**upload)
+            | "Deliver" >> beam.Map(self.deliver)
+            | "Aggregate" >> AggregateMasked(plan=plan, key_uri=self.key_uri, threshold=self.masking.threshold)
+            | "Unmask" >> UnmaskReleases(plan=plan, **known)
+        )
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class RunMaskedRounds(beam.PTransform):
+    """`RunRounds` with masked aggregation: `ShardRef`s → the state after the last round.
+
+    Attributes:
+      rounds: calibrated rounds, unrolled in this order.
+      initial: state before the first round; public data only.
+      contract: how shards are read.
+      key_uri: where the aggregator's noise stages find their key.
+      masking: of the clients' role.
+      deliver: what becomes of a batch of messages on its way.
+
+    Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: as `RunRounds`, and two
+    keystreams of the statistic's size per message.
+    """
+
+    rounds: tuple[Round, ...]
+    initial: Any
+    contract: TableContract
+    key_uri: str
+    masking: Masking
+    deliver: Callable[[MaskedMessages], MaskedMessages] = all_arrive
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Chains the rounds: each one's state is the next one's broadcast."""
+        state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
+        for each in self.rounds:
+            state = shards | round_label(each) >> MaskedRound(
+                round=each,
+                state=state,
+                contract=self.contract,
+                key_uri=self.key_uri,
+                masking=self.masking,
+                deliver=self.deliver,
+            )
+        return state

@@ -1,0 +1,56 @@
+"""From a noisy relative sum and a noisy count to the move of a center, plain or shrunken by its known noise."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FEWEST_SHARE = 0.1
+"""Smallest count that a move is divided by, in shares of the mean count."""
+_NO_ROWS = 1e-9
+
+
+def divided(sums: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Noisy sums over noisy counts of any sign, shape of `sums`; a count of zero counts as a tiny one."""
+    return sums / np.where(np.abs(counts) < _NO_ROWS, _NO_ROWS, counts)[:, None]
+
+
+def blended_counts(counts: NDArray[np.float64], stddev: float, n_rows: float) -> NDArray[np.float64]:
+    """Noisy counts pulled to equal ones as far as their noise asks for.
+
+    Args:
+      counts: shape (n_clusters,), may be negative.
+      stddev: noise stddev of one count.
+      n_rows: > 0, public or noisy: what the counts add up to.
+
+    Returns:
+      shape (n_clusters,), from a tenth of the mean count to `n_rows`. Before the data are seen, shares of the rows
+      are taken as uniform on the simplex: their stddev is sqrt((k - 1) / (k + 1)) / k.
+    """
+    n_clusters = len(counts)
+    mean = n_rows / n_clusters
+    prior = mean**2 * (n_clusters - 1) / (n_clusters + 1)
+    weight = prior / (prior + stddev**2) if prior > 0.0 else 0.0
+    return np.clip(mean + weight * (counts - mean), _FEWEST_SHARE * mean, n_rows)
+
+
+def shrunken(sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
+    """Moves sums / counts, each shrunken by the factor max(0, 1 - v / |move|^2), shape of `sums`.
+
+    Args:
+      sums: shape (n_clusters, n_features), noisy relative sums.
+      counts: shape (n_clusters,), > 0.
+      stddev: noise stddev of one entry of `sums`; v = n_features (stddev / count)^2.
+
+    Source: James, Stein (1961), positive part.
+    """
+    moves = sums / counts[:, None]
+    noise = sums.shape[1] * (stddev / counts) ** 2
+    squared = (moves**2).sum(axis=1)
+    beyond = np.maximum(squared, np.maximum(noise, np.finfo(np.float64).tiny))
+    return moves * (1.0 - noise / beyond)[:, None]
+
+
+def total_rows(counts: NDArray[np.float64], stddev: float) -> float:
+    """Number of rows by noisy counts, at least one noise stddev of their sum."""
+    return max(float(counts.sum()), stddev * math.sqrt(len(counts)), 1.0)

@@ -1,0 +1,105 @@
+"""Who agrees on masks with whom: a circle in random order, each with its nearest on both sides.
+
+With all pairs the work of n clients is O(n^2); with k neighbors each it is O(n k), and k grows with log n. The
+guarantee is then statistical: it holds but for probabilities that `parameters` keeps below 2**-SECURITY_BITS and
+2**-CORRECTNESS_BITS, if at most the stated shares of clients collude with the aggregator or drop out, and who
+does is independent of the order.
+
+Source: Bell, Bonawitz, Gascon, Lepoint, Raykova (2020), "Secure single-server aggregation with
+(poly)logarithmic overhead", Section 3.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from schemas.errors import ProtocolError
+
+SECURITY_BITS = 40
+CORRECTNESS_BITS = 30
+
+
+class GraphParams(NamedTuple):
+    """Attributes: n_neighbors of each client, and `threshold`, the shares that give a neighbor's secret back."""
+
+    n_neighbors: int
+    threshold: int
+
+
+@functools.cache
+def parameters(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
+    """The fewest neighbors that keep what is promised.
+
+    Args:
+      n_clients: n, >= 3.
+      corrupt: largest share of clients that pool what they know with the aggregator, in [0, 1).
+      dropout: largest share of clients that drop out in a round, in [0, 1).
+
+    Returns:
+      Neighbors k (even, or all n - 1) and threshold t such that, by union bounds over the clients,
+        t > k / 2, so that answers to two lists of who is present cannot both be complete,
+        no client has t or more corrupt neighbors (its secrets stay secret),
+        no run of k / 2 clients on the circle is all corrupt or gone (honest survivors stay connected, so nothing
+          but the sum of all of them is learned), each but with probability 2**-SECURITY_BITS in all;
+        every client keeps t surviving neighbors, but with probability 2**-CORRECTNESS_BITS in all.
+
+    Raises:
+      ProtocolError: if no number of neighbors does.
+    """
+    n_corrupt, n_gone = int(corrupt * n_clients), int(np.ceil(dropout * n_clients))
+    for k in range(2, n_clients - 1, 2):
+        threshold = _threshold(n_clients, n_corrupt, k)
+        split = n_clients * min(1.0, (n_corrupt + n_gone) / n_clients) ** (k // 2)
+        if split <= 2.0**-SECURITY_BITS and _survivors_suffice(n_clients, n_gone, k, threshold):
+            return GraphParams(k, threshold)
+    everyone = n_clients - 1
+    threshold = max(n_corrupt + 1, _majority(everyone))
+    if threshold <= everyone - n_gone:
+        return GraphParams(everyone, threshold)
+    raise ProtocolError(
+        f"corrupt and dropout must leave a threshold between them, got {corrupt} and {dropout} of {n_clients} "
+        "clients; lower them."
+    )
+
+
+def _threshold(n_clients: int, n_corrupt: int, k: int) -> int:
+    """The least majority that corrupt neighbors of any client do not reach."""
+    tail = stats.hypergeom(n_clients - 1, n_corrupt, k).sf(np.arange(k + 1) - 1) * n_clients
+    return max(int(np.argmax(np.append(tail, 0.0) <= 2.0**-SECURITY_BITS)), _majority(k))
+
+
+def _majority(n_neighbors: int) -> int:
+    """More than half, so that two answers about a client cannot both be complete; at least 2."""
+    return max(n_neighbors // 2 + 1, 2)
+
+
+def _survivors_suffice(n_clients: int, n_gone: int, k: int, threshold: int) -> bool:
+    """Whether every client keeps `threshold` neighbors."""
+    short = stats.hypergeom(n_clients - 1, n_gone, k).sf(k - threshold) * n_clients
+    return threshold <= k and bool(short <= 2.0**-CORRECTNESS_BITS)
+
+
+def circle(n_clients: int, n_neighbors: int, seed: bytes) -> NDArray[np.int64]:
+    """Neighbors of every client, shape (n_clients, n_neighbors), symmetric: i has j if and only if j has i.
+
+    Args:
+      n_clients: n.
+      n_neighbors: even and below n, or n - 1 for everyone.
+      seed: at least 16 public octets that nobody chose, for example a digest of everybody's public keys.
+
+    Raises:
+      ValueError: if n_neighbors is out of range.
+    """
+    everyone = n_neighbors == n_clients - 1
+    if not everyone and not (2 <= n_neighbors < n_clients and n_neighbors % 2 == 0):
+        raise ValueError(f"n_neighbors must be even and below {n_clients}, or {n_clients - 1}, got {n_neighbors}.")
+    order = np.random.default_rng(np.frombuffer(seed, dtype=np.uint8).astype(np.uint64)).permutation(n_clients)
+    steps = np.arange(1, n_clients) if everyone else np.arange(1, n_neighbors // 2 + 1)
+    if not everyone:
+        steps = np.concatenate([steps, -steps])
+    found = np.empty((n_clients, n_neighbors), dtype=np.int64)
+    found[order] = order[(np.arange(n_clients)[:, None] + steps) % n_clients]
+    return found
