@@ -143,7 +143,8 @@ def _implementation(prepared: PreparedFit) -> dict[str, Any]:
         "composition": f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
         f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
         "post_processing": "Server steps compute centers from noised sums and counts and from public data (with "
-        "feddp_kmeans and dp_lloyd also eigenvectors and k-means on weighted public points); nothing else follows.",
+        "feddp_kmeans and dp_lloyd also eigenvectors and k-means on weighted public points, with central_tree "
+        "eigenvectors, a tree of half-spaces and k-means of its leaves); nothing else follows.",
         "justification": UNKNOWN,
         "utility": UNKNOWN,
         "additional_information": "privacy.json lists every release with mechanism, sensitivity and noise multiplier.",

@@ -15,7 +15,7 @@ from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.pooled_config import PooledFitConfig
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
-from transforms import accounting, dp_lloyd, feddp_kmeans, feddp_server, server_starts
+from transforms import accounting, central_tree, dp_lloyd, feddp_kmeans, feddp_server, server_starts, tree_server
 from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
@@ -24,8 +24,10 @@ from transforms.read import open_parquet, read_server_points, read_server_rows
 from transforms.rounds import Round
 from transforms.source import Source
 from transforms.table_snapshots import resolve
+from transforms.tree_state import TreeState
 
 _STAND_IN_POINTS = 300
+_PROTOCOLS = {Algorithm.DP_LLOYD: dp_lloyd, Algorithm.CENTRAL_TREE: central_tree}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,7 +46,7 @@ class PreparedFit:
     config: FitConfig
     source: Source
     contract: TableContract
-    initial: FedDPState | LloydState
+    initial: FedDPState | LloydState | TreeState
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
 
@@ -114,10 +116,13 @@ def prepare(config: FitConfig) -> PreparedFit:
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
     allocation = config.privacy.allocation
-    initial: FedDPState | LloydState
+    initial: FedDPState | LloydState | TreeState
     if config.algorithm is Algorithm.DP_LLOYD:
         initial = dp_lloyd.initial_state(config, server, n_features)
         specs, allocation = dp_lloyd.round_specs(config, n_features, len(server)), dp_lloyd.allocation(config)
+    elif config.algorithm is Algorithm.CENTRAL_TREE:
+        initial = tree_server.initial_state(config, server, n_features)
+        specs = central_tree.round_specs(config, n_features)
     elif config.algorithm is Algorithm.FEDDP_KMEANS:
         initial = feddp_server.initial_state(config, server, n_features)
         specs = feddp_kmeans.round_specs(config, n_features, len(server))
@@ -134,7 +139,7 @@ def prepare(config: FitConfig) -> PreparedFit:
         contract=contract,
         initial=initial,
         plan=plan,
-        rounds=(dp_lloyd if config.algorithm is Algorithm.DP_LLOYD else feddp_kmeans).rounds(config, plan),
+        rounds=_PROTOCOLS.get(config.algorithm, feddp_kmeans).rounds(config, plan),
     )
 
 

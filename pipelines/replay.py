@@ -12,6 +12,9 @@ from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics.centers import NoisyMeans
 from transforms.rounds import Round
+from transforms.tree_state import TreeState
+
+ProtocolState = FedDPState | LloydState | TreeState
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,11 +41,11 @@ class Replay:
       movements: one per sums-and-counts round that started from centers.
     """
 
-    state: FedDPState | LloydState
+    state: ProtocolState
     movements: tuple[Movement, ...]
 
 
-def replay(initial: FedDPState | LloydState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
+def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
     """Repeats the server steps of a run.
 
     Args:
@@ -51,7 +54,7 @@ def replay(initial: FedDPState | LloydState, rounds: Sequence[Round], releases: 
       releases: of the run, in order; told their lattice units or not.
     """
     by_path = {release.path: release for release in releases}
-    state: FedDPState | LloydState = initial
+    state: ProtocolState = initial
     movements: list[Movement] = []
     with threadpool_limits(limits=1):
         for each in rounds:
@@ -62,7 +65,7 @@ def replay(initial: FedDPState | LloydState, rounds: Sequence[Round], releases: 
     return Replay(state=state, movements=tuple(movements))
 
 
-def _movement(name: str, before: FedDPState | LloydState, after: FedDPState | LloydState) -> Movement | None:
+def _movement(name: str, before: ProtocolState, after: ProtocolState) -> Movement | None:
     """How a round moved the centers; None for a round that does not, or that started from none."""
     if after.centers is None or after.centers is before.centers:
         return None

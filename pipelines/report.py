@@ -17,6 +17,7 @@ _ALGORITHMS = {
     "server_kmeanspp": "ServerKMeans++",
     "server_lloyds": "ServerLloyds",
     "sphere_packing": "SpherePacking",
+    "central_tree": "CentralTree",
     "dp_lloyd": "DP-Lloyd",
 }
 

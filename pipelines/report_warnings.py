@@ -96,7 +96,7 @@ def _of_server_data(view: FitView) -> list[Notice]:
     """Too few public rows, none at all, or features of very different widths."""
     config, server = view.prepared.config, view.prepared.initial.server
     found = []
-    if config.algorithm is Algorithm.DP_LLOYD and not len(server):
+    if config.algorithm in (Algorithm.DP_LLOYD, Algorithm.CENTRAL_TREE) and not len(server):
         return []
     if not view.representative:
         text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."

@@ -11,6 +11,7 @@ class Algorithm(enum.StrEnum):
     SERVER_LLOYDS = "server_lloyds"
     SPHERE_PACKING = "sphere_packing"
     DP_LLOYD = "dp_lloyd"
+    CENTRAL_TREE = "central_tree"
 
 
 class PooledAlgorithm(enum.StrEnum):
@@ -112,6 +113,7 @@ class LloydStart(enum.StrEnum):
     SPHERE_PACKING = "sphere_packing"
     SERVER_KMEANSPP = "server_kmeanspp"
     FEDDP_INIT = "feddp_init"
+    CENTRAL_TREE = "central_tree"
 
 
 class RadiusRule(enum.StrEnum):
@@ -140,3 +142,16 @@ class ShardCount(enum.StrEnum):
     """A number of shards that is not given as an integer."""
 
     AUTO = "auto"
+
+
+class TreeDepth(enum.StrEnum):
+    """A depth that is not given as an integer."""
+
+    AUTO = "auto"
+
+
+class TreeDirections(enum.StrEnum):
+    """Normals of the half-spaces that divide the data."""
+
+    SUBSPACE = "subspace"
+    RANDOM = "random"

@@ -24,7 +24,7 @@ from schemas.choices import (
 )
 from schemas.cluster_choice import ClusterChoice, ClusterCount
 from schemas.data_config import DataConfig, OptionalServerData
-from schemas.dp_lloyd_checks import check_dp_lloyd
+from schemas.dp_lloyd_checks import check_dp_lloyd, with_domain_clipping
 from schemas.dp_lloyd_config import DPLloydConfig
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
@@ -32,6 +32,8 @@ from schemas.feddp_config import FedDPOptions, LloydConfig, QualityConfig
 from schemas.masked_config import MaskedConfig, check_masked
 from schemas.plan import PrivacyUnit
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
+from schemas.tree_checks import check_central_tree, with_tree_clipping
+from schemas.tree_config import TreeConfig
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
@@ -124,8 +126,8 @@ class FitConfig(Section):
     """One `fit` job."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, feddp_kmeans, dp_lloyd, or the baseline server_kmeanspp, server_lloyds or "
-        "sphere_packing"
+        description="the algorithm to run, feddp_kmeans, central_tree, dp_lloyd, or the baseline server_kmeanspp, "
+        "server_lloyds or sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: OptionalServerData = Field(
@@ -149,6 +151,9 @@ class FitConfig(Section):
     feddp_kmeans: FedDPOptions = Field(default=FedDPOptions(), description="a section of options, or leave it out")
     dp_lloyd: DPLloydConfig | None = Field(
         default=None, description="a section with domain for algorithm dp_lloyd, or leave it out"
+    )
+    tree: TreeConfig | None = Field(
+        default=None, description="a section with radius for algorithm central_tree, or leave it out"
     )
     prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
     trust: Trust = Field(
@@ -186,26 +191,33 @@ class FitConfig(Section):
             raise ValueError("lloyd_options must be asked for algorithm dp_lloyd only; check the algorithm first.")
         return self.dp_lloyd
 
+    @property
+    def tree_options(self) -> TreeConfig:
+        """The section of algorithm central_tree; raises ValueError for jobs without it."""
+        if self.tree is None:
+            raise ValueError("tree_options must be asked for algorithm central_tree only; check the algorithm first.")
+        return self.tree
+
+    @property
+    def buys_its_start(self) -> bool:
+        """Whether the centers before the Lloyd rounds come from private data, for a part of the budget."""
+        return self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.CENTRAL_TREE)
+
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _domain_bounds_rows(cls, data: object) -> object:
-        """The domain of dp_lloyd is its clipping norm and center, unless the job says otherwise."""
-        if not isinstance(data, Mapping) or data.get("algorithm") != Algorithm.DP_LLOYD:
-            return data
-        clipping = data.get("clipping", {})
-        if not isinstance(clipping, Mapping):
-            return data
-        by_domain = {"norm": ClippingRule.DOMAIN.value, "center": ClippingCenter.NONE.value}
-        return {**data, "clipping": {**by_domain, **clipping}}
+    def _public_sets_bound_rows(cls, data: object) -> object:
+        """The domain of dp_lloyd, or the ball of central_tree, is the clipping norm unless the job says otherwise."""
+        return with_tree_clipping(with_domain_clipping(data))
 
     @pydantic.model_validator(mode="after")
-    def _lloyd_options_belong_to_dp_lloyd(self) -> Self:
+    def _sections_belong_to_their_algorithms(self) -> Self:
         check_dp_lloyd(self)
+        check_central_tree(self)
         return self
 
     @pydantic.model_validator(mode="after")
     def _baselines_are_server_starts_and_lloyd(self) -> Self:
-        if self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.DP_LLOYD):
+        if self.buys_its_start or self.algorithm is Algorithm.DP_LLOYD:
             return self
         if self.lloyd.steps < 1:
             raise ConfigError(
@@ -280,9 +292,8 @@ class FitConfig(Section):
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:
         options = self.feddp_kmeans
-        starts = self.algorithm is Algorithm.FEDDP_KMEANS
         shares = {
-            "lloyd.share": self.lloyd.share if self.lloyd.steps and starts else 0.0,
+            "lloyd.share": self.lloyd.share if self.lloyd.steps and self.buys_its_start else 0.0,
             "quality.share": self.quality.share if self.quality else 0.0,
             "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
             "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,

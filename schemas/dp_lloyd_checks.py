@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from schemas.choices import Algorithm, Allocation, ClippingRule, LloydStart
+from schemas.choices import Algorithm, Allocation, ClippingCenter, ClippingRule, LloydStart
 from schemas.dp_lloyd_config import check_variant
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from schemas.config import FitConfig
+
+
+def with_domain_clipping(data: object) -> object:
+    """Plain data of a job whose clipping norm and center are those of its domain, unless it says otherwise."""
+    if not isinstance(data, Mapping) or data.get("algorithm") != Algorithm.DP_LLOYD:
+        return data
+    clipping = data.get("clipping", {})
+    if not isinstance(clipping, Mapping):
+        return data
+    by_domain = {"norm": ClippingRule.DOMAIN.value, "center": ClippingCenter.NONE.value}
+    return {**data, "clipping": {**by_domain, **clipping}}
 
 
 def check_dp_lloyd(config: FitConfig) -> None:

@@ -48,8 +48,8 @@ class DPLloydConfig(Section):
     )
     init: LloydStart | None = Field(
         default=None,
-        description="best, sphere_packing, server_kmeanspp or feddp_init, or leave it out for best (variant fast) or "
-        "sphere_packing (all others)",
+        description="best, sphere_packing, server_kmeanspp, feddp_init or central_tree, or leave it out for best "
+        "(variant fast) or sphere_packing (all others)",
     )
     domain: Annotated[tuple[float, float], BeforeValidator(_interval)] = Field(
         description="the public interval of every feature, a list of two numbers in feature units; rows outside are "
@@ -98,7 +98,7 @@ class DPLloydConfig(Section):
     @property
     def starts_privately(self) -> bool:
         """Whether part of the budget buys the start."""
-        return self.start in (LloydStart.BEST, LloydStart.FEDDP_INIT)
+        return self.start in (LloydStart.BEST, LloydStart.FEDDP_INIT, LloydStart.CENTRAL_TREE)
 
     @property
     def shrinks(self) -> bool:

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.choices import Algorithm
 from schemas.client_block import ClientBlock
 from schemas.config import FitConfig, validated
 from schemas.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPlan, RoundSpec
 from tests import audit
 from tests.lake import MEANS, mixture
-from transforms import accounting, feddp_kmeans, feddp_server
-from transforms.feddp_state import FedDPState
+from transforms import accounting, central_tree, feddp_kmeans, feddp_server, tree_server
 from transforms.numerics import row_sampling
 from transforms.numerics.noise import draw_release
 from transforms.rounds import Round
@@ -43,7 +43,7 @@ class Audited(NamedTuple):
     """Rounds that run together, the state each of them meets, and the epsilon they claim at `audit.DELTA`."""
 
     rounds: tuple[Round, ...]
-    states: tuple[FedDPState, ...]
+    states: tuple[Any, ...]
     claim: float
 
     @property
@@ -74,30 +74,55 @@ def config(unit: str = "record", allocation: str = "tuned", **sections: Any) -> 
     return validated(base)
 
 
+def tree_config(unit: str = "record") -> FitConfig:
+    """A job with algorithm central_tree on the same features."""
+    settings = {
+        "algorithm": "central_tree",
+        "data": {"path": "lake", "features": "x", "client_id": "who"},
+        "n_clusters": 3,
+        "privacy": {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA},
+        "tree": {"radius": 7.0, "depth": 7},
+        "clipping": {"client_rows": CLIENT_ROWS},
+        "feddp_kmeans": {"restarts": 20},
+    }
+    return validated(settings)
+
+
 def audited(job: FitConfig, *names: str) -> Audited:
     """Rounds of a job, calibrated to spend `audit.EPSILON` by themselves, in the states of a run on ordinary rows."""
-    specs = feddp_kmeans.round_specs(job, SERVER.shape[1], len(SERVER))
-    states = _states(job, specs)
+    specs = _specs(job)
+    bound, states = _run(job, specs)
     chosen = tuple(each for name in names for each in specs if each.path.endswith("/" + name))
     privacy = job.privacy
     plan = accounting.calibrate(privacy.unit, chosen, audit.EPSILON, audit.DELTA, privacy.allocation)
-    return Audited(feddp_kmeans.rounds(job, plan), tuple(states[each.path] for each in chosen), plan.epsilon)
+    rounds = tuple(bound[each.path]._replace(plan=each) for each in plan.rounds)
+    return Audited(rounds, tuple(states[each.path] for each in chosen), plan.epsilon)
 
 
-def _states(job: FitConfig, specs: tuple[RoundSpec, ...]) -> dict[str, FedDPState]:
-    """The state before each round of one run."""
+def _specs(job: FitConfig) -> tuple[RoundSpec, ...]:
+    """All rounds of a job before calibration."""
+    if job.algorithm is Algorithm.CENTRAL_TREE:
+        return central_tree.round_specs(job, SERVER.shape[1])
+    return feddp_kmeans.round_specs(job, SERVER.shape[1], len(SERVER))
+
+
+def _run(job: FitConfig, specs: tuple[RoundSpec, ...]) -> tuple[dict[str, Round], dict[str, Any]]:
+    """Each round as the job binds it, and the state before it in one run."""
     plans = tuple(
         RoundPlan(path=each.path, releases=tuple(ReleasePlan(spec=one, noise_multiplier=0.5) for one in each.releases))
         for each in specs
     )
     plan = PrivacyPlan(unit=job.privacy.unit, epsilon=1.0, delta=0.5, discretization_slack=0.0, rounds=plans)
-    state = feddp_server.initial_state(job, SERVER, SERVER.shape[1])
+    protocol, server = feddp_kmeans, feddp_server
+    if job.algorithm is Algorithm.CENTRAL_TREE:
+        protocol, server = central_tree, tree_server
+    state = server.initial_state(job, SERVER, SERVER.shape[1])
     block = ordinary(job)
-    states = {}
-    for each in feddp_kmeans.rounds(job, plan):
-        states[each.plan.path] = state
+    bound, states = {}, {}
+    for each in protocol.rounds(job, plan):
+        bound[each.plan.path], states[each.plan.path] = each, state
         state = each.step(state, draw_release(audit.key_of(0), each.plan, each.statistic(block, state)))
-    return states
+    return bound, states
 
 
 def ordinary(job: FitConfig, n_rows: int = 90) -> ClientBlock:
@@ -124,14 +149,14 @@ def worst_neighbors(target: Audited, candidates: Iterator[Neighbors]) -> Neighbo
     return max(candidates, key=distance)
 
 
-def record_candidates(job: FitConfig, state: FedDPState) -> Iterator[Neighbors]:
+def record_candidates(job: FitConfig, state: Any) -> Iterator[Neighbors]:
     """One more row, far away."""
     base = ordinary(job).points
     for row in _rows(state, FAR):
         yield Neighbors(ClientBlock(base), ClientBlock(np.concatenate([base, row[None]])))
 
 
-def client_candidates(job: FitConfig, state: FedDPState) -> Iterator[Neighbors]:
+def client_candidates(job: FitConfig, state: Any) -> Iterator[Neighbors]:
     """One more client: rows in one place near and far, few and many, and rows all over the server data."""
     base = ordinary(job)
     spread = [SERVER, SERVER * FAR]
@@ -141,7 +166,7 @@ def client_candidates(job: FitConfig, state: FedDPState) -> Iterator[Neighbors]:
         yield Neighbors(base, ClientBlock(points, np.append(base.client_offsets, len(points))))
 
 
-def sampled_candidates(job: FitConfig, state: FedDPState) -> Iterator[Neighbors]:
+def sampled_candidates(job: FitConfig, state: Any) -> Iterator[Neighbors]:
     """One more row of a client that may keep one: the sample loses a row and gains another."""
     base = ordinary(job).points
     rows = _rows(state, FAR)
@@ -158,12 +183,12 @@ def _sampled(base: NDArray[np.float64], rows: NDArray[np.float64]) -> ClientBloc
     return ClientBlock(points[row_sampling.sample_rows(points, clients, digests, 1, _SAMPLING_KEY)])
 
 
-def _rows(state: FedDPState, reach: float) -> NDArray[np.float64]:
+def _rows(state: Any, reach: float) -> NDArray[np.float64]:
     """A row in every direction, `reach` clipping norms away from the center."""
     return state.frame.lattice.center + directions() * (reach * state.frame.lattice.clipping_norm)
 
 
-CANDIDATES: dict[str, Callable[[FitConfig, FedDPState], Iterator[Neighbors]]] = {
+CANDIDATES: dict[str, Callable[[FitConfig, Any], Iterator[Neighbors]]] = {
     "record": record_candidates,
     "client": client_candidates,
     "sampled": sampled_candidates,

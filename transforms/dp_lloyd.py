@@ -19,16 +19,17 @@ from schemas.choices import Allocation, LloydStart, LloydVariant
 from schemas.client_block import ClientBlock
 from schemas.config import FitConfig
 from schemas.plan import Geometry, Mechanism, PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
-from transforms import dp_lloyd_server, dp_lloyd_starts, feddp_kmeans, feddp_server
+from transforms import central_tree, dp_lloyd_server, dp_lloyd_starts, feddp_kmeans, feddp_server, tree_server
 from transforms.dp_lloyd_state import LloydSettings, LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics import client_statistics, lattice, lloyd_rules, relative_sums, statistics
 from transforms.numerics.assignment import Assigner
 from transforms.rounds import Releases, Round
+from transforms.tree_state import TreeSettings, TreeState
 
 NAME = "dp_lloyd"
 _Statistic = Callable[..., NDArray[np.int64]]
-_Step = Callable[[Any, Releases], Any]
+_Step = Callable[..., Any]
 
 
 def allocation(config: FitConfig) -> Allocation:
@@ -36,9 +37,15 @@ def allocation(config: FitConfig) -> Allocation:
     return Allocation.PAPER if config.lloyd_options.variant is LloydVariant.SU else Allocation.TUNED
 
 
-def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> LloydState | FedDPState:
+def initial_state(
+    config: FitConfig, server: NDArray[np.float64], n_features: int
+) -> LloydState | FedDPState | TreeState:
     """State before the first round; arguments and errors as of `dp_lloyd_starts` and FedDP-KMeans."""
-    if config.lloyd_options.start is not LloydStart.FEDDP_INIT:
+    start = config.lloyd_options.start
+    if start is LloydStart.CENTRAL_TREE:
+        frame = dp_lloyd_starts.box_frame(config, n_features)
+        return tree_server.start_state(TreeSettings.from_config(config), frame)
+    if start is not LloydStart.FEDDP_INIT:
         return dp_lloyd_starts.initial_state(config, server, n_features)
     return feddp_server.initial_state(config, server, n_features)
 
@@ -56,6 +63,8 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
     specs: list[RoundSpec] = []
     if start is LloydStart.FEDDP_INIT:
         specs += _scaled(feddp_kmeans.round_specs(config, n_features, n_bins), settings.options.start_share)
+    elif start is LloydStart.CENTRAL_TREE:
+        specs += central_tree.start_specs(config, n_features, settings.options.start_share)
     elif start is LloydStart.BEST:
         specs += feddp_kmeans.for_sampled_rows(config, _start_specs(settings, n_features))
     return (*specs, *feddp_kmeans.for_sampled_rows(config, _lloyd_specs(settings, n_features)))
@@ -124,11 +133,15 @@ def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
 def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
     """The calibrated rounds of a job, in order; `plan` was made from `round_specs` of the same config."""
     settings = LloydSettings.from_config(config)
-    of_start = [each for each in plan.rounds if not each.path.startswith(f"{NAME}/")]
-    inherited = feddp_kmeans.rounds(config, dataclasses.replace(plan, rounds=tuple(of_start)))
+    of_start = tuple(each for each in plan.rounds if not each.path.startswith(f"{NAME}/"))
+    switch: _Step = _switch_step
+    if settings.options.start is LloydStart.CENTRAL_TREE:
+        inherited, switch = central_tree.start_rounds(of_start), _leave_tree_step
+    else:
+        inherited = feddp_kmeans.rounds(config, dataclasses.replace(plan, rounds=of_start))
     last = len(inherited) - 1
     switched = tuple(
-        each._replace(step=functools.partial(_switch_step, step=each.step, settings=settings)) if at == last else each
+        each._replace(step=functools.partial(switch, step=each.step, settings=settings)) if at == last else each
         for at, each in enumerate(inherited)
     )
     own = (each for each in plan.rounds if each.path.startswith(f"{NAME}/"))
@@ -138,6 +151,11 @@ def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
 def _switch_step(state: FedDPState, releases: Releases, step: _Step, settings: LloydSettings) -> LloydState:
     """The last step of FedDP-Init, and the state of DP-Lloyd made of what it finds."""
     return dp_lloyd_starts.after_feddp(state, step(state, releases), settings)
+
+
+def _leave_tree_step(state: TreeState, releases: Releases, step: _Step, settings: LloydSettings) -> LloydState:
+    """The last step of the tree, and the state of DP-Lloyd made of what it finds."""
+    return dp_lloyd_starts.after_tree(step(state, releases), settings)
 
 
 def _bind(settings: LloydSettings, plan: RoundPlan) -> Round:

@@ -30,7 +30,7 @@ from transforms.numerics import (
     sphere_packing,
 )
 from transforms.numerics.assignment import Projection
-from transforms.numerics.frame import Frame
+from transforms.numerics.frame import Box, Frame
 from transforms.numerics.grid import Grid
 from transforms.numerics.lattice import Lattice
 from transforms.numerics.relative_sums import Neighborhoods
@@ -60,8 +60,7 @@ def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: in
     """
     lattice.check_features(n_features, lattice.SUM_BITS)
     settings = LloydSettings.from_config(config)
-    norm = config.clipping.norm
-    frame = Frame.of_box(settings.box, n_features, norm if isinstance(norm, float) else math.inf)
+    frame = box_frame(config, n_features)
     centers = _public_centers(settings, server)
     by_server = settings.options.start is LloydStart.SERVER_KMEANSPP
     state = LloydState(
@@ -74,6 +73,12 @@ def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: in
     )
     plain = settings.options.start is LloydStart.BEST and n_features <= PLAIN_GRID_FEATURES
     return _await_plain_grid(state) if plain and settings.public_rows else state
+
+
+def box_frame(config: FitConfig, n_features: int) -> Frame:
+    """Frame of the domain, in the clipping ball if the job has one."""
+    norm = config.clipping.norm
+    return Frame.of_box(Box(*config.lloyd_options.domain), n_features, norm if isinstance(norm, float) else math.inf)
 
 
 def _public_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -255,6 +260,23 @@ def after_feddp(before: FedDPState, after: FedDPState, settings: LloydSettings) 
         n_rows=after.n_rows,
         sizes=after.sizes,
         releases=after.releases,
+    )
+
+
+def after_tree(found: FedDPState, settings: LloydSettings) -> LloydState:
+    """The state of DP-Lloyd after the central tree in the frame of the domain: its centers, folded into the box."""
+    if found.centers is None:
+        raise ValueError("after_tree must run after the round of leaf sums; run that round first.")
+    n_features = found.centers.shape[1]
+    return LloydState(
+        settings=settings,
+        frame=found.frame,
+        server=found.server[:0],
+        centers=lattice_centers(found.frame, folding.fold(found.centers, settings.box.half_side)),
+        radius=lattice_radius(found.frame, settings.first_radius(n_features)),
+        n_rows=found.n_rows,
+        sizes=found.sizes,
+        releases=found.releases,
     )
 
 

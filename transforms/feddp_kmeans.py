@@ -77,9 +77,12 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
     return _finished(config, specs)
 
 
-def lloyd_round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
-    """Every release of a job that starts from public centers and spends its budget on Lloyd rounds."""
-    total = 1.0 - _extra_shares(config).get("quality", 0.0)
+def lloyd_round_specs(config: FitConfig, n_features: int, total: float | None = None) -> tuple[RoundSpec, ...]:
+    """The Lloyd rounds of a job with another start, and the round that judges the centers if it is asked for.
+
+    The shares of the Lloyd rounds add up to `total`; None after a public start, for all that is left of the budget.
+    """
+    total = 1.0 - _extra_shares(config).get("quality", 0.0) if total is None else total
     return _finished(config, _lloyd_specs(config, n_features, _init_shares(config), total))
 
 

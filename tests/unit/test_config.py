@@ -166,8 +166,8 @@ WRONG_VALUES = [
     (
         "algorithm",
         "kmeans",
-        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing' or 'dp_lloyd', "
-        "got 'kmeans'",
+        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd' or "
+        "'central_tree', got 'kmeans'",
     ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
     ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),

@@ -52,6 +52,22 @@ def test_statistics_agree_with_numpy_on_many_rows():
     np.testing.assert_array_equal(found[24:], np.bincount(labels, minlength=4))
 
 
+@pytest.mark.parametrize("one_third", [False, True])
+@pytest.mark.parametrize("n_clusters", [16, 17, 60])
+def test_many_clusters_are_summed_another_way_to_the_same_integers(n_clusters, one_third):
+    rng = np.random.default_rng(1)
+    points, centers = rng.normal(size=(2500, 3)) * 0.3, rng.normal(size=(n_clusters, 3)) * 0.3
+    assigner = Assigner(lattice.quantize(centers, frame(3).lattice, lattice.SUM_BITS), None, one_third)
+    integers = lattice.quantize(points, frame(3).lattice, lattice.SUM_BITS)
+    labels = assigner.labels(integers)
+    sums = np.array([integers[labels == each].sum(axis=0) for each in range(n_clusters)])
+    found = statistics.sums_and_counts(points, frame(3), assigner)
+    np.testing.assert_array_equal(found[: 3 * n_clusters].reshape(-1, 3), sums)
+    np.testing.assert_array_equal(
+        found[3 * n_clusters :], [UNIT * (labels == each).sum() for each in range(n_clusters)]
+    )
+
+
 def test_no_rows_give_zeros():
     empty = np.zeros((0, 2))
     assigner = Assigner(np.zeros((3, 2)))
@@ -80,6 +96,17 @@ def test_client_scatter_by_hand():
     found = client_statistics.outer_product(block(points, [2, 1]), frame(2), 0.5) / 2.0**32
     np.testing.assert_allclose(found, [2.0, 0.0, 0.0], rtol=1e-4)
     assert found[0] <= 2.0
+
+
+def test_relative_scatter_is_the_mean_over_clients_of_their_mean_scatter():
+    rng = np.random.default_rng(2)
+    sizes = [1, 7, 90, 3000]
+    points = rng.normal(size=(sum(sizes), 2)) * 0.3
+    found = client_statistics.outer_product(block(points, sizes), frame(2), 1.0, relative=True) * 2.0**-32
+    inside = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0)
+    parts = np.split(inside, np.cumsum(sizes)[:-1])
+    expected = sum(part.T @ part / len(part) for part in parts)
+    np.testing.assert_allclose(found, expected[np.triu_indices(2)], atol=5e-3)
 
 
 def test_client_histogram_by_hand():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from schemas.client_block import ClientBlock
 from transforms.numerics import lattice
-from transforms.numerics.assignment import Assigner, RowLabels
+from transforms.numerics.assignment import RowLabels
 from transforms.numerics.frame import Frame
 
 CLIENT_BLOCK_ROWS = 2048
@@ -22,6 +22,8 @@ OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
 """Frobenius norm of one client's clipped scatter, at most, in units of its bound / 2**(2 * OUTER_BITS)."""
 SENSITIVITY = lattice.SUM_UNITS
 """Norm of one client's clipped histogram, sums or counts, at most, in units of its bound / 2**SUM_BITS."""
+_MAX_CELLS = 1 << 21
+"""Numbers of clients' statistics that are held at a time."""
 
 
 def client_count(block: ClientBlock) -> NDArray[np.int64]:
@@ -64,13 +66,14 @@ def owners(chunk: ClientBlock) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return sizes, np.repeat(np.arange(len(sizes)), sizes)
 
 
-def outer_product(block: ClientBlock, frame: Frame, bound: float) -> NDArray[np.int64]:
+def outer_product(block: ClientBlock, frame: Frame, bound: float, *, relative: bool = False) -> NDArray[np.int64]:
     """Upper triangle of the sum over clients of their scatter Y^T Y, each clipped to `bound` in Frobenius norm.
 
     Args:
       block: rows grouped by client.
       frame: public frame.
       bound: > 0, feature units squared; public.
+      relative: whether each client's scatter is divided by its number of rows.
 
     Returns:
       int64, shape (n_features * (n_features + 1) / 2,), units of bound / 2**(2 * OUTER_BITS). One client moves
@@ -80,18 +83,20 @@ def outer_product(block: ClientBlock, frame: Frame, bound: float) -> NDArray[np.
     stretch = float(frame.lattice.clipping_norm / np.sqrt(bound))
     total = np.zeros((n_features, n_features), dtype=np.int64)
     for chunk in client_chunks(block):
+        stretches = stretch / np.sqrt(np.diff(chunk.client_offsets)) if relative else np.full(chunk.n_clients, stretch)
         if len(chunk.points) > CLIENT_BLOCK_ROWS:
-            total += _large_scatter(chunk.points, frame, stretch)
+            total += _large_scatter(chunk.points, frame, float(stretches[0]))
         else:
-            rows = _clipped_rows(chunk, frame, stretch)
+            rows = _clipped_rows(chunk, frame, stretches)
             total += (rows.T @ rows).astype(np.int64)
     return total[np.triu_indices(n_features)]
 
 
-def _clipped_rows(chunk: ClientBlock, frame: Frame, stretch: float) -> NDArray[np.float64]:
+def _clipped_rows(chunk: ClientBlock, frame: Frame, stretches: NDArray[np.float64]) -> NDArray[np.float64]:
     """Integer rows of several small clients, scaled so that each client's scatter keeps its bound.
 
-    `stretch` leads from rows whose clipping norm is 2**OUTER_BITS to rows whose scatter bound is 2**(2 * OUTER_BITS).
+    `stretches` (n_clients,) lead from rows whose clipping norm is 2**OUTER_BITS to rows whose scatter bound is
+    2**(2 * OUTER_BITS).
     """
     rows = frame.quantize(chunk.points, lattice.OUTER_BITS)
     sizes, owner = owners(chunk)
@@ -103,7 +108,7 @@ def _clipped_rows(chunk: ClientBlock, frame: Frame, stretch: float) -> NDArray[n
         return _squared_scatter_norms(clients.reshape(len(clients), *padded.shape[1:]))
 
     clients = padded.reshape(len(sizes), -1)
-    factors = np.minimum(stretch, _scatter_factors(_as_float(squared(clients))))
+    factors = np.minimum(stretches, _scatter_factors(_as_float(squared(clients))))
     scaled = lattice.scale_until(clients, factors, lambda some: squared(some)[:, 0] < 1 << 32)
     return scaled.reshape(padded.shape)[owner, place]
 
@@ -176,7 +181,7 @@ def histogram(
       `SENSITIVITY`, in L2 or L1.
     """
     total = np.zeros(assigner.size, dtype=np.int64)
-    for chunk in client_chunks(block):
+    for chunk in client_chunks(block, max(1, _MAX_CELLS // assigner.size)):
         sizes, counts = _counts(chunk, frame, assigner)
         if relative:
             clipped = lattice.clip_l2(_fractions(counts, sizes), SENSITIVITY, rescale=1.0 / bound)
@@ -204,7 +209,7 @@ def _fractions(totals: NDArray[np.float64], sizes: NDArray[np.int64], units: int
 
 
 def mean_sums_and_counts(
-    block: ClientBlock, frame: Frame, assigner: Assigner, sums_bound: float, counts_bound: float
+    block: ClientBlock, frame: Frame, assigner: RowLabels, sums_bound: float, counts_bound: float
 ) -> NDArray[np.int64]:
     """Sum over clients of (sums, counts) / rows of the client, both clipped in L2 by one common factor.
 
@@ -236,7 +241,7 @@ def mean_sums_and_counts(
 
 
 def means_of_means(
-    block: ClientBlock, frame: Frame, assigner: Assigner, means_bound: float, presence_bound: float
+    block: ClientBlock, frame: Frame, assigner: RowLabels, means_bound: float, presence_bound: float
 ) -> NDArray[np.int64]:
     """Sum over clients of the mean row per cluster (L2-clipped) and of the non-empty clusters (L1-clipped).
 
@@ -264,7 +269,7 @@ def means_of_means(
 
 
 def clipped_sums_and_counts(
-    block: ClientBlock, frame: Frame, assigner: Assigner, sums_bound: float, counts_bound: float
+    block: ClientBlock, frame: Frame, assigner: RowLabels, sums_bound: float, counts_bound: float
 ) -> NDArray[np.int64]:
     """Sum over clients of their sums (L2-clipped) and counts (L1-clipped), clipped separately.
 
@@ -292,10 +297,9 @@ def clipped_sums_and_counts(
 
 _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 _Clip = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]], _Pair]
-_MAX_CELLS = 1 << 21
 
 
-def _clipped_totals(block: ClientBlock, frame: Frame, assigner: Assigner, clip: _Clip) -> NDArray[np.int64]:
+def _clipped_totals(block: ClientBlock, frame: Frame, assigner: RowLabels, clip: _Clip) -> NDArray[np.int64]:
     """Adds up what `clip` makes of each client's stacked sums and counts."""
     n_features = block.points.shape[1]
     sums = np.zeros(assigner.size * n_features, dtype=np.int64)
@@ -308,7 +312,7 @@ def _clipped_totals(block: ClientBlock, frame: Frame, assigner: Assigner, clip: 
 
 
 def _client_totals(
-    chunk: ClientBlock, frame: Frame, assigner: Assigner
+    chunk: ClientBlock, frame: Frame, assigner: RowLabels
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Exact sums (n_clients, n_clusters * n_features), counts (n_clients, n_clusters) and rows (n_clients,)."""
     sizes, owner = owners(chunk)

@@ -112,6 +112,12 @@ def pseudo_clients(n_points: int, client_rows: int, n_clients: int, seed: int) -
     return np.random.default_rng([seed, 1]).integers(0, n_points, (n_clients, client_rows))
 
 
+def weighted_clients(weights: NDArray[np.float64], client_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:
+    """Indices of pseudo-clients, shape (n_clients, client_rows), each row drawn by `weights`, shape (n,), >= 0."""
+    rng = np.random.default_rng([seed, 1])
+    return rng.choice(len(weights), (n_clients, client_rows), p=weights / weights.sum())
+
+
 def halve(candidates: NDArray[np.bool_], seed: int, step: int) -> NDArray[np.bool_]:
     """Keeps each candidate with probability 1/2; shape (n_points,)."""
     coins = np.random.default_rng([seed, 2, step]).random(len(candidates)) < 0.5

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transforms.numerics import lattice
-from transforms.numerics.assignment import Assigner, RowLabels
+from transforms.numerics.assignment import RowLabels
 from transforms.numerics.frame import Frame
 
 OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
@@ -17,6 +17,7 @@ SUM_SENSITIVITY = lattice.SUM_UNITS
 """L2 norm of what one row adds to sums, at most, in units of clipping_norm / 2**SUM_BITS."""
 COUNT_SENSITIVITY = lattice.SUM_UNITS
 """What one row adds to counts: one bin by exactly this many units (both L1 and L2)."""
+_MATRIX_CLUSTERS = 16
 
 
 def triangle_size(n_features: int) -> int:
@@ -46,7 +47,7 @@ def outer_product(points: NDArray[np.floating], frame: Frame) -> NDArray[np.int6
 
 
 def histogram(points: NDArray[np.floating], frame: Frame, assigner: RowLabels) -> NDArray[np.int64]:
-    """Rows per nearest public point, or per cell of a public grid.
+    """Rows per nearest public point, or per cell of a public partition.
 
     Args:
       points: shape (n_rows, n_features), feature units, finite.
@@ -65,7 +66,7 @@ def histogram(points: NDArray[np.floating], frame: Frame, assigner: RowLabels) -
     return total * lattice.SUM_UNITS
 
 
-def sums_and_counts(points: NDArray[np.floating], frame: Frame, assigner: Assigner) -> NDArray[np.int64]:
+def sums_and_counts(points: NDArray[np.floating], frame: Frame, assigner: RowLabels) -> NDArray[np.int64]:
     """Sum of rows and number of rows per cluster.
 
     Args:
@@ -81,13 +82,28 @@ def sums_and_counts(points: NDArray[np.floating], frame: Frame, assigner: Assign
     """
     sums = np.zeros((assigner.size, points.shape[1]), dtype=np.int64)
     counts = np.zeros(assigner.size, dtype=np.int64)
-    clusters = np.arange(assigner.size)
+    add = _add_by_matrix if assigner.size <= _MATRIX_CLUSTERS else _add_by_order
     for block in lattice.row_blocks(points):
         rows = frame.quantize(block, lattice.SUM_BITS)
-        members = (assigner.labels(rows)[:, None] == clusters).astype(np.float64)
-        sums += (members.T @ rows).astype(np.int64)
-        counts += members.sum(axis=0).astype(np.int64)
+        labels = assigner.labels(rows)
+        add(sums, labels, rows)
+        counts += np.bincount(labels[labels >= 0], minlength=assigner.size)
     return np.concatenate([sums.ravel(), counts * lattice.SUM_UNITS])
+
+
+def _add_by_matrix(sums: NDArray[np.int64], labels: NDArray[np.int64], rows: NDArray[np.float64]) -> None:
+    """Adds each row to the sum of its label, by a matrix product; best for few clusters."""
+    members = (labels[:, None] == np.arange(len(sums))).astype(np.float64)
+    sums += (members.T @ rows).astype(np.int64)
+
+
+def _add_by_order(sums: NDArray[np.int64], labels: NDArray[np.int64], rows: NDArray[np.float64]) -> None:
+    """The same integers, by sorting; best for many clusters."""
+    kept = np.flatnonzero(labels >= 0)
+    order = kept[np.argsort(labels[kept], kind="stable")]
+    present, first = np.unique(labels[order], return_index=True)
+    if len(present):
+        sums[present] += np.add.reduceat(rows[order], first, axis=0).astype(np.int64)
 
 
 def row_count(points: NDArray[np.floating]) -> NDArray[np.int64]:
