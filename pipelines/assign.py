@@ -91,13 +91,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     folder.check()
     model = load_model(config.model)
     _LOGGER.info("run %s: assigning rows, %s", options.run_id, NOT_PRIVATE["label"])
-    folder.open()
-    try:
+    with folder.opened():
         for file in execute(config, model, options.beam, folder.staging):
             folder.record(f"{ASSIGNMENTS}/{file.name}", file.digest)
         folder.publish(manifest("assign", config, model, options.run_id))
-    except BaseException:
-        folder.discard()
-        raise
     _LOGGER.info("done: %s; it is as private as the input", FileSystems.join(options.output, ASSIGNMENTS))
     return {"run_id": options.run_id, "output": options.output, "epsilon": None, "delta": None}

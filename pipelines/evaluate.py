@@ -86,13 +86,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     folder.check()
     model = load_model(config.model)
     _LOGGER.info("run %s: %s", options.run_id, NOT_PRIVATE["label"])
-    folder.open()
-    try:
+    with folder.opened():
         execute(config, model, options.beam, folder.staging)
         folder.adopt(METRICS_FILE)
         folder.publish(manifest("evaluate", config, model, options.run_id))
-    except BaseException:
-        folder.discard()
-        raise
     _LOGGER.info("done: %s; it is as private as the input", FileSystems.join(options.output, METRICS_FILE))
     return {"run_id": options.run_id, "output": options.output, "epsilon": None, "delta": None}

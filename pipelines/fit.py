@@ -130,14 +130,10 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     _LOGGER.info(
         "plan: %d rounds, epsilon %.6g, delta %.3g", len(prepared.rounds), prepared.plan.epsilon, prepared.plan.delta
     )
-    folder.open()
-    try:
+    with folder.opened():
         result = execute(prepared, options.beam, folder.staging)
         outputs.write_outputs(folder, prepared, result)
         folder.publish(outputs.manifest(prepared, result, options.run_id))
-    except BaseException:
-        folder.discard()
-        raise
     _LOGGER.info("done: %s", FileSystems.join(options.output, "report.html"))
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
     return {"run_id": options.run_id, "output": options.output} | spent

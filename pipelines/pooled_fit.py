@@ -105,15 +105,11 @@ def run(options: JobOptions, settings: Mapping[str, object]) -> dict[str, Any]:
     check_apart(options.output)
     folder.check()
     _LOGGER.info("run %s: %s", options.run_id, NOT_PRIVATE["label"])
-    folder.open()
-    try:
+    with folder.opened():
         execute(config, options.beam, folder.staging)
         folder.adopt(CENTERS_FILE)
         width = table_from_bytes(read_bytes(folder.path(CENTERS_FILE))).schema.field("center").type.list_size
         folder.publish(_manifest(config, options.run_id, width))
-    except BaseException:
-        folder.discard()
-        raise
     _LOGGER.info("done: %s; it is as private as the input", options.output)
     return {"run_id": options.run_id, "output": options.output, "epsilon": None, "delta": None}
 

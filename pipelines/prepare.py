@@ -131,13 +131,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     config = load_prepare_config(read_text(options.config))
     folder = RunFolder(options.output, options.run_id)
     folder.check()
-    folder.open()
-    _LOGGER.info("run %s: grouping rows by client", options.run_id)
-    try:
+    with folder.opened():
+        _LOGGER.info("run %s: grouping rows by client", options.run_id)
         manifest = execute(config, options.beam, folder.staging)
         folder.move([*(each.name for each in manifest.files), MANIFEST_FILE])
-    except BaseException:
-        folder.discard()
-        raise
     _LOGGER.info("done: %s; it is as private as the input", options.output)
     return {"run_id": options.run_id, "output": options.output, "epsilon": 0.0, "delta": 0.0}

@@ -1,7 +1,6 @@
 """The `profile` job: a differentially private description of each cluster of a released model, by PipelineDP."""
 
 import functools
-import hashlib
 import json
 import logging
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text, shuffles_in_memory
 from pipelines.run_folder import KEY_FILE, RunFolder
 from pipelines.versions import versions
+from schemas.config import config_digest
 from schemas.errors import ConfigError
 from schemas.profile import PROFILE_FILE, ProfileResult
 from schemas.profile_config import ProfileConfig, load_profile_config
@@ -138,12 +138,6 @@ def execute(prepared: PreparedProfile, options: PipelineOptions, folder: str) ->
     return ProfileResult(table_from_bytes(read_bytes(path)), statement(prepared.params.plan), fingerprint)
 
 
-def config_digest(config: ProfileConfig) -> str:
-    """SHA-256 of the settings, 64 hex digits."""
-    canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
 def _manifest(prepared: PreparedProfile, result: ProfileResult, model: SavedModel, run_id: str) -> dict[str, Any]:
     """Content of `run.json`, without the list of files."""
     snapshot, plan = prepared.source.snapshot, prepared.params.plan
@@ -175,15 +169,11 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     prepared = prepare(config, model)
     plan = prepared.params.plan
     _LOGGER.info("plan: %d mechanisms, epsilon %.6g, delta %.3g", len(plan.events), plan.epsilon, plan.delta)
-    folder.open()
-    try:
+    with folder.opened():
         result = execute(prepared, options.beam, folder.staging)
         folder.adopt(PROFILE_FILE)
         folder.write("privacy.json", json.dumps(result.privacy.to_json(), indent=2, sort_keys=True).encode())
         folder.publish(_manifest(prepared, result, model, options.run_id))
-    except BaseException:
-        folder.discard()
-        raise
     _LOGGER.info("done: %s", FileSystems.join(options.output, PROFILE_FILE))
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
     return {"run_id": options.run_id, "output": options.output} | spent

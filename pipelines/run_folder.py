@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
@@ -50,6 +51,16 @@ class RunFolder:
             raise ConfigError(
                 f"--output must be a folder that can be made, got {self.output}; choose another."
             ) from error
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Creates the staging folder; it is removed, and nothing has been written, if what follows fails."""
+        self.open()
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
 
     def _make_parents(self) -> None:
         """Creates the folders above the output that are missing and remembers them, outermost first."""

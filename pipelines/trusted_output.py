@@ -1,7 +1,5 @@
 """Outputs that stay in the trusted zone: kept apart from released files, and marked as not private."""
 
-import hashlib
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.versions import versions
+from schemas.config import config_digest
 from schemas.errors import ConfigError
 from schemas.model_job import NOT_PRIVATE, ModelJob
 from transforms.publish import RELEASED_FILES
@@ -49,11 +48,10 @@ def _upward(folder: str) -> Iterator[str]:
 
 def manifest(job: str, config: ModelJob, model: SavedModel, run_id: str) -> dict[str, Any]:
     """Content of `run.json` of a job that is not private, without the list of files."""
-    canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return NOT_PRIVATE | {
         "run_id": run_id,
         "job": job,
         "model": {"folder": model.folder, "digest": model.digest},
-        "config_digest": hashlib.sha256(canonical.encode()).hexdigest(),
+        "config_digest": config_digest(config),
         "versions": versions(),
     }

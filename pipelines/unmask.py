@@ -90,15 +90,11 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
     folder.check()
     model, statement = role.state().model(), role.prepared.statement.with_roles("jobs of their own")
     result = FitResult(model, statement, _NO_FINGERPRINT)
-    folder.open()
-    try:
+    with folder.opened():
         write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
         write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table()))
         outputs.write_outputs(folder, role.prepared, result)
         folder.publish(outputs.manifest(role.prepared, result, run_id))
-    except BaseException:
-        folder.discard()
-        raise
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:

@@ -323,10 +323,7 @@ def validated(data: Mapping[str, object]) -> FitConfig:
             f"the job must be a mapping of settings, got {type(data).__name__}; "
             "start with algorithm, data, n_clusters, privacy and clipping."
         )
-    try:
-        return FitConfig.model_validate(dict(data))
-    except pydantic.ValidationError as error:
-        raise ConfigError(rejection.sentence(error, FitConfig)) from error
+    return rejection.checked(FitConfig, data)
 
 
 def load_config(text: str) -> FitConfig:

@@ -147,10 +147,7 @@ def _parsed_entry(column: object, settings: object) -> Section:
         rule = "'standardize', 'one_hot' or 'quantile_bins'"
         raise ConfigError(f"{name}.kind must be {rule}, got {rejection.shown(kind)}; give {_KINDS}.")
     model = _MODELS[kind]
-    try:
-        return model.model_validate(dict(settings))
-    except pydantic.ValidationError as error:
-        raise ConfigError(rejection.sentence(error, model, within=name)) from error
+    return rejection.checked(model, settings, within=name)
 
 
 Encodings = Annotated[dict[Text, ColumnEncoding], BeforeValidator(_parsed)]

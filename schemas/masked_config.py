@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-import pydantic
 from pydantic import Field
 
 from schemas import rejection
@@ -78,7 +77,4 @@ def validated_aggregate(data: Mapping[str, object]) -> AggregateConfig:
     """
     if not isinstance(data, Mapping):
         raise ConfigError(f"the job must be a mapping of settings, got {type(data).__name__}; start with key_uri.")
-    try:
-        return AggregateConfig.model_validate(dict(data))
-    except pydantic.ValidationError as error:
-        raise ConfigError(rejection.sentence(error, AggregateConfig)) from error
+    return rejection.checked(AggregateConfig, data)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import TypeVar
 
-import pydantic
 from pydantic import Field
 
 from schemas import rejection, yaml_text
@@ -60,7 +59,4 @@ def parse_model_job(text: str, kind: type[Job]) -> Job:
             | {name: settings[name] for name in unknown}
             | {"data": (pooled(fit) if is_pooled(fit) else validated(fit)).data}
         )
-    try:
-        return kind.model_validate(settings)
-    except pydantic.ValidationError as error:
-        raise ConfigError(rejection.sentence(error, kind)) from error
+    return rejection.checked(kind, settings)

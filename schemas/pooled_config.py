@@ -94,10 +94,7 @@ def pooled(settings: Mapping[str, object]) -> PooledFitConfig:
             f"privacy must be left out for algorithm {settings.get('algorithm')}, got a section; "
             "this algorithm guarantees nothing, use feddp_kmeans for a private clustering."
         )
-    try:
-        return PooledFitConfig.model_validate(dict(settings))
-    except pydantic.ValidationError as error:
-        raise ConfigError(rejection.sentence(error, PooledFitConfig)) from error
+    return rejection.checked(PooledFitConfig, settings)
 
 
 def is_pooled(settings: object) -> bool:

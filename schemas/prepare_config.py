@@ -49,7 +49,4 @@ def load_prepare_config(text: str) -> PrepareConfig:
                 "encode must be left out for prepare, got a section; fit groups encoded rows by itself where it must."
             )
         settings = {"data": fit.data, "prepare": fit.prepare}
-    try:
-        return PrepareConfig.model_validate(dict(settings))
-    except pydantic.ValidationError as error:
-        raise ConfigError(rejection.sentence(error, PrepareConfig)) from error
+    return rejection.checked(PrepareConfig, settings)

@@ -102,10 +102,7 @@ def _entry(name: str, settings: object, model: type[Section]) -> Section:
     if not isinstance(settings, Mapping):
         known = " and ".join(model.model_fields)
         raise ConfigError(f"{name} must be a section of settings, got {rejection.shown(settings)}; give {known}.")
-    try:
-        return model.model_validate(dict(settings))
-    except pydantic.ValidationError as error:
-        raise ConfigError(rejection.sentence(error, model, within=name)) from error
+    return rejection.checked(model, settings, within=name)
 
 
 class ProfilePrivacy(Section):

@@ -3,10 +3,13 @@
 import difflib
 import typing
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 import pydantic
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
+
+from schemas.errors import ConfigError
 
 _RULES: Mapping[str, str] = {
     "missing": "given",
@@ -28,6 +31,7 @@ _WORDS = (
 )
 _LONGEST_VALUE = 60
 Model = type[pydantic.BaseModel]
+_Checked = TypeVar("_Checked", bound=pydantic.BaseModel)
 Location = tuple[int | str, ...]
 
 
@@ -58,6 +62,23 @@ def sentence(error: pydantic.ValidationError, model: Model, within: str = "") ->
         return prefix + str(first["ctx"]["error"])
     name = _name(first["loc"])
     return f"{prefix}{name} must be {_rule(first)}, got {_got(first)}; give {description(name, model)}."
+
+
+def checked(model: type[_Checked], settings: object, within: str = "") -> _Checked:
+    """A config from plain data.
+
+    Args:
+      model: of the config.
+      settings: as YAML or JSON would give them.
+      within: see `sentence`.
+
+    Raises:
+      ConfigError: one sentence about the most telling error.
+    """
+    try:
+        return model.model_validate(dict(settings) if isinstance(settings, Mapping) else settings)
+    except pydantic.ValidationError as error:
+        raise ConfigError(sentence(error, model, within)) from error
 
 
 def _is_unknown(details: ErrorDetails, model: Model) -> bool:

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
@@ -118,10 +117,7 @@ def sweep_config(settings: object) -> SweepConfig:
     """
     if not isinstance(settings, Mapping) or "sweep" not in settings:
         raise ConfigError("sweep must be given, got nothing; add a section with methods, epsilons and seeds.")
-    try:
-        options = SweepOptions.model_validate(settings["sweep"])
-    except pydantic.ValidationError as error:
-        raise ConfigError(rejection.sentence(error, SweepOptions, "sweep")) from error
+    options = rejection.checked(SweepOptions, settings["sweep"], within="sweep")
     base = {name: value for name, value in settings.items() if name != "sweep"}
     _check_varied(options)
     cells = tuple(_cells(base, options))

@@ -21,11 +21,7 @@ from transforms.client_messages import Masking, UnmaskReleases, UploadMessages
 from transforms.masked_sum import AggregateMasked
 from transforms.noise import AddFurtherNoise
 from transforms.pairwise_rounds import PairwiseReleases
-from transforms.rounds import Round, round_label
-
-
-def _step(releases: tuple, state: Any, each: Round) -> Any:
-    return each.step(state, releases)
+from transforms.rounds import Round, round_label, server_step
 
 
 def all_arrive(messages: MaskedMessages) -> MaskedMessages:
@@ -61,7 +57,7 @@ class MaskedRound(beam.PTransform):
         if self.masking.noise_by is NoiseBy.BOTH:
             further = AddFurtherNoise(plan=self.round.plan, key_uri=self.masking.secret_uri)
             releases = releases | "FurtherNoise" >> further
-        return releases | "Server" >> beam.Map(_step, AsSingleton(self.state), self.round)
+        return releases | "Server" >> beam.Map(server_step, AsSingleton(self.state), self.round)
 
     def _releases(self, shards: beam.PCollection) -> beam.PCollection:
         """Clients, aggregator, clients."""

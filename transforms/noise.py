@@ -40,19 +40,27 @@ class _NoiseFn(beam.DoFn):
         """Forgets the key."""
         self._key = None
 
-    def _draw(self, plan: RoundPlan, exact_sum: np.ndarray) -> tuple[Release, ...]:
-        """The releases of a round."""
+    def _held_key(self) -> bytes:
+        """The key; raises RuntimeError outside of `setup` and `teardown`."""
         if self._key is None:
             raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
-        return noise.draw_release(self._key, plan, exact_sum)
+        return self._key
+
+    def _draw(self, plan: RoundPlan, exact_sum: np.ndarray) -> tuple[Release, ...]:
+        """The releases of a round."""
+        return noise.draw_release(self._held_key(), plan, exact_sum)
 
 
-class _AddNoiseFn(_NoiseFn):
-    """Draws the noise of one round."""
+class _RoundNoiseFn(_NoiseFn):
+    """Draws by the plan of one round."""
 
     def __init__(self, plan: RoundPlan, key_uri: str):
         super().__init__(key_uri)
         self._plan = plan
+
+
+class _AddNoiseFn(_RoundNoiseFn):
+    """Draws the noise of one round."""
 
     def process(self, exact_sum: np.ndarray) -> Iterator[tuple[Release, ...]]:
         """Adds the noise of this round."""
@@ -73,30 +81,20 @@ class _AddKeyedNoiseFn(_NoiseFn):
         yield number, self._draw(self._plans[number], exact_sum)
 
 
-class _AddMaskedNoiseFn(_NoiseFn):
+class _AddMaskedNoiseFn(_RoundNoiseFn):
     """Draws the noise of one round, bound to a masked sum."""
-
-    def __init__(self, plan: RoundPlan, key_uri: str):
-        super().__init__(key_uri)
-        self._plan = plan
 
     def process(self, total: MaskedSum) -> Iterator[MaskedReleases]:
         """Adds the noise of this round in the ring; who was present goes along."""
         yield MaskedReleases(self._draw(self._plan, total.values), total.senders, total.tags)
 
 
-class _AddFurtherNoiseFn(_NoiseFn):
+class _AddFurtherNoiseFn(_RoundNoiseFn):
     """Draws a second noise of one round."""
-
-    def __init__(self, plan: RoundPlan, key_uri: str):
-        super().__init__(key_uri)
-        self._plan = plan
 
     def process(self, releases: tuple) -> Iterator[tuple[Release, ...]]:
         """Adds noise of the planned law once more."""
-        if self._key is None:
-            raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
-        yield noise.add_further_noise(self._key, self._plan, releases)
+        yield noise.add_further_noise(self._held_key(), self._plan, releases)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -66,7 +66,8 @@ def round_label(each: Round) -> str:
     return each.plan.path.rpartition("/")[2].title().replace("_", "")
 
 
-def _step(releases: tuple, state: Any, each: Round) -> Any:
+def server_step(releases: tuple, state: Any, each: Round) -> Any:
+    """The next state; the order of arguments is that of a main and a side input."""
     return each.step(state, releases)
 
 
@@ -97,7 +98,7 @@ class PrivateRound(beam.PTransform):
             | "Statistic" >> beam.ParDo(_StatisticFn(self.contract, self.round), state)
             | "Aggregate" >> SumStatistics(size=self.round.plan.size)
             | "Noise" >> AddNoise(plan=self.round.plan, key_uri=self.key_uri)
-            | "Server" >> beam.Map(_step, state, self.round)
+            | "Server" >> beam.Map(server_step, state, self.round)
         )
 
 
