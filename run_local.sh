@@ -79,6 +79,8 @@ case ${1:-} in
   test)
     set_up dev
     cd "$root"
+    # The whole suite runs on all cores, a file at a time on each; parts of it are left to pytest's own ways.
+    [[ $# -gt 1 ]] || set -- test -n auto --dist loadfile
     exec "$python" -m pytest "${@:2}"
     ;;
   lint)
