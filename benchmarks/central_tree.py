@@ -6,6 +6,7 @@ centers 0.0001. The form of the tree is varied too: levels per round of splits (
 every level) and normals at random instead of in a noisy subspace. Time and memory are those of the whole command.
 
     python -m benchmarks.central_tree --out benchmarks/results/central_tree.md
+    python -m benchmarks.central_tree --parts separated --rows 100000 --epsilons 1
 """
 
 import argparse
@@ -34,6 +35,7 @@ MIXTURE_RADIUS = 11.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--rows", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--epsilons", type=float, nargs="*", default=[0.2, 1.0, 4.0])
     parser.add_argument("--out", type=Path, help="Markdown file for the results")
@@ -223,20 +225,23 @@ def context_lake(folder: Path, name: str, seed: int) -> tuple[NDArray[np.floatin
     return drawn.rows, str(folder / "server.parquet"), MIXTURE_RADIUS
 
 
+PARTS = {
+    "separated": ("Separated clusters: 100 features, 8 clusters, separation 100", separated),
+    "forms": ("The form of the tree, 100,000 rows, epsilon 1", forms),
+    "context": ("Overlapping data, 10 clusters: 100,000 rows of the mixture, and census rows of 0/1 features", context),
+}
+
+
 def report(arguments: argparse.Namespace) -> list[str]:
     """Markdown lines."""
     from benchmarks.machine import heading
 
     lines = heading("Central tree: clustering without server data")
-    lines += [f"Mean cost (standard deviation) of {arguments.seeds} draws, delta 1e-6, 20 half-spaces.", ""]
-    lines += ["## Separated clusters: 100 features, 8 clusters, separation 100", "", *separated(arguments), ""]
-    lines += ["## The form of the tree, 100,000 rows, epsilon 1", "", *forms(arguments), ""]
-    lines += ["## Overlapping data, 10 clusters", ""]
-    lines += [
-        "Mixture of 100,000 rows of 100 features, census rows of one employment class (22,676, 0/1 features).",
-        "",
-    ]
-    return [*lines, *context(arguments)]
+    lines += [f"Mean cost (standard deviation) of {arguments.seeds} draws, delta 1e-6, 20 half-spaces."]
+    for part in arguments.parts:
+        title, measured = PARTS[part]
+        lines += ["", f"## {title}", "", *measured(arguments)]
+    return lines
 
 
 def _cell(values: list[float], digits: int) -> str:

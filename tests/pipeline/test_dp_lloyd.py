@@ -75,6 +75,7 @@ KINDS = [
     {"variant": "fast", "init": "server_kmeanspp"},
     {"variant": "fast", "init": "best"},
     {"variant": "fast", "init": "feddp_init"},
+    {"variant": "fast", "init": "central_tree"},
 ]
 
 
@@ -214,7 +215,9 @@ def test_centers_stay_in_a_domain_that_is_not_around_the_origin(place, tmp_path)
 
 
 @pytest.mark.parametrize("n_rows", [0, 1])
-@pytest.mark.parametrize("settings", [{"init": "best"}, {"init": "sphere_packing"}, {"variant": "su"}])
+@pytest.mark.parametrize(
+    "settings", [{"init": "best"}, {"init": "central_tree"}, {"init": "sphere_packing"}, {"variant": "su"}]
+)
 def test_hardly_any_rows_leave_finite_centers(place, settings, n_rows):
     prepared = lake.prepared(job(place, **settings))
     model = lake.chain(prepared, ClientBlock(np.zeros((n_rows, 5)))).model()

@@ -103,6 +103,16 @@ def test_the_elbow_finds_the_number_of_clusters(desk, tmp_path):
     assert distances(model.centers).max() < 0.5
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+def test_the_last_round_may_judge_the_centers(desk, tmp_path, steps):
+    settings = desk.job("record", quality={"share": 0.05}, lloyd={"steps": steps})
+    model = lake.run_fit(settings, tmp_path / "out").model
+    assert_same(model, lake.chain(lake.prepared(settings), desk.blocks["record"]).model())
+    assert model.releases[-1].path == "central_tree/quality/sizes"
+    squared = ((desk.points[:, None] - model.centers[None]) ** 2).sum(axis=2).min(axis=1)
+    assert abs(model.noisy_cost.mean - squared.mean()) < 5 * model.noisy_cost.stddev
+
+
 @pytest.mark.parametrize("unit", ["record", "client"])
 @pytest.mark.parametrize("n_rows", [1, 12])
 def test_few_rows_release_everything_all_the_same(tmp_path, n_rows, unit):
