@@ -16,7 +16,7 @@ from rich.logging import RichHandler
 from pipelines.failures import describe_unexpected
 from schemas.errors import ConfigError, DappleError
 
-JOBS = ("fit", "prepare", "assign", "evaluate", "sweep")
+JOBS = ("fit", "prepare", "assign", "evaluate", "sweep", "encode", "decode")
 _USAGE = "usage: dapple JOB --config FILE --output DIR [--run_id ID] [--verbose] [Beam flags]; JOB is one of: "
 
 

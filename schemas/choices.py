@@ -77,3 +77,9 @@ class ShardCount(enum.StrEnum):
     """A number of shards that is not given as an integer."""
 
     AUTO = "auto"
+
+
+class TreeLevels(enum.StrEnum):
+    """A number of levels that is not given as an integer."""
+
+    AUTO = "auto"

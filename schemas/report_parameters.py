@@ -76,7 +76,7 @@ class SubsetChoice:
 
     def keeps(self, epsilon: float) -> bool:
         """Whether the privacy loss, in either direction, is at most `epsilon`; never wrongly true."""
-        if not (2 <= self.size and 0 < self.near < self.size and 0 < self.threshold < WORD):
+        if not (self.size >= 2 and 0 < self.near < self.size and 0 < self.threshold < WORD):
             return False
         largest = _exp_below(epsilon)
         return 1 / largest <= self.ratio <= largest
@@ -150,6 +150,17 @@ class ReportParameters:
     def n_features(self) -> int:
         """Number of features."""
         return len(self.features)
+
+    def with_depth(self, depth: int) -> "ReportParameters":
+        """The same parameters for a tree of so many levels."""
+        return dataclasses.replace(self, depth=depth)
+
+    @property
+    def report_bytes(self) -> int:
+        """Octets of one report: nonce and index, or nonce and codeword."""
+        if self.variant is not ReportVariant.PRIVUNIT:
+            return 10
+        return 8 + max(64, 1 << (self.n_features + 1).bit_length()) // 8
 
     def to_json(self) -> str:
         """Text of `parameters.json`; thresholds are strings, since they do not fit into a double."""

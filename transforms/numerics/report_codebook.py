@@ -13,7 +13,7 @@ from transforms.numerics.partition import mix
 
 LEAST_WIDTH = 64
 """Signs in a codeword, at least: fewer would make scores of few features less than Gaussian."""
-MOST_DEPTH = 16
+MOST_DEPTH = 12
 """Levels of a tree, at most; its decoder keeps 2**depth sums."""
 _WORD_BITS = 64
 _DENSE_WIDTH = 256
@@ -63,13 +63,14 @@ def subset_shares(depth: int) -> NDArray[np.float64]:
     """Probability of each mask, shape (2**depth,)."""
     masks = np.arange(1 << depth)
     highest = np.array([1 << max(int(mask).bit_length() - 1, 0) for mask in masks])
-    return np.where(masks == 0, _EMPTY_SHARE, 1.0 / highest) / (depth + _EMPTY_SHARE)
+    return np.asarray(np.where(masks == 0, float(_EMPTY_SHARE), 1.0 / highest) / (depth + _EMPTY_SHARE))
 
 
 def rotation_signs(starts: NDArray[np.uint64], width: int) -> NDArray[np.float64]:
     """Signs by which coordinates are multiplied before or after the Hadamard matrix, shape (n, width), -1 or 1."""
     n_words = width // _WORD_BITS
-    return 1.0 - 2.0 * _bits(words(starts[:, None], np.arange(1, n_words + 1, dtype=np.uint64)))
+    positions = np.arange(1, n_words + 1, dtype=np.uint64)
+    return np.asarray(1.0 - 2.0 * _bits(words(starts[:, None], positions)), dtype=np.float64)
 
 
 def codeword_bits(starts: NDArray[np.uint64], indices: NDArray[np.integer], width: int) -> NDArray[np.uint8]:
@@ -81,7 +82,7 @@ def codeword_bits(starts: NDArray[np.uint64], indices: NDArray[np.integer], widt
       width: of `code_width`.
     """
     n_words = width // _WORD_BITS
-    first = 1 + n_words + indices.astype(np.uint64)[:, :, None] * np.uint64(n_words)
+    first = np.uint64(1 + n_words) + indices.astype(np.uint64)[:, :, None] * np.uint64(n_words)
     return _bits(words(starts[:, None, None], first + np.arange(n_words, dtype=np.uint64)))
 
 
@@ -93,7 +94,7 @@ def rotated(bits: NDArray[np.uint8], signs: NDArray[np.float64], n_dims: int) ->
       signs: shape (n, width), of `rotation_signs`.
       n_dims: coordinates to keep.
     """
-    return walsh_hadamard(1.0 - 2.0 * bits)[:, :n_dims] * signs[:, :n_dims]
+    return walsh_hadamard(1.0 - 2.0 * bits.astype(np.float64))[:, :n_dims] * signs[:, :n_dims]
 
 
 def rotate(vectors: NDArray[np.float64], signs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -126,9 +127,7 @@ def walsh_hadamard(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     if width <= _DENSE_WIDTH:
         return rows @ _sylvester(width)
     halves = rows.reshape(n_rows, 2, width // 2)
-    return np.hstack(
-        [walsh_hadamard(halves[:, 0] + halves[:, 1]), walsh_hadamard(halves[:, 0] - halves[:, 1])]
-    )
+    return np.hstack([walsh_hadamard(halves[:, 0] + halves[:, 1]), walsh_hadamard(halves[:, 0] - halves[:, 1])])
 
 
 @functools.cache

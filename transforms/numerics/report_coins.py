@@ -76,9 +76,7 @@ def positions(choice: SubsetChoice, coins: Coins, purpose: int) -> NDArray[np.in
     return np.where(favored, 0, choice.near) + residues.astype(np.int64)
 
 
-def _residues(
-    drawn: NDArray[np.uint64], bounds: NDArray[np.uint64], coins: Coins, purpose: int
-) -> NDArray[np.uint64]:
+def _residues(drawn: NDArray[np.uint64], bounds: NDArray[np.uint64], coins: Coins, purpose: int) -> NDArray[np.uint64]:
     """Uniform integers below the bounds, by rejection: from the first word below the last whole multiple."""
     largest = np.uint64(WORD - 1)
     excess = (largest % bounds + np.uint64(1)) % bounds

@@ -40,6 +40,10 @@ class Reports(NamedTuple):
     indices: NDArray[np.uint16]
     codewords: NDArray[np.uint8]
 
+    def take(self, rows: NDArray[np.int64] | slice) -> "Reports":
+        """Some of the reports."""
+        return Reports(self.nonces[rows], self.indices[rows], self.codewords[rows])
+
 
 def encode_point(point: Sequence[float] | NDArray[np.float64], parameters: ReportParameters) -> Reports:
     """The one report of a device: private coins and nonce come from the operating system."""
@@ -129,9 +133,7 @@ def _nearest_codewords(
     return found
 
 
-def _at_rank(
-    rotated: NDArray[np.float64], bits: NDArray[np.uint8], ranks: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _at_rank(rotated: NDArray[np.float64], bits: NDArray[np.uint8], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
     """Index of the codeword with the given rank by dot product, the largest first, ties to the lowest index.
 
     Args:

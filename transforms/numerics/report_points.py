@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from schemas.report_parameters import ReportParameters
 from transforms.numerics import report_codebook as codebook
+from transforms.numerics.partition import mix
 from transforms.numerics.report_encoder import Reports
 from transforms.numerics.report_mechanism import codeword_moments, log_score_ratios
 from transforms.numerics.report_sums import LIFTED, ReportSums, codewords
@@ -54,14 +55,17 @@ def principal_directions(sums: ReportSums, parameters: ReportParameters) -> NDAr
     return vectors[:, :kept]
 
 
-def project(
-    reports: Reports, parameters: ReportParameters, directions: NDArray[np.float64]
-) -> NDArray[np.float32]:
+def scrambled(nonces: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Nonces in another order, for a sample of reports that is not one of neighbors."""
+    return mix(nonces)
+
+
+def project(reports: Reports, parameters: ReportParameters, directions: NDArray[np.float64]) -> NDArray[np.float32]:
     """Codewords of variance 1 along directions, shape (n, r)."""
     scale = np.sqrt(codebook.code_width(len(directions)))
     parts = [np.zeros((0, directions.shape[1]), dtype=np.float32)]
     for start in range(0, len(reports.nonces), _BLOCK_REPORTS):
-        block = Reports(*(column[start : start + _BLOCK_REPORTS] for column in reports))
+        block = reports.take(slice(start, start + _BLOCK_REPORTS))
         vectors = codewords(block, parameters, codebook.roots(parameters.key, block.nonces))
         parts.append((vectors @ directions / scale).astype(np.float32))
     return np.concatenate(parts)
@@ -91,7 +95,7 @@ class SoftSums(NamedTuple):
         total = cls(np.zeros(parameters.n_clusters, np.int64), np.zeros((parameters.n_clusters, n_dims), np.int64))
         scale = np.sqrt(codebook.code_width(n_dims))
         for start in range(0, len(reports.nonces), _BLOCK_REPORTS):
-            block = Reports(*(column[start : start + _BLOCK_REPORTS] for column in reports))
+            block = reports.take(slice(start, start + _BLOCK_REPORTS))
             vectors = codewords(block, parameters, codebook.roots(parameters.key, block.nonces))
             shares = np.rint(_shares(vectors @ directions / scale, mixture, parameters)[0] * SHARE_UNITS)
             total = total.merge(cls(shares.sum(axis=0).astype(np.int64), (shares.T @ vectors).astype(np.int64)))
@@ -143,7 +147,8 @@ def _maximized(
             totals, sums = totals + shares.sum(axis=0), sums + shares.T @ block
             log_likelihood += float(likelihoods.sum())
         means = in_ball(sums / (mean * np.maximum(totals, 1e-9)[:, None]))
-        mixture = CodewordMixture(means, totals / max(float(totals.sum()), 1e-300), log_likelihood / max(len(points), 1))
+        weights = totals / max(float(totals.sum()), 1e-300)
+        mixture = CodewordMixture(means, weights, log_likelihood / max(len(points), 1))
     return mixture
 
 

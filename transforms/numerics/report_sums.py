@@ -43,15 +43,13 @@ class ReportSums(NamedTuple):
         """Sums of some reports; their nonces are distinct."""
         total = ReportSums.zeros(parameters)
         for start in range(0, len(reports.nonces), _BLOCK_REPORTS):
-            block = Reports(*(column[start : start + _BLOCK_REPORTS] for column in reports))
+            block = reports.take(slice(start, start + _BLOCK_REPORTS))
             _add_block(total, block, parameters)
         return total._replace(n_reports=len(reports.nonces))
 
     def merge(self, other: "ReportSums") -> "ReportSums":
         """The sums of both, new ones."""
-        return ReportSums(
-            self.n_reports + other.n_reports, self.cells + other.cells, self.moments + other.moments
-        )
+        return ReportSums(self.n_reports + other.n_reports, self.cells + other.cells, self.moments + other.moments)
 
 
 def codewords(reports: Reports, parameters: ReportParameters, starts: NDArray[np.uint64]) -> NDArray[np.float64]:

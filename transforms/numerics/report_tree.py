@@ -123,7 +123,7 @@ def decode_tree(
     vectors = np.stack([nodes[leaf.level][leaf.code] for leaf in leaves])
     points = in_ball(vectors[:, :-LIFTED] * LIFTED_NORM / np.maximum(weights, _LEAST_SHARE * typical)[:, None])
     labels = cluster_leaves(points, weights, n_clusters, seed)
-    sizes = np.bincount(labels, weights, n_clusters)
+    sizes = np.bincount(labels, weights, n_clusters).astype(np.float64)
     safe = np.maximum(sizes, _LEAST_SHARE * typical)
     members = labels == np.arange(n_clusters)[:, None]
     variances = np.array([_union_variance([leaves[i] for i in np.flatnonzero(each)], depth) for each in members])
@@ -131,9 +131,7 @@ def decode_tree(
     return DecodedCenters(in_ball(shrunk[:, :-LIFTED] * LIFTED_NORM / safe[:, None]), sizes)
 
 
-def _decode_paper(
-    sums: ReportSums, parameters: ReportParameters, seed: int, branching: Branching
-) -> DecodedCenters:
+def _decode_paper(sums: ReportSums, parameters: ReportParameters, seed: int, branching: Branching) -> DecodedCenters:
     """Centers of the paper's reports: k-means of the leaves' own noisy means.
 
     Source: Chang et al. (2021), Algorithms 6 and 8, Appendix D.
@@ -151,7 +149,7 @@ def _decode_paper(
     weights = np.maximum(found[:, 0], 0.0)
     points = in_ball(found[:, 1:] / np.maximum(found[:, :1], 1.0))
     labels = cluster_leaves(points, weights, n_clusters, seed)
-    sizes = np.bincount(labels, weights, n_clusters)
+    sizes = np.bincount(labels, weights, n_clusters).astype(np.float64)
     members = (labels == np.arange(n_clusters)[:, None]) * np.maximum(weights, 1e-9)
     return DecodedCenters(members @ points / np.maximum(members.sum(axis=1), 1e-300)[:, None], sizes)
 
@@ -240,9 +238,7 @@ def in_ball(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0)
 
 
-def _counts(
-    nodes: NDArray[np.float64], spectrum: Spectrum, typical: float, variance: float
-) -> NDArray[np.float64]:
+def _counts(nodes: NDArray[np.float64], spectrum: Spectrum, typical: float, variance: float) -> NDArray[np.float64]:
     """Reports in every node of a level, by the coordinate that counts."""
     if spectrum.sharp:
         nodes = spectrum.filtered(nodes, np.full(len(nodes), typical), np.full(len(nodes), variance))

@@ -1,0 +1,67 @@
+"""What shuffling adds to the privacy of reports: epsilon of a batch from the epsilon of one report, and back."""
+
+import math
+
+from schemas.errors import ConfigError
+
+_BISECTIONS = 80
+
+
+def shuffled_epsilon(local_epsilon: float, n_reports: int, delta: float) -> float:
+    """Epsilon, at `delta`, of n shuffled reports that are each `local_epsilon`-private, for replacing one of them.
+
+    Args:
+      local_epsilon: > 0.
+      n_reports: >= 1.
+      delta: in (0, 1).
+
+    Returns:
+      The closed form where it holds, and nowhere more than `local_epsilon`.
+
+    Source: Feldman, McMillan, Talwar (2022), "Hiding among the clones", Theorem III.1, which holds while
+    local_epsilon <= log(n / (16 log(2 / delta))).
+    """
+    if local_epsilon > _largest_amplified(n_reports, delta):
+        return local_epsilon
+    odds = math.exp(local_epsilon)
+    spread = 8.0 * math.sqrt(odds * math.log(4.0 / delta) / n_reports) + 8.0 * odds / n_reports
+    return min(local_epsilon, math.log1p((odds - 1.0) / (odds + 1.0) * spread))
+
+
+def local_epsilon_for(epsilon: float, delta: float, n_reports: int, most: float) -> float:
+    """The largest epsilon of one report for which a shuffled batch keeps (epsilon, delta).
+
+    Args:
+      epsilon: > 0, of the batch.
+      delta: in (0, 1).
+      n_reports: guaranteed to be in every batch.
+      most: of one report, at most.
+
+    Raises:
+      ConfigError: if not even amplification lets a report be less private than the batch.
+
+    Example:
+      >>> round(local_epsilon_for(1.0, 1e-6, 100_000, 8.0), 2)
+      5.7
+    """
+    upper = min(_largest_amplified(n_reports, delta), most)
+    if upper <= 0.0 or shuffled_epsilon(min(epsilon, upper), n_reports, delta) >= epsilon:
+        raise ConfigError(
+            f"reports.min_batch must be large enough for shuffling to add privacy, got {n_reports}; "
+            "guarantee more reports, or use reports.mode local."
+        )
+    lower = min(epsilon, upper)
+    if shuffled_epsilon(upper, n_reports, delta) <= epsilon:
+        return upper
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (lower + upper)
+        if shuffled_epsilon(middle, n_reports, delta) <= epsilon:
+            lower = middle
+        else:
+            upper = middle
+    return lower
+
+
+def _largest_amplified(n_reports: int, delta: float) -> float:
+    """Local epsilon up to which the theorem holds; negative if for none."""
+    return math.log(n_reports / (16.0 * math.log(2.0 / delta)))
