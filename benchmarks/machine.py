@@ -16,13 +16,19 @@ def heading(title: str) -> list[str]:
     return [
         f"# {title}",
         "",
-        f"- command: `python -m benchmarks.{Path(sys.argv[0]).stem} {' '.join(map(_shown, sys.argv[1:]))}`",
+        f"- command: `python -m {_module()} {' '.join(map(_shown, sys.argv[1:]))}`",
         f"- date: {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
         f"- machine: {_cpu()}, {os.cpu_count()} cores, {_memory_gib():.0f} GiB, {platform.system()}",
         f"- Python {platform.python_version()}, NumPy {np.__version__}, Beam {apache_beam.__version__}",
         f"- commit: {_commit()}",
         "",
     ]
+
+
+def _module() -> str:
+    """Name of the script that runs, as `python -m` takes it."""
+    parts = Path(sys.argv[0]).with_suffix("").parts
+    return ".".join(parts[parts.index("benchmarks") :] if "benchmarks" in parts else ("benchmarks", parts[-1]))
 
 
 def _shown(word: str) -> str:

@@ -69,7 +69,7 @@ def subset_shares(depth: int) -> NDArray[np.float64]:
 def rotation_signs(starts: NDArray[np.uint64], width: int) -> NDArray[np.float64]:
     """Signs by which coordinates are multiplied before or after the Hadamard matrix, shape (n, width), -1 or 1."""
     n_words = width // _WORD_BITS
-    positions = np.arange(1, n_words + 1, dtype=np.uint64)
+    positions: NDArray[np.uint64] = np.arange(1, n_words + 1, dtype=np.uint64)
     return np.asarray(1.0 - 2.0 * _bits(words(starts[:, None], positions)), dtype=np.float64)
 
 
@@ -82,8 +82,9 @@ def codeword_bits(starts: NDArray[np.uint64], indices: NDArray[np.integer], widt
       width: of `code_width`.
     """
     n_words = width // _WORD_BITS
-    first = np.uint64(1 + n_words) + indices.astype(np.uint64)[:, :, None] * np.uint64(n_words)
-    return _bits(words(starts[:, None, None], first + np.arange(n_words, dtype=np.uint64)))
+    offsets: NDArray[np.uint64] = np.arange(1 + n_words, 1 + 2 * n_words, dtype=np.uint64)
+    positions = np.asarray(indices.astype(np.uint64)[:, :, None] * np.uint64(n_words) + offsets, dtype=np.uint64)
+    return _bits(words(starts[:, None, None], positions))
 
 
 def rotated(bits: NDArray[np.uint8], signs: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:

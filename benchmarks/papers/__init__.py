@@ -1,0 +1,1 @@
+"""Benchmarks that repeat the figures of papers."""
