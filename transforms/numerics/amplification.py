@@ -38,19 +38,19 @@ def local_epsilon_for(epsilon: float, delta: float, n_reports: int, most: float)
       most: of one report, at most.
 
     Raises:
-      ConfigError: if not even amplification lets a report be less private than the batch.
+      ConfigError: if shuffling so few reports lets none of them be less private than the batch.
 
     Example:
       >>> round(local_epsilon_for(1.0, 1e-6, 100_000, 8.0), 2)
       5.7
     """
     upper = min(_largest_amplified(n_reports, delta), most)
-    if upper <= 0.0 or shuffled_epsilon(min(epsilon, upper), n_reports, delta) >= epsilon:
+    if upper <= epsilon:
         raise ConfigError(
             f"reports.min_batch must be large enough for shuffling to add privacy, got {n_reports}; "
             "guarantee more reports, or use reports.mode local."
         )
-    lower = min(epsilon, upper)
+    lower = epsilon
     if shuffled_epsilon(upper, n_reports, delta) <= epsilon:
         return upper
     for _ in range(_BISECTIONS):

@@ -124,7 +124,8 @@ def fit_mixture(points: NDArray[np.float32], parameters: ReportParameters, seed:
     n_clusters = parameters.n_clusters
     start = points[:_START_POINTS].astype(np.float64)
     if len(start) < n_clusters:
-        start = np.vstack([start, np.zeros((n_clusters - len(start), points.shape[1]))])
+        missing = n_clusters - len(start), points.shape[1]
+        start = np.vstack([start, np.random.default_rng([seed, 4]).normal(size=missing)])
     runs = []
     for means in best_starts(start, n_clusters, _RESTARTS, _STARTS, seed):
         first = CodewordMixture(means, np.full(n_clusters, 1.0 / n_clusters), -np.inf)

@@ -214,7 +214,7 @@ def compute_threshold(sizes: NDArray[np.float64], n_clusters: int, most_steps: i
     Source: Chang et al. (2021), Algorithm 2.
 
     Example:
-      >>> compute_threshold(np.array([1.0, 1.0, 1.0, 50.0, 60.0]), 2, 10)
+      >>> compute_threshold(np.array(8 * [1.0] + [50.0, 60.0]), 2, 10)
       2
     """
     below = np.concatenate([[0.0], np.cumsum(sizes)])
@@ -228,8 +228,9 @@ def cluster_leaves(
     points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, seed: int
 ) -> NDArray[np.int64]:
     """Cluster of every leaf, shape (n_leaves,); leaves without weight go with the nearest center."""
-    if len(points) <= n_clusters:
-        return np.arange(len(points))
+    distinct, labels = np.unique(points, axis=0, return_inverse=True)
+    if len(distinct) <= n_clusters:
+        return labels.astype(np.int64)
     return weighted_kmeans(points, weights, n_clusters, RESTARTS, seed).labels
 
 
