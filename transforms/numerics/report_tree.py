@@ -119,16 +119,18 @@ def decode_tree(
     node_variance = variance * _union_variance([Leaf(depth, 0)], depth)
     counts = [_counts(each, spectrum, typical, node_variance) for each in nodes]
     leaves = find_leaves(counts, sums.n_reports, n_clusters, branching)
-    weights = np.array([max(float(counts[leaf.level][leaf.code]), 0.0) for leaf in leaves])
+    held = np.array([float(counts[leaf.level][leaf.code]) for leaf in leaves])
+    weights = np.maximum(held, 0.0)
     vectors = np.stack([nodes[leaf.level][leaf.code] for leaf in leaves])
-    points = in_ball(vectors[:, :-LIFTED] * LIFTED_NORM / np.maximum(weights, _LEAST_SHARE * typical)[:, None])
+    points = features_of(vectors / np.maximum(weights, _LEAST_SHARE * typical)[:, None])
     labels = cluster_leaves(points, weights, n_clusters, seed)
-    sizes = np.bincount(labels, weights, n_clusters).astype(np.float64)
+    # Noise below zero counts here, too: a sum of vectors goes with the unbiased count of the same leaves.
+    sizes = np.bincount(labels, held, n_clusters).astype(np.float64)
     safe = np.maximum(sizes, _LEAST_SHARE * typical)
     members = labels == np.arange(n_clusters)[:, None]
     variances = np.array([_union_variance([leaves[i] for i in np.flatnonzero(each)], depth) for each in members])
     shrunk = spectrum.filtered(members @ vectors, safe, variances * variance)
-    return DecodedCenters(in_ball(shrunk[:, :-LIFTED] * LIFTED_NORM / safe[:, None]), sizes)
+    return DecodedCenters(features_of(shrunk / safe[:, None]), sizes)
 
 
 def _decode_paper(sums: ReportSums, parameters: ReportParameters, seed: int, branching: Branching) -> DecodedCenters:
@@ -232,6 +234,11 @@ def cluster_leaves(
     if len(distinct) <= n_clusters:
         return labels.astype(np.int64)
     return weighted_kmeans(points, weights, n_clusters, RESTARTS, seed).labels
+
+
+def features_of(lifted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Points in the unit ball from noisy means of lifted unit vectors, none of which can be longer than 1."""
+    return in_ball(in_ball(lifted)[:, :-LIFTED] * LIFTED_NORM)
 
 
 def in_ball(points: NDArray[np.float64]) -> NDArray[np.float64]:
