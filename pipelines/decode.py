@@ -26,6 +26,7 @@ from schemas.report_parameters import ReportParameters
 from schemas.report_rows import PARAMETERS_FILE, REPORTS_FOLDER
 from transforms import row_spill
 from transforms.decode_reports import DecodedBatch, DecodeParams, DecodeReports
+from transforms.numerics.amplification import check_guarantee
 from transforms.publish import CENTERS_FILE, read_bytes, table_bytes, write_bytes
 from transforms.report_batches import ReadReports
 
@@ -74,6 +75,7 @@ def prepare(config: DecodeConfig) -> PreparedDecode:
             "or reports.parameters."
         ) from error
     parameters = ReportParameters.from_json(text, where)
+    check_guarantee(parameters.guarantee)
     config.check(parameters)
     return PreparedDecode(config=config, path=path, parameters=parameters)
 

@@ -14,6 +14,7 @@ from schemas.errors import ConfigError
 from schemas.report_parameters import WORD, ReportParameters, SubsetChoice
 from tests.reports import LARGEST_WORD, ForcedCoins, parameters
 from transforms.numerics import report_encoder
+from transforms.numerics.amplification import check_guarantee
 from transforms.numerics.report_coins import KeyedCoins, SystemCoins, positions
 from transforms.numerics.report_mechanism import bit_choices, codeword_choice
 
@@ -166,6 +167,18 @@ def test_parameters_that_break_their_promise_are_refused_by_the_client():
         ReportParameters.from_json(public.to_json().replace(str(public.choices[0][0].threshold), str(WORD - 1)))
     with pytest.raises(ConfigError, match="must keep local_epsilon"):
         dataclasses.replace(public, choices=())
+
+
+@pytest.mark.parametrize("mode", ["local", "shuffle"])
+def test_a_guarantee_that_reports_do_not_give_is_refused(mode):
+    shuffled = {"privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6}}
+    more = {"privacy__epsilon": 1.0} if mode == "local" else shuffled
+    public = parameters(reports={"mode": mode, "min_batch": 100_000}, **more)
+    check_guarantee(public.guarantee)
+    for change in ({"epsilon": 0.9}, {"min_batch": 1000, "epsilon": 0.99}):
+        wrong = dataclasses.replace(public, guarantee=dataclasses.replace(public.guarantee, **change))
+        with pytest.raises(ConfigError, match="epsilon of report parameters must be at least"):
+            report_encoder.encode_point([1.0, 2.0, 3.0, 4.0], wrong)
 
 
 def test_coins_follow_from_seed_and_purpose_or_from_the_system():

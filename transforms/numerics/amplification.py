@@ -3,6 +3,7 @@
 import math
 
 from schemas.errors import ConfigError
+from schemas.report_parameters import ReportGuarantee, ReportMode
 
 _BISECTIONS = 80
 
@@ -26,6 +27,22 @@ def shuffled_epsilon(local_epsilon: float, n_reports: int, delta: float) -> floa
     odds = math.exp(local_epsilon)
     spread = 8.0 * math.sqrt(odds * math.log(4.0 / delta) / n_reports) + 8.0 * odds / n_reports
     return min(local_epsilon, math.log1p((odds - 1.0) / (odds + 1.0) * spread))
+
+
+def check_guarantee(guarantee: ReportGuarantee) -> None:
+    """Refuses a guarantee that its reports do not give, so that nobody need trust who wrote it down.
+
+    Raises:
+      ConfigError: if the epsilon is less than what a report, or a shuffled batch of the least size, spends.
+    """
+    spent = guarantee.local_epsilon
+    if guarantee.mode is ReportMode.SHUFFLE and 0.0 < guarantee.delta < 1.0:
+        spent = shuffled_epsilon(guarantee.local_epsilon, max(guarantee.min_batch, 1), guarantee.delta)
+    if not spent <= guarantee.epsilon:
+        raise ConfigError(
+            f"epsilon of report parameters must be at least {spent:.6g}, which their reports spend, got "
+            f"{guarantee.epsilon:.6g}; use an unchanged parameters file."
+        )
 
 
 def local_epsilon_for(epsilon: float, delta: float, n_reports: int, most: float) -> float:

@@ -17,6 +17,7 @@ from schemas.errors import ConfigError
 from schemas.report_parameters import ReportParameters, ReportVariant
 from transforms.numerics import paper_reports
 from transforms.numerics import report_codebook as codebook
+from transforms.numerics.amplification import check_guarantee
 from transforms.numerics.lattice import SUM_BITS, SUM_UNITS, Lattice, quantize
 from transforms.numerics.report_coins import Coins, SystemCoins, positions
 
@@ -66,13 +67,14 @@ def encode(
       One report per point, in order. Guarantee: the law of each satisfies local_epsilon for any two points.
 
     Raises:
-      ConfigError: if the points have another width than the parameters.
+      ConfigError: if the points have another width than the parameters, or these promise too much.
     """
     if points.ndim != 2 or points.shape[1] != parameters.n_features:
         raise ConfigError(
             f"points must have {parameters.n_features} features as the report parameters say, got shape "
             f"{points.shape[1:]}; use parameters made for these features."
         )
+    check_guarantee(parameters.guarantee)
     ranks = positions(parameters.choices[-1][0], coins, purpose=1)
     starts = codebook.roots(parameters.key, nonces)
     lattice = lattice_points(points, parameters.radius)
