@@ -11,11 +11,8 @@ from schemas.choices import InvalidRows, TreeLevels
 from schemas.data_config import DataConfig
 from schemas.errors import ConfigError
 from schemas.plan import PrivacyUnit
-from schemas.report_parameters import Branching, ReportMode, ReportParameters, ReportVariant
+from schemas.report_parameters import MOST_LEVELS, Branching, ReportMode, ReportParameters, ReportVariant
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
-
-MOST_LEVELS = 12
-"""Of a tree of reports; its decoder keeps 2**depth sums."""
 
 
 def _radius(value: object) -> object:

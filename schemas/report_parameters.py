@@ -15,6 +15,10 @@ from schemas.errors import ConfigError
 FORMAT_VERSION = 1
 WORD = 1 << 64
 KEY_BYTES = 16
+MOST_SIZE = 1 << 16
+"""Codewords of a report, at most, so that an index has two octets."""
+MOST_LEVELS = 12
+"""Of a tree of reports; its decoder keeps 2**depth sums."""
 
 
 class ReportMode(enum.StrEnum):
@@ -115,7 +119,7 @@ class ReportParameters:
       variant: what a report says.
       n_clusters: of the model.
       features: names of the features, in the order of the coordinates.
-      radius: > 0, feature units; points are clipped to this norm.
+      radius: from 1e-100 to 1e100, feature units; points are clipped to this norm.
       depth: levels of the tree; 0 without one.
       key: 16 public bytes, of all public randomness.
       guarantee: what is promised.
@@ -140,10 +144,19 @@ class ReportParameters:
                 "choices of report parameters must keep local_epsilon, got some that do not; use an unchanged "
                 "parameters file."
             )
-        if len(self.key) != KEY_BYTES or not self.radius > 0 or self.depth < 0 or not self.features:
+        # A bit without a choice of its own would spend an epsilon that nobody counts.
+        sizes = [choice.size for choice, _ in self.choices]
+        fitting = sizes == [2, 2] if self.variant is ReportVariant.PAPER else len(sizes) == 1 and sizes[0] <= MOST_SIZE
+        if not fitting:
             raise ConfigError(
-                f"report parameters must have a key of {KEY_BYTES} bytes, radius > 0, depth >= 0 and features; "
-                "use an unchanged parameters file."
+                f"choices of report parameters must be those of variant {self.variant}, got sizes {sizes}; use an "
+                "unchanged parameters file."
+            )
+        sound = len(self.key) == KEY_BYTES and 1e-100 <= self.radius <= 1e100 and 0 <= self.depth <= MOST_LEVELS
+        if not sound or not self.features or self.n_clusters < 1:
+            raise ConfigError(
+                f"report parameters must have a key of {KEY_BYTES} bytes, radius from 1e-100 to 1e100, depth from 0 to {MOST_LEVELS}, "
+                "features and clusters; use an unchanged parameters file."
             )
 
     @property

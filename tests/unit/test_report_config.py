@@ -95,5 +95,9 @@ def test_parameters_that_are_not_parameters_are_refused(change):
 
 
 def test_parameters_need_features_and_a_radius():
-    with pytest.raises(ConfigError, match="radius > 0"):
-        dataclasses.replace(parameters(), radius=0.0)
+    for radius in (0.0, 1e-101, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="radius from 1e-100 to 1e100"):
+            dataclasses.replace(parameters(), radius=radius)
+    for change in ({"depth": 13}, {"features": ()}, {"key": b""}, {"n_clusters": 0}):
+        with pytest.raises(ConfigError, match="features and clusters"):
+            dataclasses.replace(parameters(), **change)

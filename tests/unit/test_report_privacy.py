@@ -72,6 +72,13 @@ def test_the_choice_keeps_epsilon_exactly_and_spends_nearly_all_of_it(epsilon):
     assert not dataclasses.replace(choice, threshold=choice.threshold + (1 << 30)).keeps(epsilon)
 
 
+@pytest.mark.parametrize("radius", [1e-100, 1e100])
+def test_every_radius_gives_an_order_of_all_indices(radius):
+    public = parameters(privacy__epsilon=1.0, tree__radius=radius)
+    for point in HOSTILE:
+        assert sum(law(public, point, 5)) == 1
+
+
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 @pytest.mark.parametrize("variant", ["nested", "points"])
 def test_every_index_is_at_most_e_epsilon_likelier_for_one_point_than_for_another(epsilon, variant):
@@ -167,6 +174,14 @@ def test_parameters_that_break_their_promise_are_refused_by_the_client():
         ReportParameters.from_json(public.to_json().replace(str(public.choices[0][0].threshold), str(WORD - 1)))
     with pytest.raises(ConfigError, match="must keep local_epsilon"):
         dataclasses.replace(public, choices=())
+    # Two bits by one choice would spend its epsilon twice.
+    bits = parameters(privacy__epsilon=1.0, reports__variant="paper")
+    with pytest.raises(ConfigError, match="must be those of variant paper, got sizes"):
+        dataclasses.replace(bits, choices=bits.choices[:1])
+    with pytest.raises(ConfigError, match="must be those of variant paper, got sizes"):
+        dataclasses.replace(public, variant=bits.variant)
+    with pytest.raises(ConfigError, match="must be those of variant nested, got sizes"):
+        dataclasses.replace(bits, variant=public.variant)
 
 
 @pytest.mark.parametrize("mode", ["local", "shuffle"])

@@ -13,8 +13,6 @@ from transforms.numerics.partition import mix
 
 LEAST_WIDTH = 64
 """Signs in a codeword, at least: fewer would make scores of few features less than Gaussian."""
-MOST_DEPTH = 12
-"""Levels of a tree, at most; its decoder keeps 2**depth sums."""
 _WORD_BITS = 64
 _DENSE_WIDTH = 256
 _STEP = np.uint64(0x9E3779B97F4A7C15)

@@ -4,12 +4,12 @@ import math
 
 from schemas.report_config import EncodeConfig
 from schemas.report_parameters import (
+    MOST_LEVELS,
     ReportGuarantee,
     ReportMode,
     ReportParameters,
     ReportVariant,
 )
-from transforms.numerics import report_codebook as codebook
 from transforms.numerics.amplification import local_epsilon_for
 from transforms.numerics.paper_reports import HISTOGRAM_SHARE
 from transforms.numerics.report_mechanism import MOST_EPSILON, bit_choices, codeword_choice, codeword_moments
@@ -74,8 +74,8 @@ def _depth(config: EncodeConfig, parameters: ReportParameters) -> int:
         return config.tree.depth
     depth = math.ceil(math.log2(parameters.n_clusters)) + 3 if parameters.n_clusters > 1 else 1
     if parameters.variant is ReportVariant.PAPER:
-        return min(depth, codebook.MOST_DEPTH)
+        return min(depth, MOST_LEVELS)
     mean = codeword_moments(parameters.choices[-1][0]).mean
     noise = (1.0 + depth / 3.0) * (parameters.n_features + LIFTED) * parameters.n_clusters**2
     strong = parameters.guarantee.min_batch * mean**2 / noise > _STRONG_SIGNAL
-    return min(depth + _MORE_LEVELS if strong else depth, codebook.MOST_DEPTH)
+    return min(depth + _MORE_LEVELS if strong else depth, MOST_LEVELS)
