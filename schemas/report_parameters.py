@@ -155,8 +155,8 @@ class ReportParameters:
         sound = len(self.key) == KEY_BYTES and 1e-100 <= self.radius <= 1e100 and 0 <= self.depth <= MOST_LEVELS
         if not sound or not self.features or self.n_clusters < 1:
             raise ConfigError(
-                f"report parameters must have a key of {KEY_BYTES} bytes, radius from 1e-100 to 1e100, depth from 0 to {MOST_LEVELS}, "
-                "features and clusters; use an unchanged parameters file."
+                f"report parameters must have a key of {KEY_BYTES} bytes, radius from 1e-100 to 1e100, depth from 0 to "
+                f"{MOST_LEVELS}, features and clusters; use an unchanged parameters file."
             )
 
     @property

@@ -8,15 +8,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.testing import test_pipeline, test_stream
 from apache_beam.testing.util import assert_that
 from apache_beam.transforms.window import FixedWindows, IntervalWindow
 
+from pipelines import api
+from schemas.report_config import load_decode_config
+from schemas.shard import ShardRef
+from schemas.table import TableContract
 from tests import lake
 from tests.reports import parameters, settings
 from transforms.decode_reports import DecodeParams, DecodeReports
-from transforms.encode_reports import keyed_reports
+from transforms.encode_reports import _EncodeFn, keyed_reports
 from transforms.numerics import report_tree
 from transforms.numerics.report_encoder import Reports
 from transforms.numerics.report_sums import ReportSums
@@ -157,6 +162,25 @@ def test_outputs_say_what_is_promised(tmp_path, encoded):
     assert "Clustering of private reports" in page
     assert "<script" not in page
     assert "could not be written" not in page
+
+
+def test_the_python_api_gives_the_same_model(tmp_path, encoded):
+    assert command("decode", encoded, tmp_path, "decoded").code == 0
+    result = api.decode(load_decode_config(yaml.safe_dump(encoded)))
+    assert result.n_reports == N_CLIENTS
+    stored = pq.read_table(tmp_path / "decoded" / "centers.parquet")["center"].to_pylist()
+    np.testing.assert_array_equal(result.model.centers, np.array(stored))
+
+
+def test_a_worker_keeps_the_key_out_of_the_job_graph(tmp_path):
+    contract = TableContract(feature_list="x", client_id="client_id", n_features=4, by_client=True)
+    encode = _EncodeFn(parameters(), contract, lake.write_key(tmp_path / "key"))
+    encode.setup()
+    pickled = pickler.dumps(encode)
+    assert lake.KEY not in pickled
+    assert pickler.loads(pickled)._key is None
+    with pytest.raises(RuntimeError, match="between setup and teardown"):
+        next(pickler.loads(pickled).process(ShardRef("lake.parquet", 0, 5)))
 
 
 def test_evaluate_takes_a_decoded_model(tmp_path, encoded):
