@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--figures", nargs="*", default=["n", "shuffle", "epsilon", "k", "r"])
     parser.add_argument("--runs", type=Path, required=True, help="file of finished runs, JSON lines")
+    parser.add_argument("--finished_only", action="store_true", help="show finished runs and start none")
     parser.add_argument("--speed", type=int, nargs="*", default=[300_000, 1_000_000, 3_000_000])
     parser.add_argument("--out", type=Path, help="Markdown file for the results")
     parser.add_argument("--decode", type=Path, help=argparse.SUPPRESS)
@@ -100,6 +101,8 @@ def measure(arguments: argparse.Namespace) -> dict[Cell, list[float]]:
     for seed in range(arguments.seeds):
         for cell in sorted(wanted, key=lambda each: each.n_clients):
             key = (*cell[1:], seed)
+            if key not in known and arguments.finished_only:
+                continue
             if key not in known:
                 cost = central_cost(cell, seed) if cell.method == "central" else report_cost(cell, seed)
                 if cost is None:
