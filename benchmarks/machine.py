@@ -8,21 +8,27 @@ import time
 from pathlib import Path
 
 
-def heading(title: str, module: str | None = None) -> list[str]:
-    """Lines that name machine, date, versions and command; `module` where the file is not in the folder itself."""
+def heading(title: str) -> list[str]:
+    """Lines that name machine, date, versions and command."""
     import apache_beam
     import numpy as np
 
     return [
         f"# {title}",
         "",
-        f"- command: `python -m benchmarks.{module or Path(sys.argv[0]).stem} {' '.join(map(_shown, sys.argv[1:]))}`",
+        f"- command: `python -m {_module()} {' '.join(map(_shown, sys.argv[1:]))}`",
         f"- date: {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
         f"- machine: {_cpu()}, {os.cpu_count()} cores, {_memory_gib():.0f} GiB, {platform.system()}",
         f"- Python {platform.python_version()}, NumPy {np.__version__}, Beam {apache_beam.__version__}",
         f"- commit: {_commit()}",
         "",
     ]
+
+
+def _module() -> str:
+    """Name of the script that runs, as `python -m` takes it."""
+    parts = Path(sys.argv[0]).with_suffix("").parts
+    return ".".join(parts[parts.index("benchmarks") :] if "benchmarks" in parts else ("benchmarks", parts[-1]))
 
 
 def _shown(word: str) -> str:

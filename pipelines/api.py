@@ -8,9 +8,11 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import assign as assign_job
+from pipelines import decode as decode_job
 from pipelines import evaluate as evaluate_job
 from pipelines import fit as fit_job
 from pipelines import profile as profile_job
+from pipelines.decode import DecodeResult
 from pipelines.estimator import DPKMeans
 from pipelines.options import beam_options
 from pipelines.prepared_fit import FitResult, prepare
@@ -20,9 +22,20 @@ from schemas.evaluate_config import EvaluateConfig
 from schemas.metrics import Metrics
 from schemas.profile import ProfileResult
 from schemas.profile_config import ProfileConfig
+from schemas.report_config import DecodeConfig
 from transforms.saved_model import load_model
 
-__all__ = ["DPKMeans", "FitResult", "ProfileResult", "assign", "evaluate", "fit", "profile"]
+__all__ = [
+    "DPKMeans",
+    "DecodeResult",
+    "FitResult",
+    "ProfileResult",
+    "assign",
+    "decode",
+    "evaluate",
+    "fit",
+    "profile",
+]
 
 
 def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:
@@ -92,3 +105,18 @@ def profile(config: ProfileConfig, options: PipelineOptions | None = None) -> Pr
     prepared = profile_job.prepare(config, load_model(config.model))
     with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
         return profile_job.execute(prepared, beam_options([]) if options is None else options, folder)
+
+
+def decode(config: DecodeConfig, options: PipelineOptions | None = None) -> DecodeResult:
+    """A model from private reports, without an output folder.
+
+    Args:
+      config: the job, as in the YAML file of `dapple decode`.
+      options: for Beam; None runs on this machine.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    job = decode_job.prepare(config)
+    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+        return decode_job.execute(job, beam_options([]) if options is None else options, folder)

@@ -77,6 +77,13 @@ class Trust(enum.StrEnum):
     MASKED = "masked"
 
 
+class ReportMode(enum.StrEnum):
+    """Who is trusted with private reports: nobody, or a shuffler that forgets who sent what."""
+
+    LOCAL = "local"
+    SHUFFLE = "shuffle"
+
+
 class MaskScheme(enum.StrEnum):
     """Where masks come from."""
 

@@ -3,13 +3,15 @@
 import dataclasses
 from typing import Any
 
-from schemas.choices import Trust
+from schemas.choices import ReportMode, Trust
 from schemas.plan import PrivacyPlan, PrivacyUnit
 
 NEIGHBORING_RELATION = "add_or_remove_one"
-_ACTORS = {
+_ACTORS: dict[Trust | ReportMode, str] = {
     Trust.CENTRAL: "the pipeline is the trusted aggregator",
     Trust.MASKED: "the aggregator adds up masked messages and adds noise; clients hold the masks",
+    ReportMode.LOCAL: "nobody but a client's own device is trusted",
+    ReportMode.SHUFFLE: "the shuffler is trusted to forget who sent what",
 }
 
 
@@ -23,7 +25,8 @@ class PrivacyStatement:
       epsilon: spent, composed over all events.
       delta: spent.
       events: one row per release: path, mechanism, sensitivity, noise multiplier.
-      trust: "central": the pipeline is the trusted aggregator; "masked": it adds up masked messages.
+      trust: "central": the pipeline is the trusted aggregator; "masked": it adds up masked messages;
+        "local" and "shuffle": each report is private on its own, or once shuffled.
       masked: of trust "masked": scheme, who adds noise, octets of a message by round, and who plays the roles.
     """
 
@@ -32,7 +35,7 @@ class PrivacyStatement:
     epsilon: float
     delta: float
     events: tuple[dict[str, Any], ...]
-    trust: Trust
+    trust: Trust | ReportMode
     masked: dict[str, Any] | None = None
 
     @classmethod

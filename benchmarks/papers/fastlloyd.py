@@ -71,7 +71,7 @@ def main() -> None:
     from benchmarks.machine import heading
 
     with threadpool_limits(limits=1):
-        lines = heading("DP-Lloyd on the data sets of the FastLloyd paper", "papers.fastlloyd")
+        lines = heading("DP-Lloyd on the data sets of the FastLloyd paper")
         lines += speed_section()
         tables = {name: measure(arguments, name) for name in arguments.datasets}
     lines += auc_section(tables, reference, arguments.seeds)

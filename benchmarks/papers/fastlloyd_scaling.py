@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--mixture-seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True, help="folder for tables and the plot")
     arguments = parser.parse_args()
-    lines = heading("DP-Lloyd: features, clusters and public starts", "papers.fastlloyd_scaling")
+    lines = heading("DP-Lloyd: features, clusters and public starts")
     tables = []
     with threadpool_limits(limits=1):
         for title, sizes in (

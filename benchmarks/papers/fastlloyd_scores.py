@@ -55,7 +55,7 @@ def main() -> None:
             tables[name] = {method: measure(data, name, method, arguments.seeds) for method in METHODS}
             optima[name] = scores(data, data.optimum)
             print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
-    lines = heading("Scores of DP-Lloyd on the data sets of the FastLloyd paper", "papers.fastlloyd_scores")
+    lines = heading("Scores of DP-Lloyd on the data sets of the FastLloyd paper")
     lines += about(tables, arguments.seeds)
     for score, title in TITLES.items():
         lines += [f"## {title}", ""]

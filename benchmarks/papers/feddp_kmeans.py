@@ -74,7 +74,7 @@ def main() -> None:
         start = time.perf_counter()
         lines = figures[name](name)
         took = time.perf_counter() - start
-        text = heading(f"FedDP-KMeans: {name}", "papers.feddp_kmeans") + lines
+        text = heading(f"FedDP-KMeans: {name}") + lines
         (arguments.out / f"{name}.md").write_text("\n".join(text) + "\n")
         print(f"{name}: {took:.0f} s", flush=True)
 

@@ -1,0 +1,177 @@
+"""The `encode` job: one private report per client of a lake, as devices would send them."""
+
+import dataclasses
+import functools
+import json
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines import report_outputs
+from pipelines.client_staging import JobRows, staged_by_client
+from pipelines.graph import run_graph
+from pipelines.options import parse_job, read_text, shuffles_in_memory
+from pipelines.prepared_fit import feature_names
+from pipelines.run_folder import KEY_FILE, RunFolder
+from schemas.config import PrepareOptions
+from schemas.errors import ConfigError
+from schemas.report_config import EncodeConfig, load_encode_config
+from schemas.report_parameters import KEY_BYTES, ReportParameters
+from schemas.report_rows import PARAMETERS_FILE, REPORTS_FOLDER
+from schemas.table import TableContract
+from transforms import row_spill
+from transforms.assign_rows import LISTING_FILE, WrittenFile
+from transforms.encode_reports import EncodeReports
+from transforms.keys import create_key, delete_key
+from transforms.numerics.report_design import design
+from transforms.publish import read_bytes
+from transforms.read import CheckRows, ListShards, open_parquet
+from transforms.shuffle_reports import ShuffleReports
+from transforms.table_snapshots import resolve
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedEncode:
+    """A job that is ready to run.
+
+    Attributes:
+      config: the job.
+      rows: one per client, once they are staged.
+      parameters: public.
+    """
+
+    config: EncodeConfig
+    rows: JobRows
+    parameters: ReportParameters
+
+
+def prepare(config: EncodeConfig) -> PreparedEncode:
+    """Reads what is public: names of features, and parameters that exist already.
+
+    Raises:
+      ConfigError: if the parameters are not those of the job.
+      InputError: if the data cannot be found or have another schema.
+    """
+    data = config.data.model_copy(update={"max_rows_per_client": 1})
+    source = resolve(data)
+    contract = TableContract.from_config(data, by_client=True)
+    if contract.n_features is None:
+        path = source.list_files()[0]
+        with open_parquet(path) as file:
+            width = contract.features_only().list_width(file.schema_arrow, path)
+        contract = TableContract.from_config(data, n_features=width, by_client=True)
+    names = feature_names(data.features, None, int(contract.n_features or 0))
+    parameters = design(config, names, secrets.token_bytes(KEY_BYTES))
+    if config.reports.parameters is not None:
+        parameters = _agreed(parameters, config.reports.parameters)
+    rows = JobRows(data=data, source=source, contract=contract, prepare=PrepareOptions())
+    return PreparedEncode(config=config, rows=rows, parameters=parameters)
+
+
+def _agreed(wanted: ReportParameters, path: str) -> ReportParameters:
+    """Parameters that exist, if they are what the job asks for but for their key."""
+    found = ReportParameters.from_json(read_text(path), path)
+    if dataclasses.replace(wanted, key=found.key) != found:
+        raise ConfigError(
+            f"reports.parameters must agree with the job, got {path} of another one; correct the job or leave it out."
+        )
+    return found
+
+
+def build(root: beam.Pipeline, job: PreparedEncode, key_uri: str, folder: str, spill_folder: str | None) -> None:
+    """Adds the job to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      job: its rows hold one row per client.
+      key_uri: where workers find the key of nonces and coins.
+      folder: private; holds a folder `REPORTS_FOLDER`.
+      spill_folder: see `transforms.report_batches.GroupReports`.
+    """
+    shards = root | "List" >> ListShards(source=job.rows.source, contract=job.rows.contract)
+    _ = shards | "CheckRows" >> CheckRows()
+    encode = EncodeReports(parameters=job.parameters, contract=job.rows.contract, key_uri=key_uri)
+    shuffle = ShuffleReports(
+        parameters=job.parameters,
+        folder=FileSystems.join(folder, REPORTS_FOLDER),
+        listing=FileSystems.join(folder, LISTING_FILE),
+        spill_folder=spill_folder,
+    )
+    _ = shards | "Encode" >> encode | "Shuffle" >> shuffle
+
+
+def execute(job: PreparedEncode, options: PipelineOptions, folder: str) -> list[WrittenFile]:
+    """Runs a job to its end.
+
+    Args:
+      job: ready to run.
+      options: for Beam.
+      folder: private and empty; holds `REPORTS_FOLDER` with the files afterwards.
+
+    Returns:
+      The files, sorted by name.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    key_uri = job.config.key_uri or FileSystems.join(folder, KEY_FILE)
+    made = not FileSystems.exists(key_uri)
+    if made:
+        create_key(key_uri)
+    local = FileSystems.get_scheme(folder) in (None, "file") and shuffles_in_memory(options)
+    FileSystems.mkdirs(FileSystems.join(folder, REPORTS_FOLDER))
+    try:
+        with staged_by_client(job.rows, options, key_uri, folder) as rows:
+            ready = dataclasses.replace(job, rows=rows)
+            spill = folder if local else None
+            run_graph(functools.partial(build, job=ready, key_uri=key_uri, folder=folder, spill_folder=spill), options)
+    finally:
+        if made:
+            delete_key(key_uri)
+        if local:
+            row_spill.remove(folder)
+    listing = FileSystems.join(folder, LISTING_FILE)
+    try:
+        files = [WrittenFile(*entry) for entry in json.loads(read_bytes(listing))]
+        FileSystems.delete([listing])
+    except (OSError, BeamIOError) as error:
+        raise ConfigError(
+            f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
+        ) from error
+    return files
+
+
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    """The command: encodes, writes, and returns the summary that is printed last.
+
+    Raises:
+      DappleError: nothing has been written then.
+    """
+    options = parse_job("encode", argv)
+    config = load_encode_config(read_text(options.config))
+    folder = RunFolder(options.output, options.run_id)
+    folder.check()
+    job = prepare(config)
+    guarantee = job.parameters.guarantee
+    _LOGGER.info("run %s: one report per client, each %.6g-private", options.run_id, guarantee.local_epsilon)
+    folder.open()
+    try:
+        for file in execute(job, options.beam, folder.staging):
+            folder.record(f"{REPORTS_FOLDER}/{file.name}", file.digest)
+        folder.write(PARAMETERS_FILE, job.parameters.to_json().encode())
+        folder.write("privacy.json", report_outputs.privacy_json(job.parameters))
+        folder.publish(report_outputs.encode_manifest(job.parameters, config, options.run_id))
+    except BaseException:
+        folder.discard()
+        raise
+    _LOGGER.info("done: %s", FileSystems.join(options.output, REPORTS_FOLDER))
+    spent = {"epsilon": guarantee.epsilon, "delta": guarantee.delta}
+    return {"run_id": options.run_id, "output": options.output} | spent

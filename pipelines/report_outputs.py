@@ -1,0 +1,181 @@
+"""What `encode` and `decode` write besides reports and centers: guarantee, registry entry, manifest."""
+
+import hashlib
+import json
+from typing import Any
+
+import pydantic
+import yaml
+
+from pipelines.deployment import UNKNOWN
+from pipelines.versions import version, versions
+from schemas.choices import ReportMode
+from schemas.config import config_digest
+from schemas.plan import PrivacyUnit
+from schemas.report_parameters import ReportParameters
+from schemas.statement import PrivacyStatement
+
+NEIGHBORING_RELATION = "replace_one"
+
+
+def statement(parameters: ReportParameters) -> PrivacyStatement:
+    """What a collection guarantees."""
+    guarantee = parameters.guarantee
+    events: list[dict[str, Any]] = [
+        {
+            "path": f"reports/{parameters.variant}/{index}",
+            "mechanism": "subset_choice",
+            "epsilon": epsilon,
+            "size": choice.size,
+            "near": choice.near,
+            "threshold": str(choice.threshold),
+        }
+        for index, (choice, epsilon) in enumerate(parameters.choices)
+    ]
+    if guarantee.mode is ReportMode.SHUFFLE:
+        event = {"path": "reports/shuffle", "mechanism": "amplification_by_shuffling"}
+        events.append({**event, "local_epsilon": guarantee.local_epsilon, "min_batch": guarantee.min_batch})
+    return PrivacyStatement(
+        unit=PrivacyUnit.CLIENT,
+        neighboring_relation=NEIGHBORING_RELATION,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        events=tuple(events),
+        trust=guarantee.mode,
+    )
+
+
+def privacy_json(parameters: ReportParameters) -> bytes:
+    """Content of `privacy.json`."""
+    content = statement(parameters).to_json()
+    content["local_epsilon"] = parameters.guarantee.local_epsilon
+    content["unit_details"] = "client/report: the one report of a client"
+    return json.dumps(content, indent=2, sort_keys=True).encode()
+
+
+def encode_manifest(parameters: ReportParameters, config: pydantic.BaseModel, run_id: str) -> dict[str, Any]:
+    """Content of `run.json` of `encode`, without the list of files."""
+    return {
+        "run_id": run_id,
+        "job": "encode",
+        "features": list(parameters.features),
+        "report_bytes": parameters.report_bytes,
+        "parameters_digest": _digest(parameters),
+        "config_digest": config_digest(config),
+        "versions": versions(),
+    }
+
+
+def decode_manifest(
+    parameters: ReportParameters, config: pydantic.BaseModel, n_reports: int, run_id: str
+) -> dict[str, Any]:
+    """Content of `run.json` of `decode`, without the list of files; `assign` and `evaluate` read it like a fit's."""
+    return {
+        "run_id": run_id,
+        "algorithm": f"reports_{parameters.variant}",
+        "features": list(parameters.features),
+        "encoding": None,
+        "n_reports": n_reports,
+        "parameters_digest": _digest(parameters),
+        "config_digest": config_digest(config),
+        "versions": versions(),
+    }
+
+
+def _digest(parameters: ReportParameters) -> str:
+    """SHA-256 of the public parameters."""
+    return hashlib.sha256(parameters.to_json().encode()).hexdigest()
+
+
+def deployment_yaml(parameters: ReportParameters, n_reports: int) -> bytes:
+    """Content of `deployment.yaml`: an entry of the registry of differential privacy deployments."""
+    entry = {
+        "url_slug": UNKNOWN,
+        "deployment": {
+            "basic": _basic(parameters),
+            "dp_variant": {
+                "variant_name": "Pure DP" if parameters.guarantee.delta == 0.0 else "Approximate DP",
+                "data_domain": "one vector per client, in a ball of public radius",
+                "unprotected_quantities": "the public parameters; the number of reports; that a client sent a report",
+            },
+            "privacy_loss": _privacy_loss(parameters, n_reports),
+            "deployment_model": _model(parameters),
+            "implementation": _implementation(parameters),
+            "administrative": {
+                "evidence_sources": UNKNOWN,
+                "status": "Draft",
+                "registry_authors": [UNKNOWN],
+                "tier": 3,
+            },
+        },
+    }
+    return yaml.safe_dump(entry, sort_keys=False).encode()
+
+
+def _basic(parameters: ReportParameters) -> dict[str, Any]:
+    """What is published; mostly the curator's to say."""
+    return {
+        "name": UNKNOWN,
+        "data_curators": [{"data_curator_name": UNKNOWN, "data_curator_type": UNKNOWN}],
+        "description": f"Centers of {parameters.n_clusters} clusters of {parameters.n_features} features, from one "
+        "private report per client.",
+        "intended_use": UNKNOWN,
+        "data_product_type": "Machine learning model",
+        "data_product_region": UNKNOWN,
+        "data_product_sector": UNKNOWN,
+        "publication_date": UNKNOWN,
+    }
+
+
+def _privacy_loss(parameters: ReportParameters, n_reports: int) -> dict[str, Any]:
+    """Unit and parameters."""
+    guarantee = parameters.guarantee
+    details = "Pure epsilon of every single report, exactly, for any two inputs."
+    if guarantee.mode is ReportMode.SHUFFLE:
+        details = (
+            f"Of a shuffled batch of at least {guarantee.min_batch} reports, by the closed form of Feldman, McMillan, "
+            f"Talwar (2022); a single report is {guarantee.local_epsilon:.6g}-private for whoever sees it unshuffled."
+        )
+    return {
+        "privacy_unit": str(PrivacyUnit.CLIENT),
+        "privacy_unit_details": "Data sets are adjacent if one client's vector is replaced (replace one).",
+        "number_of_privacy_units": n_reports,
+        "privacy_parameters": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},
+        "privacy_parameters_details": details,
+    }
+
+
+def _model(parameters: ReportParameters) -> dict[str, Any]:
+    """Who is trusted, and how often there is a release."""
+    local = parameters.guarantee.mode is ReportMode.LOCAL
+    return {
+        "model_name": "Local" if local else "Shuffle",
+        "model_name_details": "Each client randomizes its own report"
+        + ("." if local else ", and a shuffler removes order, ids and times before anybody reads the reports."),
+        "trust_assumptions": "Nobody but the client's own device is trusted."
+        if local
+        else "The shuffler is trusted to forget who sent what, and not to work with readers of the reports.",
+        "actors": "Clients; " + ("" if local else "the shuffler; ") + "the decoder; readers of the centers.",
+        "release_type": "One release",
+        "release_type_details": "One report per client and collection. Other collections on the same data: unknown.",
+        "data_source_type": "Static",
+        "data_source_type_details": "One vector per client.",
+        "access_type": "Non-interactive",
+        "access_type_details": "Readers get files and cannot query the data.",
+    }
+
+
+def _implementation(parameters: ReportParameters) -> dict[str, Any]:
+    """Mechanisms, composition and what follows them."""
+    return {
+        "preprocessing_and_hyperparameter_tuning": "Vectors are clipped to a public radius. How the settings of the "
+        "job were chosen is unknown.",
+        "mechanisms": f"Variant {parameters.variant}: a choice among {parameters.choices[-1][0].size} codewords (of "
+        "one bit, for variant paper) by integer thresholds on uniform words, so its probabilities are exact "
+        f"rationals. Software: dapple {version('dapple')}. Access controls: unknown.",
+        "composition": "Privacy losses of a report's choices add up.",
+        "post_processing": "Everything after the reports: sums, tree or mixture, k-means, shrinkage.",
+        "justification": UNKNOWN,
+        "utility": UNKNOWN,
+        "additional_information": "parameters.json holds everything that encoders and decoder agree on.",
+    }
