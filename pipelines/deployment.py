@@ -107,7 +107,7 @@ _TRUST = {
 def _model(prepared: PreparedFit) -> dict[str, Any]:
     """Who is trusted, and how often there is a release."""
     trust = prepared.statement.trust
-    details, assumptions = _TRUST[trust]
+    details, assumptions = _TRUST[Trust(trust)]
     return {
         "model_name": trust.capitalize(),
         "model_name_details": details,
