@@ -94,7 +94,7 @@ class _ClientFn(SecretFn):
 
     def _client(self, name: bytes, number: int, state: Any) -> PairwiseClient:
         """The client of this name in this round."""
-        own = KeyStream(self._held_secret(), encode_label("client", name)).uint64(4).tobytes()
+        own = KeyStream(self._held_key(), encode_label("client", name)).uint64(4).tobytes()
         return PairwiseClient(own, number, mask_context(self._masking.run, self._plan, state))
 
 

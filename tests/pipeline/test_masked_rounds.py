@@ -333,11 +333,11 @@ def test_the_clients_functions_forget_the_secret(graph):
     assert len(own) == 4 * 2
     for function in own:
         function.setup()
-        assert function._secret == SECRET
-        assert pickler.loads(pickler.dumps(function))._secret is None
+        assert function._key == SECRET
+        assert pickler.loads(pickler.dumps(function))._key is None
         assert secrets_in(pickler.dumps(function)) == set()
         function.teardown()
-        assert function._secret is None
+        assert function._key is None
 
 
 def test_a_run_without_given_secret_leaves_none(hall, tmp_path):
