@@ -209,7 +209,7 @@ def _check_size(group: pq.RowGroupMetaData, contract: TableContract, leaves: lis
     stored = sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns))
     if decoded > _BOMB_RATIO * max(stored, 1):
         raise InputError(
-            f"{place} must decode to at most 2 GiB or to {_BOMB_RATIO} times its size on disk; write smaller row groups."
+            f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
         )
 
 

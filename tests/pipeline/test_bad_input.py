@@ -209,7 +209,7 @@ def test_a_row_group_that_blows_up(desk):
     job |= {"server_data": "none", "clipping": {"norm": 50.0, "center": "none"}, "algorithm": "central_tree"}
     job |= {"tree": {"radius": 50.0}}
     assert path.stat().st_size < 2_000_000
-    assert desk.refused(job).startswith(f"{path}, row group 0 must decode to at most 2 GiB or to 100 times its size")
+    assert desk.refused(job).startswith(f"{path}, row group 0 must decode to at most 2 GiB or 100 times its size")
 
 
 def test_broken_pages(desk):
