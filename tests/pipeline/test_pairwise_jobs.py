@@ -1,0 +1,323 @@
+"""Pairwise masks by jobs of their own: keys, letters, messages and shares, who may drop out where, what is refused."""
+
+import json
+import pathlib
+import stat
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipelines.prepared_fit import prepare
+from schemas.config import validated
+from schemas.model import model_from_tables
+from schemas.pairwise_messages import HandedOut, Leg, sent_from_table
+from tests import lake
+from tests.pipeline.test_secrets import spellings_in
+from tests.statistical.test_mask_uniformity import looks_uniform
+from transforms.numerics import noise
+from transforms.pairwise_files import PairwiseExchange
+
+HOLDERS = (4, 3, 2, 1)
+"""Senders of each holder, ten in all: row groups, or clients."""
+SENDER_ROWS = 12
+SECRETS = [bytes(range(start, start + 32)) for start in (11, 61, 111, 161)]
+LLOYD = {
+    "algorithm": "dp_lloyd",
+    "dp_lloyd": {"domain": [-2.0, 7.0], "variant": "fast", "init": "sphere_packing", "steps": 3},
+    "server_data": "none",
+}
+
+
+class Parties:
+    """Four holders with rows, a job and a secret each, an aggregator, and the folders between them."""
+
+    def __init__(self, folder, unit="record", **settings):
+        self.folder, self.draws, self.blocks = folder, [], []
+        self.exchange, self.released = str(folder / "exchange"), str(folder / "released")
+        server = lake.write_server(folder / "server.parquet")
+        for holder, n_senders in enumerate(HOLDERS):
+            points = lake.mixture(n_senders * SENDER_ROWS, seed=holder)
+            clients = np.arange(len(points)) // SENDER_ROWS
+            offsets = np.arange(0, len(points) + 1, SENDER_ROWS) if unit == "client" else None
+            self.blocks.append(lake.ClientBlock(points, offsets))
+            self.write_rows(holder, points, clients if unit == "client" else None)
+            job = lake.job(str(folder / f"lake-{holder}"), server, unit, trust="masked") | settings
+            if job["algorithm"] == "dp_lloyd":
+                job["clipping"] = {"client_rows": SENDER_ROWS} if unit == "client" else {}
+                del job["feddp_kmeans"]
+            masked = {"scheme": "pairwise", "threshold": 2} | settings.get("masked", {})
+            job["masked"] = masked | {"secret_uri": lake.write_key(folder / f"secret-{holder}", SECRETS[holder])}
+            (folder / f"job-{holder}.yaml").write_text(yaml.safe_dump(job))
+        self.job = job
+        config = {"key_uri": lake.write_key(folder / "aggregator.key"), "threshold": 2}
+        (folder / "aggregate.yaml").write_text(yaml.safe_dump(config))
+
+    def write_rows(self, holder, points, clients=None):
+        tables = [lake.table_of(points, clients)]
+        lake.write_files(self.folder / f"lake-{holder}", tables, None if clients is not None else SENDER_ROWS)
+
+    def clients_job(self, name, holder, *flags):
+        config = str(self.folder / f"job-{holder}.yaml")
+        return lake.run_command(
+            name, "--config", config, "--exchange", self.exchange, "--released", self.released, *flags
+        )
+
+    def upload(self, holder):
+        return self.clients_job("upload", holder, "--client", f"holder-{holder}")
+
+    def unmask(self, holder=0):
+        return self.clients_job("unmask", holder, "--run_id", "run")
+
+    def aggregate(self):
+        return lake.run_command(
+            "aggregate", "--config", str(self.folder / "aggregate.yaml"), "--exchange", self.exchange
+        )
+
+    def leg(self, holders=range(len(HOLDERS)), *, close=True):
+        """One leg of those who take part in it, and the aggregator's list."""
+        for holder in holders:
+            outcome = self.upload(holder)
+            assert outcome.code == 0, outcome.err
+        if close:
+            outcome = self.aggregate()
+            assert outcome.code == 0, outcome.err
+        return json.loads(outcome.out)
+
+    def play(self, quiet):
+        """All rounds; `quiet` says who is silent from which leg on."""
+        assert self.unmask().code == 0
+        for index in range(len(prepare(validated(self.job)).rounds)):
+            gone = set()
+            for leg in Leg:
+                gone |= set(quiet.get((index, leg), ()))
+                self.leg(sorted(set(range(len(HOLDERS))) - gone), close=leg is not Leg.SHARES)
+            outcome = self.unmask()
+            assert outcome.code == 0, outcome.err
+        return json.loads(outcome.out)
+
+
+QUIET = {(1, Leg.MESSAGES): (3,), (2, Leg.LETTERS): (3,), (2, Leg.MESSAGES): (2,)}
+"""In the second round one of ten senders is gone after it has shared; in the third one before, and two after."""
+PRESENT = {0: (0, 1, 2, 3), 1: (0, 1, 2), 2: (0, 1)}
+
+
+@pytest.fixture(scope="module", params=["feddp_kmeans", "dp_lloyd"])
+def algorithm(request):
+    return {} if request.param == "feddp_kmeans" else LLOYD
+
+
+@pytest.fixture(scope="module", params=["record", "client"])
+def played(tmp_path_factory, request, algorithm):
+    """A run in which nobody, one sender, and 30% of the senders are missing."""
+    parties = Parties(tmp_path_factory.mktemp("pairwise"), request.param, **algorithm)
+    draw = noise.draw_release
+
+    def record(key, plan, exact_sum):
+        releases = draw(key, plan, exact_sum)
+        parties.draws.append(np.concatenate([each.values.ravel() for each in releases]) - exact_sum)
+        return releases
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "draw_release", record)
+        parties.summary = parties.play(QUIET)
+    return parties
+
+
+def test_releases_are_plain_sums_of_those_present_and_the_aggregators_noise(played):
+    tables = [pq.read_table(f"{played.released}/result/{name}") for name in lake.RELEASED_FILES]
+    prepared, model = prepare(validated(played.job)), model_from_tables(*tables)
+    remaining, state = list(model.releases), prepared.initial
+    for index, each in enumerate(prepared.rounds):
+        releases = tuple(remaining.pop(0) for _ in each.plan.releases)
+        plain = sum(each.statistic(played.blocks[holder], state) for holder in PRESENT[index])
+        released = np.concatenate([release.values.ravel() for release in releases])
+        np.testing.assert_array_equal(released - played.draws[index], plain)
+        state = each.step(state, releases)
+    np.testing.assert_array_equal(model.centers, state.model().centers)
+    assert len(played.draws) == len(prepared.rounds) == 3
+    privacy = json.loads(pathlib.Path(played.summary["output"], "privacy.json").read_text())
+    assert (privacy["masked"]["scheme"], privacy["masked"]["roles"]) == ("pairwise", "jobs of their own")
+
+
+def test_a_client_is_shared_out_by_its_seed_or_by_its_key(played):
+    exchange = PairwiseExchange(played.exchange)
+    for index, holders in PRESENT.items():
+        path = exchange.plan().rounds[index].path
+        files = sorted(pathlib.Path(played.released, f"{index:02d}_shares").glob("*.parquet"))
+        assert [file.stem for file in files] == [f"holder-{holder}" for holder in holders]
+        shares = [row for file in files for row in sent_from_table(pq.read_table(file), HandedOut, path)]
+        present = {int.from_bytes(sender, "big") for sender in exchange.read_sum(index)[0].senders}
+        assert len(present) == sum(HOLDERS[holder] for holder in holders)
+        assert all(each.present is (each.owner in present) for each in shares)
+        assert len({each[:2] for each in shares}) == len(shares)
+        assert {each.holder for each in shares} == present
+
+
+def test_what_lies_in_the_exchange_is_uniform_and_holds_no_secret(played):
+    exchange = PairwiseExchange(played.exchange)
+    words = [exchange.read_messages(i, path).values.ravel() for i in range(3) for path in exchange.message_files(i)]
+    words += [release.values.ravel() for i in range(3) for release in exchange.read_sum(i)[0].releases]
+    assert looks_uniform(np.concatenate(words))
+    assert len(np.unique(np.concatenate(words))) == sum(map(len, words))
+    shares = [
+        row["share"]
+        for file in pathlib.Path(played.released).glob("*_shares/*.parquet")
+        for row in pq.read_table(file).to_pylist()
+    ]
+    for path in pathlib.Path(played.exchange).rglob("*.parquet"):
+        table = str(pq.read_table(path).to_pylist())
+        octets = path.read_bytes()
+        for secret in (*SECRETS, lake.KEY):
+            assert not spellings_in(octets, secret), path
+        assert not any(share in octets or repr(share)[2:-1] in table for share in shares), path
+        assert "lake-" not in table, path
+
+
+def test_no_name_key_letter_or_message_occurs_twice(played):
+    exchange, found = PairwiseExchange(played.exchange), []
+    for index in range(3):
+        found += [octets for each in exchange.keys(index) for octets in each]
+        found += [each.sealed for each in exchange.letters(index)]
+    assert len(set(found)) == len(found)
+
+
+@pytest.fixture
+def parties(tmp_path):
+    found = Parties(tmp_path, **LLOYD)
+    assert found.unmask().code == 0
+    return found
+
+
+def files_of(parties, leg):
+    return {path.name: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob(f"{leg}/*.parquet")}
+
+
+def test_every_leg_taken_again_sends_the_same_octets(parties):
+    for leg in (Leg.KEYS, Leg.LETTERS, Leg.MESSAGES):
+        assert parties.leg(close=False)["leg"] == leg
+        sent = files_of(parties, leg)
+        assert parties.leg(close=False)["leg"] == leg
+        assert files_of(parties, leg) == sent
+        assert parties.aggregate().code == 0
+    parties.leg(close=False)
+    shares = {path: path.read_bytes() for path in pathlib.Path(parties.released).rglob("*_shares/*")}
+    parties.leg(close=False)
+    assert {path: path.read_bytes() for path in pathlib.Path(parties.released).rglob("*_shares/*")} == shares
+
+
+def test_rows_that_change_during_a_round_are_not_sent(parties):
+    parties.leg()
+    parties.leg(close=False)
+    parties.write_rows(3, parties.blocks[3].points + 0.5)
+    outcome = parties.upload(3)
+    assert outcome.code == 5
+    assert "must be written once, got other content for it" in outcome.err
+    assert parties.aggregate().code == 0
+    outcome = parties.upload(3)
+    assert outcome.code == 5
+    assert "letters that are listed must be those of this message, got others" in outcome.err
+    assert not files_of(parties, Leg.MESSAGES)
+
+
+def test_too_few_do_not_close_a_leg(parties):
+    def refused(sentence):
+        outcome = parties.aggregate()
+        assert outcome.code == 5
+        assert sentence in outcome.err
+
+    parties.leg([2], close=False)
+    refused("at least 3 clients must have sent theirs, got fewer")
+    parties.leg([0], close=False)
+    parties.leg([1, 3])
+    parties.leg([0, 2], close=False)
+    refused("at least 7 clients must have sent theirs, got fewer")
+    parties.leg([1, 3])
+    parties.leg([0, 2], close=False)
+    refused("a round must be the sum of at least 7 messages")
+    parties.leg([1])
+    outcome = parties.unmask()
+    assert outcome.code == 5
+    assert "neighbors of every client must hand out shares, got fewer; wait" in outcome.err
+    assert not pathlib.Path(parties.released, "00.parquet").exists()
+    parties.leg([0], close=False)
+    assert parties.unmask().code == 5
+    outcome = parties.upload(3)
+    assert outcome.code == 5
+    assert "--client must be present in the sum to hand out shares" in outcome.err
+    parties.leg([1], close=False)
+    assert json.loads(parties.unmask().out)["round"] == 1
+
+
+def test_clients_that_come_late_wait_for_the_next_round(parties):
+    parties.leg([0, 1, 2])
+    outcome = parties.upload(3)
+    assert outcome.code == 5
+    assert "--client must have sent keys before they were listed" in outcome.err
+
+
+@pytest.mark.parametrize("what", ["keys", "letters", "sum"])
+def test_a_second_list_is_not_answered(parties, what):
+    """An aggregator that closes a leg again, with others in it, gets nothing for it from any client."""
+    legs = {"keys": 1, "letters": 2, "sum": 3}[what]
+    for each in range(legs):
+        parties.leg(range(3) if each == legs - 1 else range(4))
+    assert parties.upload(0).code == 0
+    (listed,) = pathlib.Path(parties.exchange).glob(f"00_*/{what}.parquet")
+    listed.unlink()
+    assert parties.upload(3).code == 0
+    assert parties.aggregate().code == 0
+    outcome = parties.upload(1)
+    assert outcome.code == 5
+    assert f"00.{what} must be written once, got other content for it" in outcome.err
+
+
+def test_a_message_of_somebody_who_has_not_shared_does_not_close_a_round(parties):
+    parties.leg()
+    parties.leg([0, 1, 2])
+    parties.leg([0, 1, 2], close=False)
+    exchange = PairwiseExchange(parties.exchange)
+    sent = exchange.read_messages(0, exchange.message_files(0)[0])
+    stranger = ({*range(10)} - {each.sender for each in exchange.letters(0)}).pop()
+    exchange.send(0, "stranger", sent._replace(senders=(stranger.to_bytes(8, "big"),), tags=(b"",)))
+    outcome = parties.aggregate()
+    assert outcome.code == 5
+    assert "messages must be of senders whose letters are listed" in outcome.err
+    assert not exchange.is_closed(0)
+
+
+def test_keys_that_are_listed_must_be_the_clients_own(parties):
+    parties.leg()
+    (listed,) = pathlib.Path(parties.exchange).glob("00_*/keys.parquet")
+    rows = pq.read_table(listed).to_pylist()
+    own = PairwiseExchange(parties.exchange).own_keys(0, "holder-3")[0].sender
+    other = next(row for row in rows if row["sender"] != own)
+    changed = [row | {"mask": other["mask"]} if row["sender"] == own else row for row in rows]
+    pq.write_table(lake.pa.Table.from_pylist(changed, schema=pq.read_schema(listed)), listed)
+    outcome = parties.upload(3)
+    assert outcome.code == 5
+    assert "keys that are listed must be those that were sent" in outcome.err
+
+
+def test_a_secret_is_made_for_its_owner_only_and_outside_of_the_exchange(parties):
+    secret = parties.folder / "secret-3"
+    secret.unlink()
+    assert parties.upload(3).code == 0
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert secret.stat().st_size == 32
+    inside = parties.job | {"masked": parties.job["masked"] | {"secret_uri": f"{parties.exchange}/secret"}}
+    (parties.folder / "job-3.yaml").write_text(yaml.safe_dump(inside))
+    outcome = parties.upload(3)
+    assert outcome.code == 2
+    assert "masked.secret_uri must be outside of --exchange" in outcome.err
+
+
+def test_further_noise_comes_from_whoever_unmasks(tmp_path):
+    settings = LLOYD | {"dp_lloyd": LLOYD["dp_lloyd"] | {"steps": 1}}
+    parties = Parties(tmp_path, **settings, masked={"noise_by": "both"})
+    output = parties.play({})["output"]
+    releases = pq.read_table(f"{output}/releases.parquet").to_pylist()
+    plans = prepare(validated(parties.job)).rounds[0].plan.releases
+    for release, plan in zip(releases, plans, strict=True):
+        assert release["noise_stddev"] > 1.4 * plan.noise_scale * release["lattice_unit"]
