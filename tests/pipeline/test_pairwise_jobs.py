@@ -4,25 +4,31 @@ import json
 import pathlib
 import stat
 
+import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipelines import aggregate, pairwise_upload, unmask
 from pipelines.prepared_fit import prepare
 from schemas.config import validated
 from schemas.model import model_from_tables
 from schemas.pairwise_messages import HandedOut, Leg, sent_from_table
+from schemas.release import releases_from_table
 from tests import lake
-from tests.pipeline.test_secrets import spellings_in
+from tests.pipeline.test_secrets import spellings_in, unpacked
 from tests.statistical.test_mask_uniformity import looks_uniform
 from transforms.numerics import noise
 from transforms.pairwise_files import PairwiseExchange
 
-HOLDERS = (4, 3, 2, 1)
+pytestmark = pytest.mark.slow
+HOLDERS = (7, 2, 1)
+EVERYBODY = (0, 1, 2)
 """Senders of each holder, ten in all: row groups, or clients."""
 SENDER_ROWS = 12
-SECRETS = [bytes(range(start, start + 32)) for start in (11, 61, 111, 161)]
+SECRETS = [bytes(range(start, start + 32)) for start in (11, 61, 111)]
 LLOYD = {
     "algorithm": "dp_lloyd",
     "dp_lloyd": {"domain": [-2.0, 7.0], "variant": "fast", "init": "sphere_packing", "steps": 3},
@@ -31,7 +37,7 @@ LLOYD = {
 
 
 class Parties:
-    """Four holders with rows, a job and a secret each, an aggregator, and the folders between them."""
+    """Three holders with rows, a job and a secret each, an aggregator, and the folders between them."""
 
     def __init__(self, folder, unit="record", **settings):
         self.folder, self.draws, self.blocks = folder, [], []
@@ -55,8 +61,16 @@ class Parties:
         (folder / "aggregate.yaml").write_text(yaml.safe_dump(config))
 
     def write_rows(self, holder, points, clients=None):
-        tables = [lake.table_of(points, clients)]
-        lake.write_files(self.folder / f"lake-{holder}", tables, None if clients is not None else SENDER_ROWS)
+        """A row group per sender, or files in which clients are split, which are grouped for good."""
+        if clients is None:
+            lake.write_files(self.folder / f"lake-{holder}", [lake.table_of(points)], SENDER_ROWS)
+            return
+        halves = [lake.table_of(points[half::2], clients[half::2]) for half in (0, 1)]
+        data = {"path": lake.write_files(self.folder / f"raw-{holder}", halves), "features": "x"}
+        job = {"data": data | {"client_id": "client_id"}, "prepare": {"shards": 1}}
+        (self.folder / "prepare.yaml").write_text(yaml.safe_dump(job))
+        words = ("--config", str(self.folder / "prepare.yaml"), "--output", str(self.folder / f"lake-{holder}"))
+        assert lake.run_command("prepare", *words).code == 0
 
     def clients_job(self, name, holder, *flags):
         config = str(self.folder / f"job-{holder}.yaml")
@@ -75,7 +89,7 @@ class Parties:
             "aggregate", "--config", str(self.folder / "aggregate.yaml"), "--exchange", self.exchange
         )
 
-    def leg(self, holders=range(len(HOLDERS)), *, close=True):
+    def leg(self, holders=EVERYBODY, *, close=True):
         """One leg of those who take part in it, and the aggregator's list."""
         for holder in holders:
             outcome = self.upload(holder)
@@ -92,15 +106,15 @@ class Parties:
             gone = set()
             for leg in Leg:
                 gone |= set(quiet.get((index, leg), ()))
-                self.leg(sorted(set(range(len(HOLDERS))) - gone), close=leg is not Leg.SHARES)
+                self.leg(sorted(set(EVERYBODY) - gone), close=leg is not Leg.SHARES)
             outcome = self.unmask()
             assert outcome.code == 0, outcome.err
         return json.loads(outcome.out)
 
 
-QUIET = {(1, Leg.MESSAGES): (3,), (2, Leg.LETTERS): (3,), (2, Leg.MESSAGES): (2,)}
+QUIET = {(1, Leg.MESSAGES): (2,), (2, Leg.LETTERS): (2,), (2, Leg.MESSAGES): (1,)}
 """In the second round one of ten senders is gone after it has shared; in the third one before, and two after."""
-PRESENT = {0: (0, 1, 2, 3), 1: (0, 1, 2), 2: (0, 1)}
+PRESENT = {0: (0, 1, 2), 1: (0, 1), 2: (0,)}
 
 
 @pytest.fixture(scope="module", params=["feddp_kmeans", "dp_lloyd"])
@@ -195,27 +209,24 @@ def files_of(parties, leg):
 
 
 def test_every_leg_taken_again_sends_the_same_octets(parties):
-    for leg in (Leg.KEYS, Leg.LETTERS, Leg.MESSAGES):
+    for leg in Leg:
         assert parties.leg(close=False)["leg"] == leg
-        sent = files_of(parties, leg)
-        assert parties.leg(close=False)["leg"] == leg
-        assert files_of(parties, leg) == sent
-        assert parties.aggregate().code == 0
-    parties.leg(close=False)
-    shares = {path: path.read_bytes() for path in pathlib.Path(parties.released).rglob("*_shares/*")}
-    parties.leg(close=False)
-    assert {path: path.read_bytes() for path in pathlib.Path(parties.released).rglob("*_shares/*")} == shares
+        folder = pathlib.Path(parties.released if leg is Leg.SHARES else parties.exchange)
+        sent = {path: path.read_bytes() for path in folder.rglob(f"*{leg}/*.parquet")}
+        assert parties.leg([1], close=False)["leg"] == leg
+        assert {path: path.read_bytes() for path in folder.rglob(f"*{leg}/*.parquet")} == sent
+        assert leg is Leg.SHARES or parties.aggregate().code == 0
 
 
 def test_rows_that_change_during_a_round_are_not_sent(parties):
     parties.leg()
     parties.leg(close=False)
-    parties.write_rows(3, parties.blocks[3].points + 0.5)
-    outcome = parties.upload(3)
+    parties.write_rows(2, parties.blocks[2].points + 0.5)
+    outcome = parties.upload(2)
     assert outcome.code == 5
     assert "must be written once, got other content for it" in outcome.err
     assert parties.aggregate().code == 0
-    outcome = parties.upload(3)
+    outcome = parties.upload(2)
     assert outcome.code == 5
     assert "letters that are listed must be those of this message, got others" in outcome.err
     assert not files_of(parties, Leg.MESSAGES)
@@ -227,32 +238,30 @@ def test_too_few_do_not_close_a_leg(parties):
         assert outcome.code == 5
         assert sentence in outcome.err
 
-    parties.leg([2], close=False)
+    parties.leg([1], close=False)
     refused("at least 3 clients must have sent theirs, got fewer")
-    parties.leg([0], close=False)
-    parties.leg([1, 3])
-    parties.leg([0, 2], close=False)
+    parties.leg([0, 2])
+    parties.leg([1, 2], close=False)
     refused("at least 7 clients must have sent theirs, got fewer")
-    parties.leg([1, 3])
-    parties.leg([0, 2], close=False)
+    parties.leg([0])
+    parties.leg([1], close=False)
     refused("a round must be the sum of at least 7 messages")
-    parties.leg([1])
+    parties.leg([0])
+    parties.leg([1], close=False)
     outcome = parties.unmask()
     assert outcome.code == 5
     assert "neighbors of every client must hand out shares, got fewer; wait" in outcome.err
     assert not pathlib.Path(parties.released, "00.parquet").exists()
-    parties.leg([0], close=False)
-    assert parties.unmask().code == 5
-    outcome = parties.upload(3)
+    outcome = parties.upload(2)
     assert outcome.code == 5
     assert "--client must be present in the sum to hand out shares" in outcome.err
-    parties.leg([1], close=False)
+    parties.leg([0], close=False)
     assert json.loads(parties.unmask().out)["round"] == 1
 
 
 def test_clients_that_come_late_wait_for_the_next_round(parties):
-    parties.leg([0, 1, 2])
-    outcome = parties.upload(3)
+    parties.leg([0, 1])
+    outcome = parties.upload(2)
     assert outcome.code == 5
     assert "--client must have sent keys before they were listed" in outcome.err
 
@@ -262,11 +271,11 @@ def test_a_second_list_is_not_answered(parties, what):
     """An aggregator that closes a leg again, with others in it, gets nothing for it from any client."""
     legs = {"keys": 1, "letters": 2, "sum": 3}[what]
     for each in range(legs):
-        parties.leg(range(3) if each == legs - 1 else range(4))
+        parties.leg((0, 1) if each == legs - 1 else EVERYBODY)
     assert parties.upload(0).code == 0
     (listed,) = pathlib.Path(parties.exchange).glob(f"00_*/{what}.parquet")
     listed.unlink()
-    assert parties.upload(3).code == 0
+    assert parties.upload(2).code == 0
     assert parties.aggregate().code == 0
     outcome = parties.upload(1)
     assert outcome.code == 5
@@ -275,8 +284,8 @@ def test_a_second_list_is_not_answered(parties, what):
 
 def test_a_message_of_somebody_who_has_not_shared_does_not_close_a_round(parties):
     parties.leg()
-    parties.leg([0, 1, 2])
-    parties.leg([0, 1, 2], close=False)
+    parties.leg([0, 1])
+    parties.leg([0, 1], close=False)
     exchange = PairwiseExchange(parties.exchange)
     sent = exchange.read_messages(0, exchange.message_files(0)[0])
     stranger = ({*range(10)} - {each.sender for each in exchange.letters(0)}).pop()
@@ -291,33 +300,77 @@ def test_keys_that_are_listed_must_be_the_clients_own(parties):
     parties.leg()
     (listed,) = pathlib.Path(parties.exchange).glob("00_*/keys.parquet")
     rows = pq.read_table(listed).to_pylist()
-    own = PairwiseExchange(parties.exchange).own_keys(0, "holder-3")[0].sender
+    own = PairwiseExchange(parties.exchange).own_keys(0, "holder-2")[0].sender
     other = next(row for row in rows if row["sender"] != own)
     changed = [row | {"mask": other["mask"]} if row["sender"] == own else row for row in rows]
-    pq.write_table(lake.pa.Table.from_pylist(changed, schema=pq.read_schema(listed)), listed)
-    outcome = parties.upload(3)
+    pq.write_table(pa.Table.from_pylist(changed, schema=pq.read_schema(listed)), listed)
+    outcome = parties.upload(2)
     assert outcome.code == 5
     assert "keys that are listed must be those that were sent" in outcome.err
 
 
 def test_a_secret_is_made_for_its_owner_only_and_outside_of_the_exchange(parties):
-    secret = parties.folder / "secret-3"
+    secret = parties.folder / "secret-2"
     secret.unlink()
-    assert parties.upload(3).code == 0
+    assert parties.upload(2).code == 0
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     assert secret.stat().st_size == 32
     inside = parties.job | {"masked": parties.job["masked"] | {"secret_uri": f"{parties.exchange}/secret"}}
-    (parties.folder / "job-3.yaml").write_text(yaml.safe_dump(inside))
-    outcome = parties.upload(3)
+    (parties.folder / "job-2.yaml").write_text(yaml.safe_dump(inside))
+    outcome = parties.upload(2)
     assert outcome.code == 2
     assert "masked.secret_uri must be outside of --exchange" in outcome.err
 
 
-def test_further_noise_comes_from_whoever_unmasks(tmp_path):
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A round in which clients are split over files and unmasking adds noise, and the graph of every pipeline."""
+    folder = tmp_path_factory.mktemp("watched")
     settings = LLOYD | {"dp_lloyd": LLOYD["dp_lloyd"] | {"steps": 1}}
-    parties = Parties(tmp_path, **settings, masked={"noise_by": "both"})
-    output = parties.play({})["output"]
-    releases = pq.read_table(f"{output}/releases.parquet").to_pylist()
-    plans = prepare(validated(parties.job)).rounds[0].plan.releases
+    parties = Parties(folder, "client", **settings, masked={"noise_by": "both"})
+    (folder / "lake-1").rename(folder / "grouped")
+    (folder / "raw-1").rename(folder / "lake-1")
+    parties.graphs = {}
+
+    def watch(module):
+        run = module.run_graph
+
+        def watching(add, options):
+            root = beam.Pipeline(options=options)
+            add(root)
+            content = root.to_runner_api().SerializeToString()
+            parties.graphs.setdefault(module.__name__, []).append(content)
+            run(add, options)
+
+        return watching
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pairwise_upload, unmask, aggregate):
+            patch.setattr(module, "run_graph", watch(module))
+        parties.summary = parties.play({})
+    return parties
+
+
+def test_split_clients_are_grouped_alike_in_every_leg_and_further_noise_is_added(watched):
+    releases = releases_from_table(pq.read_table(f"{watched.summary['output']}/releases.parquet"))
+    plans = prepare(validated(watched.job)).rounds[0].plan.releases
     for release, plan in zip(releases, plans, strict=True):
-        assert release["noise_stddev"] > 1.4 * plan.noise_scale * release["lattice_unit"]
+        assert release.plan.noise_multiplier == pytest.approx(2.0**0.5 * plan.noise_multiplier)
+    senders = PairwiseExchange(watched.exchange).read_sum(0)[0].senders
+    assert senders == tuple(number.to_bytes(8, "big") for number in range(10))
+    assert not list(pathlib.Path(watched.released).glob("*.clients"))
+
+
+def test_no_graph_holds_a_secret_or_a_share(watched):
+    files = pathlib.Path(watched.released, "00_shares").glob("*.parquet")
+    shares = [row["share"] for file in files for row in pq.read_table(file).to_pylist()]
+    assert len(shares) == 10 * 9
+    found = {name.rpartition(".")[2]: list(map(unpacked, graphs)) for name, graphs in watched.graphs.items()}
+    assert {name: len(graphs) for name, graphs in found.items()} == {"pairwise_upload": 12, "unmask": 1, "aggregate": 1}
+    for graph in (graph for graphs in found.values() for graph in graphs):
+        assert not any(share in graph for share in shares)
+        assert not any(spellings_in(graph, secret) for secret in (*SECRETS, lake.KEY))
+    (adding,) = found["aggregate"]
+    assert b"secret-" not in adding
+    assert b"lake-" not in adding
+    assert b"pairwise_legs" not in adding
