@@ -126,14 +126,12 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
     leg, masking = exchange.leg(index), role.masking(role.plan(), client)
     if leg is Leg.KEYS:
         role.make_secret()
-    own = [each.sender for each in exchange.own_keys(index, client)]
-    if leg is not Leg.KEYS and not own:
-        raise ProtocolError(
-            f"--client must have sent keys before they were listed, got {client} without; it may join the next round."
-        )
+    else:
+        _check_takes_part(exchange, index, client, leg)
     _commit_lists(role, exchange, index, leg)
     known: dict[str, Any] = {"masking": masking, "index": index, "state": state, "folder": exchange.folder}
     if leg is Leg.SHARES:
+        own = [each.sender for each in exchange.own_keys(index, client)]
         _take_last(role, own, options, known)
     else:
         with staged_by_client(role.prepared.rows, options, masking.secret_uri, f"{role.released}/{client}") as rows:
@@ -141,6 +139,19 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
             run_graph(functools.partial(build, prepared=job, leg=leg, **known), options)
     _LOGGER.info("sent: round %d, %s", index, leg)
     return leg
+
+
+def _check_takes_part(exchange: PairwiseExchange, index: int, client: str, leg: Leg) -> None:
+    """Stops a client that has missed an earlier leg of the round."""
+    listed = Correspondence.read(client, exchange.folder, index)
+    missed = None if listed.own else Leg.KEYS
+    if missed is None and leg is not Leg.LETTERS and not listed.own & listed.shared:
+        missed = Leg.LETTERS
+    if missed is not None:
+        raise ProtocolError(
+            f"--client must have sent {missed} before they were listed, got {client} without; "
+            "it may join the next round."
+        )
 
 
 def _commit_lists(role: ClientsRole, exchange: PairwiseExchange, index: int, leg: Leg) -> None:

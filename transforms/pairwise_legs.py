@@ -38,11 +38,13 @@ class Correspondence(NamedTuple):
     Attributes:
       roster: everybody who has sent keys.
       shared: numbers of those who have sent a letter to every neighbor.
-      letters: of all that this client's senders have sent or are sent.
+      own: numbers of this client's senders.
+      letters: of all that they have sent or are sent.
     """
 
     roster: Roster
     shared: frozenset[int]
+    own: frozenset[int]
     letters: dict[tuple[int, int], bytes]
 
     @classmethod
@@ -64,7 +66,7 @@ class Correspondence(NamedTuple):
         if any(listed.get(each.sender, each) != each for each in own):
             raise ProtocolError("keys that are listed must be those that were sent, got others; open a new run.")
         roster = make_roster([(each.sender, PublicKeys(each.mask, each.letters)) for each in listed.values()], params)
-        mine = {roster.number_of(each.sender) for each in own if each.sender in listed}
+        mine = frozenset(roster.number_of(each.sender) for each in own if each.sender in listed)
         sent: dict[int, set[int]] = {}
         kept = {}
         for sender, receiver, sealed in letters:
@@ -73,7 +75,7 @@ class Correspondence(NamedTuple):
                 kept[sender, receiver] = sealed
         expected = ((number, set(row)) for number, row in enumerate(roster.neighbors.tolist()))
         shared = frozenset(number for number, row in expected if sent.get(number) == row)
-        return cls(roster, shared, kept)
+        return cls(roster, shared, mine, kept)
 
     @classmethod
     def read(cls, client: str, folder: str, index: int) -> "Correspondence":

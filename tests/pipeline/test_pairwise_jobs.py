@@ -264,6 +264,10 @@ def test_clients_that_come_late_wait_for_the_next_round(parties):
     outcome = parties.upload(2)
     assert outcome.code == 5
     assert "--client must have sent keys before they were listed" in outcome.err
+    parties.leg([0])
+    outcome = parties.upload(1)
+    assert outcome.code == 5
+    assert "--client must have sent letters before they were listed" in outcome.err
 
 
 @pytest.mark.parametrize("what", ["keys", "letters", "sum"])
