@@ -19,6 +19,7 @@ class PooledAlgorithm(enum.StrEnum):
 
     K_FED = "k_fed"
     OPTIMAL = "optimal"
+    DP_LLOYD = "dp_lloyd"
 
 
 class ClusterRule(enum.StrEnum):

@@ -7,7 +7,7 @@ Guarantee: messages are uniform to whoever lacks the secret; releases are those 
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from schemas.choices import NoiseBy
 from schemas.client_block import ClientBlock
 from schemas.masked_message import MaskedMessages, MaskedReleases
+from schemas.pairwise_messages import PairwiseParams
 from schemas.plan import RoundPlan
 from schemas.release import Release
 from schemas.shard import EMPTY_SHARD, ShardRef
@@ -30,13 +31,6 @@ from transforms.rounds import Round
 
 _MESSAGE_BATCH_BYTES = 1 << 20
 SECRET_SETTING = "masked.secret_uri"
-
-
-class PairwiseParams(NamedTuple):
-    """Attributes: corrupt and dropout, the largest shares of clients that collude and that drop out."""
-
-    corrupt: float
-    dropout: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,12 @@ from schemas.client_block import ClientBlock
 from schemas.errors import ProtocolError
 from schemas.masked_message import MaskedMessages
 from schemas.model import model_from_tables
+from schemas.pairwise_messages import PairwiseParams
 from tests import lake
 from tests.pipeline.test_secrets import Functions, spellings_in, unpacked
 from tests.statistical.test_mask_uniformity import looks_uniform
 from transforms import client_messages, masked_sum
-from transforms.client_messages import Masking, PairwiseParams
+from transforms.client_messages import Masking
 from transforms.keys import lasting_key
 from transforms.masked_rounds import RunMaskedRounds
 from transforms.numerics import masking as masking_numerics
