@@ -17,12 +17,12 @@ from pipelines import report_outputs
 from pipelines.client_staging import JobRows, staged_by_client
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text, shuffles_in_memory
-from pipelines.prepared_fit import feature_names
+from pipelines.prepared_fit import feature_names, learned_encoder
 from pipelines.run_folder import KEY_FILE, RunFolder
 from schemas.config import PrepareOptions
 from schemas.errors import ConfigError
 from schemas.report_config import EncodeConfig, load_encode_config
-from schemas.report_parameters import KEY_BYTES, ReportParameters
+from schemas.report_parameters import KEY_BYTES, ReportParameters, canonical
 from schemas.report_rows import PARAMETERS_FILE, REPORTS_FOLDER
 from schemas.table import TableContract
 from transforms import row_spill
@@ -54,22 +54,24 @@ class PreparedEncode:
 
 
 def prepare(config: EncodeConfig) -> PreparedEncode:
-    """Reads what is public: names of features, and parameters that exist already.
+    """Reads what is public: names of features, what encodings learn, and parameters that exist already.
 
     Raises:
       ConfigError: if the parameters are not those of the job.
-      InputError: if the data cannot be found or have another schema.
+      InputError: if the data or the server data cannot be found or have another schema.
     """
     data = config.data.model_copy(update={"max_rows_per_client": 1})
     source = resolve(data)
-    contract = TableContract.from_config(data, by_client=True)
+    encoder = learned_encoder(config)
+    contract = TableContract.from_config(data, by_client=True, encoder=encoder)
     if contract.n_features is None:
         path = source.list_files()[0]
         with open_parquet(path) as file:
             width = contract.features_only().list_width(file.schema_arrow, path)
         contract = TableContract.from_config(data, n_features=width, by_client=True)
-    names = feature_names(data.features, None, int(contract.n_features or 0))
-    parameters = design(config, names, secrets.token_bytes(KEY_BYTES))
+    names = feature_names(data.features, encoder, int(contract.n_features or 0))
+    encoding = None if encoder is None else canonical(encoder.to_json())
+    parameters = design(config, names, secrets.token_bytes(KEY_BYTES), encoding)
     if config.reports.parameters is not None:
         parameters = _agreed(parameters, config.reports.parameters)
     rows = JobRows(data=data, source=source, contract=contract, prepare=PrepareOptions())

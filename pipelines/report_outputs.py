@@ -74,7 +74,7 @@ def decode_manifest(
         "run_id": run_id,
         "algorithm": f"reports_{parameters.variant}",
         "features": list(parameters.features),
-        "encoding": None,
+        "encoding": parameters.columns,
         "n_reports": n_reports,
         "parameters_digest": _digest(parameters),
         "config_digest": config_digest(config),

@@ -8,7 +8,8 @@ from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
 from schemas.choices import InvalidRows, ReportMode, TreeDepth
-from schemas.data_config import DataConfig
+from schemas.data_config import DataConfig, OptionalServerData
+from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
 from schemas.plan import PrivacyUnit
 from schemas.report_parameters import MOST_LEVELS, Branching, ReportParameters, ReportVariant
@@ -87,6 +88,13 @@ class EncodeConfig(Section):
     privacy: ReportPrivacyConfig = Field(description="the section of the guarantee with unit and epsilon")
     tree: ReportTreeConfig = Field(description="the section of the ball and the tree with radius")
     reports: ReportOptions = Field(default=ReportOptions(), description="a section of options, or leave it out")
+    encode: Encodings = Field(
+        default_factory=dict,
+        description="a mapping of columns to encodings, each with kind standardize, one_hot or quantile_bins",
+    )
+    server_data: OptionalServerData = Field(
+        default=None, description="the section of public rows for encodings that learn from them, or leave it out"
+    )
     key_uri: Text | None = Field(
         default=None, description="the place of the key of nonces and coins, or leave it out for a key of the run"
     )
@@ -112,6 +120,11 @@ class EncodeConfig(Section):
                 "data.on_invalid_rows must be 'fail' for reports, got 'drop'; whether a client sends a report must not "
                 "depend on its row, so correct the data."
             )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _encodings_fit_the_data(self) -> Self:
+        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
         return self
 
     @pydantic.model_validator(mode="after")

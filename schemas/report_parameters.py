@@ -86,6 +86,11 @@ def _exp_below(exponent: float) -> Fraction:
         return Fraction(decimal.Decimal(exponent).exp().next_minus())
 
 
+def canonical(columns: list[dict[str, Any]] | None) -> str | None:
+    """An encoding as the text that stands for it."""
+    return None if columns is None else json.dumps(columns, sort_keys=True)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReportGuarantee:
     """What a collection promises to each client.
@@ -118,6 +123,7 @@ class ReportParameters:
       key: 16 public bytes, of all public randomness.
       guarantee: what is promised.
       choices: mechanisms of a report, in the order in which they are used; their privacy losses add up.
+      encoding: how columns become features, as canonical JSON, or None if the features are columns themselves.
     """
 
     variant: ReportVariant
@@ -128,6 +134,7 @@ class ReportParameters:
     key: bytes
     guarantee: ReportGuarantee
     choices: tuple[tuple[SubsetChoice, float], ...]
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         """Refuses mechanisms that do not keep the promise, so that a client need not trust who wrote the file."""
@@ -158,6 +165,11 @@ class ReportParameters:
         """Number of features."""
         return len(self.features)
 
+    @property
+    def columns(self) -> list[dict[str, Any]] | None:
+        """`encoding` as plain data: columns with their parameters."""
+        return None if self.encoding is None else list(json.loads(self.encoding))
+
     def with_depth(self, depth: int) -> "ReportParameters":
         """The same parameters for a tree of so many levels."""
         return dataclasses.replace(self, depth=depth)
@@ -184,6 +196,7 @@ class ReportParameters:
                 dataclasses.asdict(choice) | {"threshold": str(choice.threshold), "epsilon": epsilon}
                 for choice, epsilon in self.choices
             ],
+            "encoding": self.columns,
         }
         return json.dumps(content, indent=2, sort_keys=True)
 
@@ -215,6 +228,7 @@ class ReportParameters:
                 key=bytes.fromhex(content["key"]),
                 guarantee=ReportGuarantee(**guarantee),
                 choices=choices,
+                encoding=canonical(content.get("encoding")),
             )
         except ConfigError:
             raise
