@@ -29,12 +29,14 @@ class ReportVariant(enum.StrEnum):
     POINTS: the same without levels: every report stands for the point as a whole.
     PRIVUNIT: as nested, with codewords that the client draws in private and sends in full.
     PAPER: Algorithms 5 to 8 of Chang, Ghazi, Kumar, Manurangsi (2021): one level, two bits.
+    SPLIT_AND_MIX: their Algorithms 9 to 11 for shuffled messages, many per client; not a `ReportParameters`.
     """
 
     NESTED = "nested"
     POINTS = "points"
     PRIVUNIT = "privunit"
     PAPER = "paper"
+    SPLIT_AND_MIX = "split_and_mix"
 
 
 class Branching(enum.StrEnum):
@@ -148,7 +150,7 @@ class ReportParameters:
         # A bit without a choice of its own would spend an epsilon that nobody counts.
         sizes = [choice.size for choice, _ in self.choices]
         fitting = sizes == [2, 2] if self.variant is ReportVariant.PAPER else len(sizes) == 1 and sizes[0] <= MOST_SIZE
-        if not fitting:
+        if not fitting or self.variant is ReportVariant.SPLIT_AND_MIX:
             raise ConfigError(
                 f"choices of report parameters must be those of variant {self.variant}, got sizes {sizes}; use an "
                 "unchanged parameters file."
@@ -180,6 +182,16 @@ class ReportParameters:
         if self.variant is not ReportVariant.PRIVUNIT:
             return 10
         return 8 + max(64, 1 << (self.n_features + 1).bit_length()) // 8
+
+    @property
+    def messages_per_client(self) -> int:
+        """Rows that each client sends."""
+        return 1
+
+    @property
+    def cost(self) -> str:
+        """What a client sends, in words."""
+        return f"{self.report_bytes} bytes per report"
 
     def to_json(self) -> str:
         """Text of `parameters.json`; thresholds are strings, since they do not fit into a double."""

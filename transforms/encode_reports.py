@@ -30,11 +30,10 @@ from transforms.report_batches import ReportBatch
 _CLIENTS_AT_ONCE = 4096
 
 
-class _EncodeFn(beam.DoFn):
-    """Holds the key between `setup` and `teardown` only."""
+class KeyedClientFn(beam.DoFn):
+    """Reads one row per client; holds the key of their coins between `setup` and `teardown` only."""
 
-    def __init__(self, parameters: ReportParameters, contract: TableContract, key_uri: str):
-        self._parameters = parameters
+    def __init__(self, contract: TableContract, key_uri: str):
         self._contract = contract
         self._key_uri = key_uri
         self._key: bytes | None = None
@@ -51,19 +50,32 @@ class _EncodeFn(beam.DoFn):
         """Forgets the key."""
         self._key = None
 
-    def process(self, shard: ShardRef) -> Iterator[ReportBatch]:
-        """The same shard gives the same reports again."""
-        if shard == EMPTY_SHARD:
-            return
+    def clients_of(self, shard: ShardRef) -> tuple[NDArray[np.floating], list[bytes], bytes]:
+        """Points and ids of the clients of a shard, and the key."""
         if self._key is None:
             raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
         points, ids = self._contract.to_rows(read_columns(shard, list(self._contract.columns)), shard_name(shard))
         octets = _octets_of(client_ids.canonical(ids))
         if len(set(octets)) < len(octets):
             raise InputError(f"{shard_name(shard)} must hold one row per client, got several; group the rows first.")
+        return points, octets, self._key
+
+
+class _EncodeFn(KeyedClientFn):
+    """Makes the reports of all clients of a shard."""
+
+    def __init__(self, parameters: ReportParameters, contract: TableContract, key_uri: str):
+        super().__init__(contract, key_uri)
+        self._parameters = parameters
+
+    def process(self, shard: ShardRef) -> Iterator[ReportBatch]:
+        """The same shard gives the same reports again."""
+        if shard == EMPTY_SHARD:
+            return
+        points, octets, key = self.clients_of(shard)
         for start in range(0, len(points), _CLIENTS_AT_ONCE):
             rows = slice(start, start + _CLIENTS_AT_ONCE)
-            reports = keyed_reports(points[rows], octets[rows], self._parameters, self._key)
+            reports = keyed_reports(points[rows], octets[rows], self._parameters, key)
             yield ReportBatch.of(reports, self._parameters)
 
 
