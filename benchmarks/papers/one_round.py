@@ -70,7 +70,7 @@ def cells(largest: int) -> Iterator[Cell]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--figures", nargs="*", default=["n", "shuffle", "epsilon", "k", "r"])
     parser.add_argument("--runs", type=Path, required=True, help="file of finished runs, JSON lines")
