@@ -14,6 +14,7 @@ from schemas.encoder import Encoder
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.pooled_config import PooledFitConfig
+from schemas.report_config import EncodeConfig
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
 from transforms import accounting, central_tree, dp_lloyd, feddp_kmeans, feddp_server, server_starts, tree_server
@@ -149,7 +150,7 @@ def message_contract(prepared: PreparedFit) -> TableContract:
     return dataclasses.replace(prepared.contract, by_client=prepared.contract.client_id is not None)
 
 
-def learned_encoder(config: FitConfig | PooledFitConfig) -> Encoder | None:
+def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig) -> Encoder | None:
     """Encoder of the `encode` section, learned from the server data where it asks for that; None without section."""
     features, server = config.data.features, config.server_data
     if not config.encode or isinstance(features, str):

@@ -124,6 +124,13 @@ class LloydStart(enum.StrEnum):
     CENTRAL_TREE = "central_tree"
 
 
+class FedDPStart(enum.StrEnum):
+    """Where the centers of FedDP-Lloyds start."""
+
+    FEDDP_INIT = "feddp_init"
+    CENTRAL_TREE = "central_tree"
+
+
 class RadiusRule(enum.StrEnum):
     """How far from its center a row may be: the same in every round, or farther in the first."""
 

@@ -29,12 +29,11 @@ from transforms.report_batches import ReportBatch
 _CLIENTS_AT_ONCE = 4096
 
 
-class _EncodeFn(HeldKeyFn):
-    """Draws the reports of a shard's clients under the run key."""
+class KeyedClientFn(HeldKeyFn):
+    """Reads one row per client, whose coins follow from the key."""
 
-    def __init__(self, parameters: ReportParameters, contract: TableContract, key_uri: str):
+    def __init__(self, contract: TableContract, key_uri: str):
         super().__init__(key_uri)
-        self._parameters = parameters
         self._contract = contract
 
     def setup(self) -> None:
@@ -42,15 +41,28 @@ class _EncodeFn(HeldKeyFn):
         super().setup()
         threadpool_limits(limits=1)
 
-    def process(self, shard: ShardRef) -> Iterator[ReportBatch]:
-        """The same shard gives the same reports again."""
-        if shard == EMPTY_SHARD:
-            return
+    def clients_of(self, shard: ShardRef) -> tuple[NDArray[np.floating], list[bytes], bytes]:
+        """Points and ids of the clients of a shard, and the key."""
         key = self._held_key()
         points, ids = self._contract.to_rows(read_columns(shard, list(self._contract.columns)), shard_name(shard))
         octets = _octets_of(client_ids.canonical(ids))
         if len(set(octets)) < len(octets):
             raise InputError(f"{shard_name(shard)} must hold one row per client, got several; group the rows first.")
+        return points, octets, key
+
+
+class _EncodeFn(KeyedClientFn):
+    """Makes the reports of all clients of a shard."""
+
+    def __init__(self, parameters: ReportParameters, contract: TableContract, key_uri: str):
+        super().__init__(contract, key_uri)
+        self._parameters = parameters
+
+    def process(self, shard: ShardRef) -> Iterator[ReportBatch]:
+        """The same shard gives the same reports again."""
+        if shard == EMPTY_SHARD:
+            return
+        points, octets, key = self.clients_of(shard)
         for start in range(0, len(points), _CLIENTS_AT_ONCE):
             rows = slice(start, start + _CLIENTS_AT_ONCE)
             reports = keyed_reports(points[rows], octets[rows], self._parameters, key)

@@ -106,7 +106,7 @@ class _SenderFn(PairwiseFn):
         """What a sender is called: nothing to whoever lacks the secret."""
         context = mask_context(self._masking.run, self._plan, state)
         label = encode_label("pseudonym", context, self._masking.client, shard.path, shard.row_group, index)
-        return KeyStream(self._held_secret(), label).uint64(2).tobytes()
+        return KeyStream(self._held_key(), label).uint64(2).tobytes()
 
 
 class _KeysFn(_SenderFn):
