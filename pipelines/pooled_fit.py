@@ -19,12 +19,14 @@ from pipelines.trusted_output import check_apart
 from pipelines.versions import versions
 from schemas.choices import PooledAlgorithm
 from schemas.config import config_digest
+from schemas.flow import TRUSTED_ZONE
 from schemas.model import ClusterModel
 from schemas.model_job import NOT_PRIVATE, NOT_PRIVATE_METADATA
 from schemas.pooled_config import PooledFitConfig, pooled
 from schemas.table import TableContract
 from transforms.keys import create_key, delete_key
 from transforms.pooled_kmeans import ClusterByClient, ClusterPooledRows
+from transforms.private_sink import PrivateSink
 from transforms.publish import CENTERS_FILE, read_bytes, table_bytes, table_from_bytes, write_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.table_snapshots import resolve
@@ -70,7 +72,8 @@ def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: s
     """
     shards = root | "List" >> ListShards(source=rows.source, contract=rows.contract)
     _ = shards | "CheckRows" >> CheckRows()
-    _ = centers(shards, config, rows.contract) | "Write" >> beam.Map(_write_centers, folder)
+    sink = PrivateSink(write=_write_centers, places=(folder,))
+    _ = centers(shards, config, rows.contract) | "Write" >> sink
 
 
 def _write_centers(found: np.ndarray, folder: str) -> None:
@@ -89,7 +92,7 @@ def execute(config: PooledFitConfig, options: PipelineOptions, folder: str) -> N
     create_key(key_uri)
     try:
         with staged_by_client(job_rows(config), options, key_uri, folder) as rows:
-            run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options)
+            run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options, TRUSTED_ZONE)
     finally:
         delete_key(key_uri)
 

@@ -4,6 +4,7 @@ Every client may run it for itself, or one for all: it needs the secret and the 
 it writes the result.
 """
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
         add = functools.partial(
             build, masked=masked, state=state, plan=plan.rounds[index], masking=role.masking(plan), path=part
         )
-        run_graph(add, options)
+        run_graph(add, options, dataclasses.replace(role.prepared.promise, stages=()))
         role.keep(index, releases_from_table(table_from_bytes(read_bytes(part))))
         FileSystems.delete([part])
 

@@ -21,6 +21,7 @@ from schemas.report_parameters import ReportParameters
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract
 from transforms import client_ids
+from transforms.declared_mechanism import DeclaredMechanism
 from transforms.keys import read_key
 from transforms.numerics import report_encoder
 from transforms.numerics.report_coins import KeyedCoins
@@ -106,7 +107,7 @@ def _octets_of(ids: pa.Array) -> list[bytes]:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class EncodeReports(beam.PTransform):
+class EncodeReports(DeclaredMechanism):
     """`ShardRef`s → `ReportBatch`es, one report per client.
 
     Attributes:
@@ -120,6 +121,10 @@ class EncodeReports(beam.PTransform):
     parameters: ReportParameters
     contract: TableContract
     key_uri: str
+
+    def declared(self) -> ReportParameters:
+        """The law of each report."""
+        return self.parameters
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Encodes every shard by itself."""

@@ -27,6 +27,7 @@ from schemas.profile_plan import (
     percentile_path,
     selection_path,
 )
+from transforms.declared_mechanism import DeclaredMechanism
 from transforms.measure_clusters import SUMS
 from transforms.profile_accounting import mechanism_spec
 
@@ -129,7 +130,7 @@ class _SelectFn(beam.DoFn):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class AddPipelineDPNoise(beam.PTransform):
+class AddPipelineDPNoise(DeclaredMechanism):
     """The outputs of `MeasureClusters` → `Noised`, differentially private as `plan` says.
 
     Attributes:
@@ -140,6 +141,14 @@ class AddPipelineDPNoise(beam.PTransform):
     """
 
     plan: ProfilePlan
+
+    def declared(self) -> ProfilePlan:
+        """All mechanisms of the profile."""
+        return self.plan
+
+    def measured(self) -> ProfilePlan:
+        """What bounds a unit's contribution."""
+        return self.plan
 
     def expand(self, measured: Any) -> beam.PCollection:
         """One aggregation per event, or per choice of values with their counts."""
