@@ -12,7 +12,9 @@ from transforms.privacy_flow import check_graph
 
 
 def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, promise: Promise) -> GraphPrivacy:
-    """Builds, checks the flow of private data, and runs; workers of this process set BLAS to one thread, and it has its own again afterwards.
+    """Builds, checks the flow of private data, and runs.
+
+    Workers of this process set BLAS to one thread, and it has its own again afterwards.
 
     Args:
       build: adds the job to an empty pipeline.

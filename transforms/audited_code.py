@@ -20,6 +20,7 @@ _WRAPPERS = tuple(
     if isinstance(code, types.CodeType) and code.co_name == "<lambda>"
 )
 """Code of the functions that Beam puts around those it is given."""
+COMBINES = (beam.CombineGlobally, beam.CombinePerKey)
 _BEAMS_OWN = frozenset(vars(beam.PTransform())) | {"label", "_label", "side_inputs", "pipeline"}
 
 
@@ -38,7 +39,7 @@ def code_of(transform: Any) -> Any:
     """What decides about a step: function or class of a DoFn or CombineFn, else the class of the transform."""
     if type(transform) is beam.ParDo:
         return _function(transform.fn) if type(transform.fn) is core.CallableWrapperDoFn else type(transform.fn)
-    if type(transform) in (beam.CombineGlobally, beam.CombinePerKey):
+    if type(transform) in COMBINES:
         return type(transform.fn) if isinstance(transform.fn, beam.CombineFn) else transform.fn
     return type(transform)
 
@@ -60,7 +61,7 @@ def _enclosed(wrapper: types.FunctionType) -> Any:
 def is_altered(transform: Any) -> bool:
     """Whether an instance hides a method of its class, of the transform or of what it runs."""
     parts = [transform]
-    if type(transform) in (beam.ParDo, beam.CombineGlobally, beam.CombinePerKey):
+    if type(transform) in (beam.ParDo, *COMBINES):
         parts += [] if type(transform.fn) is core.CallableWrapperDoFn else [transform.fn]
     return any(_hides_method(part) for part in parts)
 
@@ -72,12 +73,9 @@ def _hides_method(instance: Any) -> bool:
 
 
 def runs_as_itself(transform: Any) -> bool:
-    """Whether runners see a composite as the steps it is made of, and not as a primitive of its own."""
-    return type(
-        transform
-    ).to_runner_api_parameter is beam.PTransform.to_runner_api_parameter and "to_runner_api_parameter" not in vars(
-        transform
-    )
+    """Whether a composite is no more than its steps: no primitive for runners, and no function of its own."""
+    overridden = type(transform).to_runner_api_parameter is not beam.PTransform.to_runner_api_parameter
+    return type(transform) not in COMBINES and not overridden and "to_runner_api_parameter" not in vars(transform)
 
 
 def handed(transform: Any) -> Iterator[Any]:
@@ -87,7 +85,7 @@ def handed(transform: Any) -> Iterator[Any]:
         function = transform.fn
         given = [] if type(function) is core.CallableWrapperDoFn else list(vars(function).values())
         given += [*transform.args, *transform.kwargs.values()]
-    elif type(transform) in (beam.CombineGlobally, beam.CombinePerKey):
+    elif type(transform) in COMBINES:
         given = [*getattr(transform.fn, "__dict__", {}).values(), *transform.args, *transform.kwargs.values()]
     for value in given:
         yield from _parts(value)

@@ -64,7 +64,8 @@ class Rule:
 
     Attributes:
       takes: highest level of a main input.
-      sides: highest level of a side input in a job whose outputs are public; jobs of the trusted zone may be given any.
+      sides: highest level of a side input. In jobs of the trusted zone whatever takes private data may be given any,
+        unless it is part of a round.
       gives: level of the main output (of all outputs unless `role` is NOISE); None for the highest of the inputs.
       role: see `Role`.
     """

@@ -1,4 +1,4 @@
-"""The privacy-flow checker: walks a built graph before it runs, and stops a job that lets private data around the noise.
+"""The privacy-flow checker: walks a built graph before it runs, and stops what leads private data past the noise.
 
 Everything that is computed from private input stays private until it has passed the noise stage, a mask, or a declared
 mechanism. Code that is not in `transforms.flow_allow_list` is refused wherever it stands. What the noise stages of the
@@ -188,9 +188,7 @@ class _Walk(PipelineVisitor):
         if _rule(transform_node) is not None:
             self._inside = transform_node
             self._pass(transform_node, list(_leaves(transform_node)))
-        elif not audited_code.runs_as_itself(transform_node.transform) or not (
-            transform_node.parts or transform_node.outputs
-        ):
+        elif not _can_be_looked_into(transform_node):
             raise self._unknown(transform_node)
 
     def leave_composite_transform(self, transform_node: AppliedPTransform) -> None:
@@ -224,15 +222,13 @@ class _Walk(PipelineVisitor):
     def _step(self, node: AppliedPTransform, rule: Rule, leaves: list[AppliedPTransform]) -> _Step:
         """A step and its inputs from elsewhere; a composite may use one several times inside."""
         own = set(leaves)
-        mains: Iterable[PCollection] = [value for leaf in leaves for value in leaf.inputs]
-        mains = mains if leaves == [node] else dict.fromkeys(mains)
+        given = [value for leaf in leaves for value in leaf.inputs if not isinstance(value, PBegin)]
+        mains = given if leaves == [node] else list(dict.fromkeys(given))
         sides = [side.pvalue for leaf in leaves for side in leaf.side_inputs]
         return _Step(
             node=node,
             rule=rule,
-            mains=tuple(
-                self._trace(each) for each in mains if not isinstance(each, PBegin) and each.producer not in own
-            ),
+            mains=tuple(self._trace(each) for each in mains if each.producer not in own),
             sides=tuple(self._trace(each) for each in sides if each.producer not in own),
         )
 
@@ -310,6 +306,13 @@ def _rule(node: AppliedPTransform) -> Rule | None:
     return AUDITED.get(audited_code.name_of(audited_code.code_of(node.transform)) or "")
 
 
+def _can_be_looked_into(node: AppliedPTransform) -> bool:
+    """Whether a composite that is not listed is known by its steps; one that declares itself must be listed."""
+    if isinstance(node.transform, DeclaredMechanism) or not (node.parts or node.outputs):
+        return False
+    return audited_code.runs_as_itself(node.transform)
+
+
 def _leaves(node: AppliedPTransform) -> Iterator[AppliedPTransform]:
     """Steps inside of a composite, those of its parts included."""
     for part in node.parts:
@@ -353,7 +356,8 @@ def _check_levels(step: _Step, *, trusted: bool) -> None:
         if trace.level > rule.takes:
             raise step.refused(f"be given {rule.takes.words}, got {trace.level.words}", remedy, trace)
     defaults = bool(getattr(step.transform, "has_defaults", False))
-    for trace in () if trusted else (*step.sides, *(step.mains if defaults else ())):
+    exempt = trusted and rule.takes is Level.PRIVATE and rule.role in (Role.STEP, Role.TRUSTED)
+    for trace in () if exempt else (*step.sides, *(step.mains if defaults else ())):
         if trace.level > rule.sides:
             raise step.refused(f"be given {rule.sides.words} as a side input, got {trace.level.words}", remedy, trace)
 
