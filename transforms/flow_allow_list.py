@@ -14,7 +14,9 @@ PUBLIC = Rule(takes=Level.PUBLIC)
 PASS = Rule(takes=Level.PRIVATE)
 """Gives what is as private as its inputs."""
 CARRY = Rule(takes=Level.PRIVATE, role=Role.CARRY)
-"""Gives sums of the statistics it is given, or these statistics."""
+"""Gives the statistics, or sums of statistics, that it is given."""
+SUM = Rule(takes=Level.PRIVATE, role=Role.SUM)
+"""Adds up the statistics it is given."""
 COPY = Rule(takes=Level.PRIVATE, role=Role.COPY)
 """May give an element several times: in several windows, or at several times of one."""
 COLLECT = Rule(takes=Level.PRIVATE, sides=Level.MASKED)
@@ -32,7 +34,8 @@ _MASKED_STATISTIC = Rule(takes=Level.PRIVATE, gives=Level.MASKED, role=Role.STAT
 _MASKED_MESSAGES = Rule(takes=Level.PUBLIC, gives=Level.MASKED, role=Role.MESSAGES)
 _MASK = Rule(takes=Level.PRIVATE, sides=Level.MASKED, gives=Level.MASKED, role=Role.CARRY)
 _MASKED_STEP = Rule(takes=Level.MASKED, sides=Level.MASKED)
-_MASKED_SUM = Rule(takes=Level.MASKED, role=Role.CARRY)
+_MASKED_CARRY = Rule(takes=Level.MASKED, role=Role.CARRY)
+_MASKED_SUM = Rule(takes=Level.MASKED, role=Role.SUM)
 _MASKED_NOISE = Rule(takes=Level.MASKED, gives=Level.MASKED_RELEASE, role=Role.NOISE)
 _UNMASK = Rule(takes=Level.MASKED_RELEASE, sides=Level.MASKED, gives=Level.PUBLIC)
 
@@ -52,8 +55,8 @@ AUDITED: dict[str, Rule] = {
     # Rounds
     "transforms.rounds:_StatisticFn": STATISTIC,
     "transforms.cells:_CellStatisticsFn": STATISTIC,
-    "transforms.aggregation:SumVectorsFn": CARRY,
-    "transforms.aggregation:SumPresentVectorsFn": CARRY,
+    "transforms.aggregation:SumVectorsFn": SUM,
+    "transforms.aggregation:SumPresentVectorsFn": SUM,
     "transforms.noise:_AddNoiseFn": NOISE,
     "transforms.noise:_AddKeyedNoiseFn": NOISE,
     "transforms.noise:_AddMaskedNoiseFn": _MASKED_NOISE,
@@ -84,9 +87,9 @@ AUDITED: dict[str, Rule] = {
     "transforms.tree_server:leaves_step": PUBLIC,
     # Masked rounds: a message is uniform without its mask, and only noised sums are unmasked
     "transforms.client_messages:_UploadFn": _MASKED_STATISTIC,
-    "transforms.masked_rounds:all_arrive": _MASKED_SUM,
+    "transforms.masked_rounds:all_arrive": _MASKED_CARRY,
     "transforms.masked_sum:SumMessagesFn": _MASKED_SUM,
-    "transforms.masked_sum:_checked": _MASKED_SUM,
+    "transforms.masked_sum:_checked": _MASKED_CARRY,
     "transforms.client_messages:_UnmaskFn": _UNMASK,
     "transforms.pairwise_rounds:_statistics": STATISTIC,
     "transforms.pairwise_rounds:_AdvertiseFn": Rule(takes=Level.PRIVATE, gives=Level.MASKED),

@@ -39,7 +39,8 @@ class Role(enum.StrEnum):
     """What the checker does besides following the level.
 
     STEP: nothing.
-    CARRY: also remembers which statistic the elements are sums of.
+    CARRY: also remembers which statistic the elements are, or are sums of.
+    SUM: adds up statistics, one sum per plan.
     COPY: also remembers that elements may come several times, so that no sum of them has the stated sensitivity.
     STATISTIC: compares the plan of its round with the sensitivity of its statistic.
     MESSAGES: elements are statistics of others, who vouch for their sensitivity.
@@ -50,6 +51,7 @@ class Role(enum.StrEnum):
 
     STEP = "step"
     CARRY = "carry"
+    SUM = "sum"
     COPY = "copy"
     STATISTIC = "statistic"
     MESSAGES = "messages"

@@ -39,15 +39,19 @@ class Trace:
       parent: trace of the most private input; None at a source.
       origin: plan of the statistic that it is a sum of; None if it is something else.
       copies: how many times one element of the input may be in it.
+      summed: whether statistics have been added up, so that there is one element per plan.
       tagged: level of its outputs besides the main one.
+      inside: level of what it works on; of whatever somebody takes out of its inside.
     """
 
     level: Level
     tagged: Level
+    inside: Level
     label: str
     parent: "Trace | None" = None
     origin: Any = None
     copies: int = 1
+    summed: bool = False
 
     @property
     def path(self) -> str:
@@ -159,10 +163,10 @@ def _check_spent(rounds: tuple[RoundPlan, ...], declared: tuple[Any, ...], promi
             f"the noise stages of the graph must be those of the plan, got {extra or 'none'} besides and "
             f"{missing or 'none'} left out; draw every release that was accounted for once."
         )
-    if len(declared) != len(promise.declared) or any(each not in promise.declared for each in declared):
+    if declared != promise.declared:
         raise PrivacyFlowError(
-            f"the declared mechanisms of the graph must be those that the job accounts for, got {len(declared)} where "
-            f"it has {len(promise.declared)}, or others; account for each."
+            f"the declared mechanisms of the graph must be those that the job accounts for, in order, got "
+            f"{len(declared)} where it has {len(promise.declared)}, or others; account for each."
         )
 
 
@@ -176,6 +180,7 @@ class _Walk(PipelineVisitor):
     def __init__(self, promise: Promise):
         self.drawn: list[RoundPlan] = []
         self.declared: list[Any] = []
+        self._paths: set[str] = set()
         self._trusted = promise.zone is Zone.TRUSTED
         self._plans = {each.path: plan for plan in promise.plans for each in plan.rounds}
         self._traces: dict[AppliedPTransform, Trace] = {}
@@ -216,8 +221,10 @@ class _Walk(PipelineVisitor):
             self._draw(step)
         if rule.role is Role.DECLARED:
             self._declare(step)
+        hidden = dataclasses.replace(trace, level=max(trace.level, trace.inside))
+        shown = {value.producer for value in node.outputs.values()}
         for leaf in leaves:
-            self._traces[leaf] = trace
+            self._traces[leaf] = trace if leaf in shown else hidden
 
     def _step(self, node: AppliedPTransform, rule: Rule, leaves: list[AppliedPTransform]) -> _Step:
         """A step and its inputs from elsewhere; a composite may use one several times inside."""
@@ -265,14 +272,14 @@ class _Walk(PipelineVisitor):
                 raise step.refused(
                     f"state the sensitivity of its statistic, got {found}", "ask it of the code that bounds the rows"
                 )
-            if plan.unit is PrivacyUnit.CLIENT and not all(by_client):
+            if plan.unit is PrivacyUnit.CLIENT and not (by_client and all(by_client)):
                 raise step.refused("read rows by client, got single rows", "group them, or use unit record")
 
     def _draw(self, step: _Step) -> None:
         """Counts the rounds of a noise stage; stops at one that does not fit what it noises."""
         plans = _keyed(audited_code.handed(step.transform), lambda each: isinstance(each, RoundPlan))
         given = step.mains[0] if len(step.mains) == 1 else None
-        if given is None or given.origin is None:
+        if given is None or given.origin is None or not given.summed:
             raise step.refused("be given the sum of one statistic, got something else", "noise the sum itself")
         if given.copies != 1:
             raise step.refused("be given every statistic once, got some several times", "add up each one once")
@@ -282,10 +289,11 @@ class _Walk(PipelineVisitor):
                 "give both the same plan",
             )
         for _, plan in plans:
-            if plan in self.drawn or plan.path not in self._plans:
+            if plan.path in self._paths or plan.path not in self._plans:
                 raise step.refused(
                     f"draw a planned release that was not drawn before, got {plan.path}", "account for every release"
                 )
+            self._paths.add(plan.path)
             self.drawn.append(plan)
 
     def _declare(self, step: _Step) -> None:
@@ -383,11 +391,19 @@ def _given(step: _Step) -> Trace:
     return Trace(
         level=level,
         tagged=max(level, reached) if rule.role is Role.NOISE else level,
+        inside=max(level, reached),
         label=step.label,
         parent=None if worst is None or worst.level is Level.PUBLIC else worst,
         origin=_origin(step, private),
         copies=1 if level is Level.PUBLIC else copies,
+        summed=_is_summed(step, private),
     )
+
+
+def _is_summed(step: _Step, private: list[Trace]) -> bool:
+    """Whether a step gives sums: adds up itself, or passes on what has been added up."""
+    role = step.rule.role
+    return role is Role.SUM or (role is Role.CARRY and bool(private) and all(trace.summed for trace in private))
 
 
 def _origin(step: _Step, private: list[Trace]) -> Any:
@@ -395,7 +411,7 @@ def _origin(step: _Step, private: list[Trace]) -> Any:
     role = step.rule.role
     if role is Role.MESSAGES:
         return _OF_OTHERS
-    if role is Role.CARRY and private:
+    if role in (Role.CARRY, Role.SUM) and private:
         return private[0].origin
     if role is not Role.STATISTIC:
         return None

@@ -131,6 +131,11 @@ def noise_on_something_without_sensitivity(scene):
     return keyed | "Group" >> beam.GroupByKey() | "Sum" >> SumStatistics(size=3) | "Noise" >> scene.noise()
 
 
+@hostile("must be given the sum of one statistic, got something else", "List", "Statistic", "Noise")
+def noise_on_every_shard_by_itself(scene):
+    return scene.statistics() | "Noise" >> scene.noise()
+
+
 def understated(plan, factor=10):
     """The plan of a round whose first release promises less than it should."""
     release = plan.releases[0]
@@ -619,6 +624,17 @@ def test_a_profile_is_noised_by_the_plan_that_measured_it(world, tmp_path):
         sentence = refused(lambda root: profile.build(root, wrong), promise)
         assert "must be given what was measured by its own plan, got something else" in sentence
         assert_path(sentence, ("List", "Measure", "Noise"))
+
+
+def test_what_is_inside_of_a_declared_mechanism_stays_private(world, tmp_path):
+    profile = Profile(world, tmp_path)
+
+    def build(root):
+        _, noised = profile.build(root, profile.plan)
+        inner = noised.producer.inputs[0].producer.inputs[0]
+        return inner | "Publish" >> PublishModel(folder="out")
+
+    assert_path(refused(build, profile.promise), ("List", "Measure", "Noise", "Publish/Model"))
 
 
 def test_exact_sums_of_a_profile_go_nowhere_else(world, tmp_path):
