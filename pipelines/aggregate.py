@@ -20,9 +20,9 @@ from schemas.flow import Promise, PromisedPlan, Zone
 from schemas.masked_config import AggregateConfig, validated_aggregate
 from schemas.masked_message import MaskedMessages, MaskedReleases
 from transforms.exchange_files import Exchange
+from transforms.graph_spending import check_chunk
 from transforms.keys import create_key
 from transforms.masked_sum import AggregateMasked
-from transforms.privacy_flow import check_chunk
 
 _LOGGER = logging.getLogger(__name__)
 

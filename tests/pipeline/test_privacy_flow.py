@@ -17,7 +17,8 @@ from schemas.sweep_config import sweep_config
 from tests import lake, reports, sweeps
 from tests.graphs import World, verdict
 from tests.models import run_model_job, write_model
-from transforms.privacy_flow import check_chunk, check_graph
+from transforms.graph_spending import check_chunk
+from transforms.privacy_flow import check_graph
 
 TREE = {"algorithm": "central_tree", "tree": {"radius": 7.0}, "server": None, "clipping": {}}
 LLOYD = {"algorithm": "dp_lloyd", "clipping": {}}
