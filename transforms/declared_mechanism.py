@@ -21,3 +21,7 @@ class DeclaredMechanism(beam.PTransform):
     def measured(self) -> Any:
         """The plan that all inputs must have been measured by; None if they need not have been."""
         return None
+
+    def understatement(self) -> str | None:
+        """What is wrong with the sensitivities that are declared, in words; None if nothing is."""
+        return None

@@ -30,6 +30,7 @@ from schemas.profile_plan import (
 from transforms.declared_mechanism import DeclaredMechanism
 from transforms.measure_clusters import SUMS
 from transforms.profile_accounting import mechanism_spec
+from transforms.stated_sensitivity import profile_understatement
 
 _EXTRACTORS = pipeline_dp.DataExtractors(
     partition_extractor=operator.itemgetter(0), value_extractor=operator.itemgetter(1)
@@ -149,6 +150,10 @@ class AddPipelineDPNoise(DeclaredMechanism):
     def measured(self) -> ProfilePlan:
         """What bounds a unit's contribution."""
         return self.plan
+
+    def understatement(self) -> str | None:
+        """Compares the events with what the rows of one unit move."""
+        return profile_understatement(self.plan)
 
     def expand(self, measured: Any) -> beam.PCollection:
         """One aggregation per event, or per choice of values with their counts."""

@@ -191,6 +191,11 @@ class _Walk(PipelineVisitor):
             trace.origin != ((None, measured),) or trace.copies != 1 for trace in step.mains
         ):
             raise step.refused("be given what was measured by its own plan, got something else", "measure it by that")
+        found = mechanism.understatement()
+        if found is not None:
+            raise step.refused(
+                f"declare the sensitivity of what it noises, got {found}", "ask it of what bounds the rows"
+            )
         self.declared.append(mechanism.declared())
 
 

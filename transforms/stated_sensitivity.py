@@ -8,6 +8,15 @@ import dataclasses
 import math
 
 from schemas.plan import Geometry, Mechanism, ReleaseSpec, RoundPlan
+from schemas.profile_plan import (
+    CLIENTS,
+    COUNT,
+    TREE_LEVELS,
+    UNITS_PER_HALF_RANGE,
+    ProfileEvent,
+    ProfileLaw,
+    ProfilePlan,
+)
 from transforms.numerics import center_quality, lattice, relative_sums, statistics
 
 
@@ -93,3 +102,34 @@ def understatement(statistic: str | None, plan: RoundPlan, *, replaces: bool) ->
                 f"{release.spec.sensitivity} lattice units for {release.spec.name}, which one unit moves by {required}"
             )
     return None
+
+
+def profile_understatement(plan: ProfilePlan) -> str | None:
+    """What is wrong with the sensitivities that a profile states, in words; None if nothing is."""
+    for event in plan.events:
+        required = _profile_bound(event, plan)
+        if not event.sensitivity >= required:
+            return f"{event.sensitivity:g} for {event.path}, which one unit moves by {required:g}"
+    return None
+
+
+def _profile_bound(event: ProfileEvent, plan: ProfilePlan) -> float:
+    """How far the rows of one unit that count move what an event noises, at most; infinity if nobody knows.
+
+    Each row moves one count by 1, one sum by half the range, and one count on each level of one tree by 1. Distinct
+    clusters and values of a client move as many cells by 1 each.
+    """
+    rows = plan.unit_rows
+    kind, _, column = event.path.removeprefix("profile/").partition("/")
+    if event.path == COUNT:
+        return float(rows)
+    if event.path == CLIENTS:
+        return math.sqrt(min(rows, plan.n_clusters))
+    if kind == "means":
+        return float(rows * UNITS_PER_HALF_RANGE)
+    if kind == "percentiles":
+        return float(rows * (math.sqrt(TREE_LEVELS) if event.law is ProfileLaw.GAUSSIAN else TREE_LEVELS))
+    if kind in ("histograms", "selections") and column in plan.categorical:
+        values = plan.categorical[column].values
+        return math.sqrt(rows if values is None else min(rows, plan.n_clusters * len(values)))
+    return math.inf

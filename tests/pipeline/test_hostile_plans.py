@@ -206,13 +206,18 @@ def test_cells_of_a_sweep_do_not_swap_their_plans(world):
 class Profile:
     """A profile whose parts are put together wrongly."""
 
-    def __init__(self, world, folder):
+    def __init__(self, world, folder, unit="record"):
+        rows = {"max_rows_per_client": 7} if unit == "client" else {}
         config = ProfileConfig.model_validate(
             {
                 "model": write_model(folder / "fit", lake.MEANS),
-                "data": {"path": world.path, "features": "x"},
-                "privacy": {"unit": "record", "epsilon": 2.0, "delta": 1e-6},
-                "profile": {"numeric": {"age": {"lower": 0, "upper": 100}}, "categorical": {}},
+                "data": {"path": world.path, "features": "x", "client_id": "client_id"},
+                "privacy": {"unit": unit, "epsilon": 2.0, "delta": 1e-6},
+                "profile": {
+                    "numeric": {"age": {"lower": 0, "upper": 100, "percentiles": [50]}},
+                    "categorical": {"job": {"values": None}, "own": {"values": [False, True]}},
+                }
+                | rows,
             }
         )
         self.world, self.plan = world, calibrate(config, 3)
@@ -237,12 +242,27 @@ def test_a_profile_is_noised_by_the_plan_that_measured_it(world, tmp_path):
         assert_path(sentence, ("List", "Measure", "Noise"))
 
 
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_a_profile_whose_plan_understates_throughout_is_refused(world, tmp_path, unit):
+    profile = Profile(world, tmp_path, unit)
+    for index, event in enumerate(profile.plan.events):
+        events = list(profile.plan.events)
+        events[index] = dataclasses.replace(event, sensitivity=event.sensitivity * 0.999)
+        wrong = dataclasses.replace(profile.plan, events=tuple(events))
+        profile.params = dataclasses.replace(profile.params, plan=wrong)
+        sentence = refused(
+            lambda root, wrong=wrong: profile.build(root, wrong), Promise(zone=Zone.PUBLIC, declared=(wrong,))
+        )
+        assert f"must declare the sensitivity of what it noises, got {wrong.events[index].sensitivity:g}" in sentence
+        assert event.path in sentence
+
+
 def test_what_is_inside_of_a_declared_mechanism_stays_private(world, tmp_path):
     profile = Profile(world, tmp_path)
 
     def build(root):
         _, noised = profile.build(root, profile.plan)
-        inner = noised.producer.inputs[0].producer.inputs[0]
+        inner = noised.producer.inputs[0]
         return inner | "Publish" >> PublishModel(folder="out")
 
     assert_path(refused(build, profile.promise), ("List", "Measure", "Noise", "Publish/Model"))
