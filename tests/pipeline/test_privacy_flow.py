@@ -1,7 +1,9 @@
 """Every honest job passes the privacy-flow checker, on by default, and its epsilon is that of its graph."""
 
+import ast
 import dataclasses
 import json
+import pathlib
 import time
 
 import apache_beam as beam
@@ -20,6 +22,7 @@ from tests.models import run_model_job, write_model
 from transforms.graph_spending import check_chunk
 from transforms.privacy_flow import check_graph
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TREE = {"algorithm": "central_tree", "tree": {"radius": 7.0}, "server": None, "clipping": {}}
 LLOYD = {"algorithm": "dp_lloyd", "clipping": {}}
 BOX = {"domain": [-2.0, 7.0]}
@@ -199,6 +202,20 @@ def test_only_the_plan_of_a_unit_with_sampled_rows_is_checked_for_replaced_rows(
     sampled = dataclasses.replace(whole.promise.plans[0], replaces=True)
     with pytest.raises(PrivacyFlowError, match="must state the sensitivity of its statistic"):
         verdict(lambda root: world.fit(root, whole), dataclasses.replace(whole.promise, plans=(sampled,)))
+
+
+def test_no_job_runs_a_graph_by_another_way():
+    """Only `run_graph` makes pipelines, and it runs none that it has not checked."""
+    makers = {
+        path.name
+        for folder in ("pipelines", "transforms")
+        for path in (ROOT / folder).glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("beam.Pipeline", "Pipeline")
+    }
+    assert makers == {"graph.py"}
+    calls = [line.strip() for line in (ROOT / "pipelines" / "graph.py").read_text().splitlines()]
+    assert calls.index("found = check_graph(pipeline, promise)") < calls.index("pipeline.run().wait_until_finish()")
 
 
 @pytest.mark.slow
