@@ -81,7 +81,7 @@ def test_a_private_fit_passes_and_spends_what_was_planned(world, kind):
 
 
 @pytest.mark.parametrize("masks", MASKS)
-@pytest.mark.parametrize("kind", ["tuned", "client", "lloyd best"])
+@pytest.mark.parametrize("kind", ["client", "lloyd best"])
 def test_a_masked_fit_passes_and_spends_as_much(world, kind, masks):
     job = world.job(**HONEST[kind], trust="masked")
     found = verdict(lambda root: world.fit(root, job, world.masking(**MASKS[masks])), job.promise)
