@@ -24,7 +24,6 @@ from apache_beam.pvalue import AsSingleton
 from benchmarks import mixture
 from benchmarks.machine import heading
 from pipelines.fit import execute
-from pipelines.graph import run_graph
 from pipelines.options import beam_options
 from pipelines.prepared_fit import prepare
 from schemas.config import validated
@@ -108,6 +107,12 @@ def masked(root: beam.Pipeline, path: str, key: str, masking: Masking) -> None:
     _ = unmasked | "Server" >> beam.Map(keep, AsSingleton(state))
 
 
+def run_alone(build: Callable[[beam.Pipeline], None]) -> None:
+    """Runs a graph with steps of this benchmark's own."""
+    with beam.Pipeline(options=beam_options([])) as root:
+        build(root)
+
+
 KEPT: list = []
 
 
@@ -143,7 +148,7 @@ def through_beam(folder: Path, repeats: int) -> list[str]:
     masking = Masking(secret_uri=secret, run="bench")
     builds = [functools.partial(central, path=path, key=key, batched=batched) for batched in (False, True)]
     builds.append(functools.partial(masked, path=path, key=key, masking=masking))
-    works = [functools.partial(run_graph, build, beam_options([])) for build in builds]
+    works = [functools.partial(run_alone, build) for build in builds]
     one, many, ours = turns(repeats, *works)
     stddev = max(np.abs(np.concatenate([r.values.ravel() for r in kept]) - vectors.sum(axis=0)).max() for kept in KEPT)
     assert stddev < 10 * 10.0 * (1 << 20)

@@ -16,10 +16,12 @@ from pipelines.graph import run_graph
 from pipelines.options import parse_role, read_text
 from schemas import yaml_text
 from schemas.errors import ProtocolError
+from schemas.flow import Promise, PromisedPlan, Zone
 from schemas.masked_config import AggregateConfig, validated_aggregate
 from schemas.masked_message import MaskedMessages, MaskedReleases
 from schemas.pairwise_messages import Leg
 from transforms.exchange_files import Exchange
+from transforms.graph_spending import check_chunk
 from transforms.keys import create_key
 from transforms.masked_sum import AggregateMasked
 from transforms.pairwise_files import PairwiseExchange
@@ -97,6 +99,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         return {"run_id": exchange.plan().run, "round": index, "leg": leg}
     if not FileSystems.exists(config.key_uri):
         create_key(config.key_uri)
-    run_graph(functools.partial(build, config=config, exchange=exchange, index=index), options.beam)
+    rounds = exchange.plan().rounds
+    promise = Promise(zone=Zone.PUBLIC, plans=(PromisedPlan(rounds=rounds),), stages=(rounds[index],))
+    add = functools.partial(build, config=config, exchange=exchange, index=index)
+    check_chunk(run_graph(add, options.beam, promise).rounds, rounds, index)
     _LOGGER.info("closed: round %d", index)
     return {"run_id": exchange.plan().run, "round": index}

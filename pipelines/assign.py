@@ -16,6 +16,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.trusted_output import check_apart, manifest
 from schemas.assign_config import AssignConfig, load_assign_config
 from schemas.errors import ConfigError
+from schemas.flow import TRUSTED_ZONE
 from schemas.model_job import NOT_PRIVATE
 from transforms.assign_rows import LISTING_FILE, AssignParams, AssignRows, WrittenFile
 from transforms.numerics.nearest import NearestCenters
@@ -67,7 +68,8 @@ def execute(config: AssignConfig, model: SavedModel, options: PipelineOptions, f
         id_columns=config.id_columns,
     )
     FileSystems.mkdirs(FileSystems.join(folder, ASSIGNMENTS))
-    run_graph(functools.partial(build, source=resolve(config.data), params=params, folder=folder), options)
+    add = functools.partial(build, source=resolve(config.data), params=params, folder=folder)
+    run_graph(add, options, TRUSTED_ZONE)
     listing = FileSystems.join(folder, LISTING_FILE)
     if not FileSystems.exists(listing):
         raise ConfigError(

@@ -19,10 +19,12 @@ from pipelines.graph import run_graph
 from schemas.config import PrepareOptions
 from schemas.data_config import DataConfig
 from schemas.errors import ConfigError
+from schemas.flow import TRUSTED_ZONE
 from schemas.prepared import PreparedManifest
 from schemas.table import TableContract
 from transforms.inspect_clients import FindSplitClients
 from transforms.prepared_files import read_manifest
+from transforms.private_sink import PrivateSink
 from transforms.publish import read_bytes, write_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.source import Source
@@ -112,7 +114,8 @@ def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
 def _any_split(source: Source, contract: TableContract, options: PipelineOptions, folder: str) -> bool:
     """Whether a client lies in several shards; found by a pass over the client ids."""
     path = FileSystems.join(folder, _ANSWER)
-    run_graph(functools.partial(_build_inspection, source=source, contract=contract, path=path), options)
+    add = functools.partial(_build_inspection, source=source, contract=contract, path=path)
+    run_graph(add, options, TRUSTED_ZONE)
     split = bool(json.loads(read_bytes(path)))
     FileSystems.delete([path])
     return split
@@ -123,7 +126,7 @@ def _build_inspection(root: beam.Pipeline, source: Source, contract: TableContra
     shards = root | "List" >> ListShards(source=source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
     split = shards | "FindSplitClients" >> FindSplitClients(client_id=str(contract.client_id))
-    _ = split | "Answer" >> beam.Map(_write_answer, path)
+    _ = split | "Answer" >> PrivateSink(write=_write_answer, places=(path,))
 
 
 def _write_answer(split: bool, path: str) -> None:

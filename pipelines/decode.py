@@ -20,6 +20,7 @@ from pipelines.report_source import check_shuffled, find_reports
 from pipelines.run_folder import RunFolder
 from pipelines.shuffle import too_few
 from schemas.errors import InputError
+from schemas.flow import Promise, Zone
 from schemas.model import ClusterModel, model_from_tables
 from schemas.release import releases_to_table
 from schemas.report_config import DecodeConfig, load_decode_config
@@ -110,7 +111,8 @@ def execute(job: PreparedDecode, options: PipelineOptions, folder: str) -> Decod
     local = FileSystems.get_scheme(folder) in (None, "file") and shuffles_in_memory(options)
     spill = folder if local else None
     try:
-        run_graph(functools.partial(build, job=job, folder=folder, spill_folder=spill), options)
+        add = functools.partial(build, job=job, folder=folder, spill_folder=spill)
+        run_graph(add, options, Promise(zone=Zone.PUBLIC))
     finally:
         if local:
             row_spill.remove(folder)

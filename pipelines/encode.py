@@ -20,6 +20,7 @@ from pipelines.run_folder import KEY_FILE, RunFolder
 from pipelines.shuffle import shuffling, written_files
 from schemas.config import PrepareOptions
 from schemas.errors import ConfigError
+from schemas.flow import Promise, Zone
 from schemas.report_config import EncodeConfig, load_encode_config
 from schemas.report_parameters import KEY_BYTES, ReportParameters, ReportVariant, canonical
 from schemas.report_rows import PARAMETERS_FILE, REPORTS_FOLDER
@@ -133,7 +134,8 @@ def execute(job: PreparedEncode, options: PipelineOptions, folder: str) -> list[
         with staged_by_client(job.rows, options, key_uri, folder) as rows:
             ready = dataclasses.replace(job, rows=rows)
             spill = folder if local else None
-            run_graph(functools.partial(build, job=ready, key_uri=key_uri, folder=folder, spill_folder=spill), options)
+            add = functools.partial(build, job=ready, key_uri=key_uri, folder=folder, spill_folder=spill)
+            run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(job.parameters,)))
     finally:
         if made:
             delete_key(key_uri)

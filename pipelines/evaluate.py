@@ -14,6 +14,7 @@ from pipelines.options import parse_job, read_text
 from pipelines.run_folder import RunFolder
 from pipelines.trusted_output import check_apart, manifest
 from schemas.evaluate_config import EvaluateConfig, load_evaluate_config
+from schemas.flow import TRUSTED_ZONE
 from schemas.metrics import METRICS_FILE, Metrics
 from schemas.model_job import NOT_PRIVATE
 from transforms.evaluate_models import ScoreModel, ScoreParams, WriteMetrics
@@ -69,7 +70,8 @@ def execute(config: EvaluateConfig, model: SavedModel, options: PipelineOptions,
       DappleError: what stopped the run, in one sentence.
     """
     params = score_params(config, model)
-    run_graph(functools.partial(build, source=resolve(config.data), params=params, folder=folder), options)
+    add = functools.partial(build, source=resolve(config.data), params=params, folder=folder)
+    run_graph(add, options, TRUSTED_ZONE)
     return Metrics.from_json(read_bytes(FileSystems.join(folder, METRICS_FILE)).decode())
 
 

@@ -101,16 +101,16 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
         if masking is not None:
             secrets.enter_context(lasting_key(masking.secret_uri, SECRET_SETTING))
         rows = prepared.rows
-        with staged_by_client(rows, options, key_uri, folder) as found:
-            job = dataclasses.replace(prepared, source=found.source, contract=found.contract)
-            counted = found is not rows
+        with staged_by_client(rows, options, key_uri, folder) as staged:
+            job = dataclasses.replace(prepared, source=staged.source, contract=staged.contract)
+            counted = staged is not rows
             add = functools.partial(
                 build, prepared=job, key_uri=key_uri, folder=folder, counted=counted, masking=masking
             )
-            run_graph(add, options)
+            found = run_graph(add, options, prepared.promise)
         fingerprint = keyed_fingerprint(prepared, key_uri)
     tables = [table_from_bytes(read_bytes(FileSystems.join(folder, name))) for name in RELEASED_FILES]
-    return FitResult(model_from_tables(*tables), prepared.statement, fingerprint)
+    return FitResult(model_from_tables(*tables), prepared.statement.of_graph(found), fingerprint)
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pipelines.trusted_output import check_apart
 from pipelines.versions import versions
 from schemas.choices import LloydStart, PooledAlgorithm
 from schemas.config import config_digest
+from schemas.flow import TRUSTED_ZONE
 from schemas.model import ClusterModel
 from schemas.model_job import NOT_PRIVATE, NOT_PRIVATE_METADATA
 from schemas.pooled_config import PooledFitConfig, pooled
@@ -28,6 +29,7 @@ from transforms.dp_lloyd_state import LloydState
 from transforms.keys import create_key, delete_key
 from transforms.plain_lloyd import RunPlainLloyd
 from transforms.pooled_kmeans import ClusterByClient, ClusterPooledRows
+from transforms.private_sink import PrivateSink
 from transforms.publish import CENTERS_FILE, read_bytes, table_bytes, table_from_bytes, write_bytes
 from transforms.read import CheckRows, ListShards, read_server_points
 from transforms.table_snapshots import resolve
@@ -85,7 +87,8 @@ def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: s
     """
     shards = root | "List" >> ListShards(source=rows.source, contract=rows.contract)
     _ = shards | "CheckRows" >> CheckRows()
-    _ = centers(shards, config, rows.contract) | "Write" >> beam.Map(_write_centers, folder)
+    sink = PrivateSink(write=_write_centers, places=(folder,))
+    _ = centers(shards, config, rows.contract) | "Write" >> sink
 
 
 def _write_centers(found: np.ndarray, folder: str) -> None:
@@ -104,7 +107,7 @@ def execute(config: PooledFitConfig, options: PipelineOptions, folder: str) -> N
     create_key(key_uri)
     try:
         with staged_by_client(job_rows(config), options, key_uri, folder) as rows:
-            run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options)
+            run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options, TRUSTED_ZONE)
     finally:
         delete_key(key_uri)
 

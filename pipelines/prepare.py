@@ -14,6 +14,7 @@ from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text, shuffles_in_memory
 from pipelines.run_folder import KEY_FILE, RunFolder
 from schemas.errors import ConfigError
+from schemas.flow import TRUSTED_ZONE
 from schemas.prepare_config import PrepareConfig, load_prepare_config
 from schemas.prepared import MANIFEST_FILE, PreparedManifest
 from schemas.table import TableContract
@@ -79,7 +80,8 @@ def group(source: Source, options: PipelineOptions, grouping: Grouping) -> None:
     local = FileSystems.get_scheme(grouping.folder) in (None, "file")
     spill = local and shuffles_in_memory(options)
     try:
-        run_graph(functools.partial(build, source=source, grouping=dataclasses.replace(grouping, spill=spill)), options)
+        add = functools.partial(build, source=source, grouping=dataclasses.replace(grouping, spill=spill))
+        run_graph(add, options, TRUSTED_ZONE)
     finally:
         if spill:
             row_spill.remove(grouping.folder)

@@ -11,6 +11,7 @@ from schemas.choices import Algorithm, Trust
 from schemas.config import FitConfig
 from schemas.data_config import DataConfig
 from schemas.encoder import Encoder
+from schemas.flow import Promise, PromisedPlan, Zone
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.pooled_config import PooledFitConfig
@@ -63,6 +64,16 @@ class PreparedFit:
             prepare=config.prepare,
             keep_staging=config.keep_staging,
         )
+
+    @property
+    def promise(self) -> Promise:
+        """What the graph of the job must keep."""
+        privacy, plan = self.config.privacy, self.plan
+        replaces = privacy.unit is PrivacyUnit.RECORD and self.config.data.max_rows_per_client is not None
+        planned = PromisedPlan(
+            rounds=plan.rounds, unit=plan.unit, replaces=replaces, epsilon=privacy.epsilon, delta=privacy.delta
+        )
+        return Promise(zone=Zone.PUBLIC, plans=(planned,))
 
     @property
     def statement(self) -> PrivacyStatement:

@@ -17,6 +17,7 @@ from pipelines.run_folder import KEY_FILE, RunFolder
 from pipelines.versions import versions
 from schemas.config import config_digest
 from schemas.errors import ConfigError
+from schemas.flow import Promise, Zone
 from schemas.profile import PROFILE_FILE, ProfileResult
 from schemas.profile_config import ProfileConfig, load_profile_config
 from transforms import hive, row_spill
@@ -123,7 +124,8 @@ def execute(prepared: PreparedProfile, options: PipelineOptions, folder: str) ->
     spill = prepared.config.by_client and shuffles_in_memory(options)
     create_key(key_uri)
     try:
-        run_graph(functools.partial(build, prepared=prepared, key_uri=key_uri, folder=folder, spill=spill), options)
+        add = functools.partial(build, prepared=prepared, key_uri=key_uri, folder=folder, spill=spill)
+        run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(prepared.params.plan,)))
         digest = config_digest(prepared.config)
         fingerprint = source_fingerprint(prepared.source, prepared.params.contract, digest, key_uri)
     finally:

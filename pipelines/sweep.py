@@ -25,6 +25,7 @@ from pipelines.sweep_folder import REPORT_FILE, SweepFolder
 from pipelines.trusted_output import check_apart
 from schemas.config import FitConfig
 from schemas.errors import ConfigError
+from schemas.flow import Promise, Zone
 from schemas.model import ClusterModel
 from schemas.model_job import NOT_PRIVATE
 from schemas.pooled_config import PooledFitConfig
@@ -33,6 +34,7 @@ from schemas.sweep_results import CELL_SCHEMA
 from transforms.cells import Cell, RunCells
 from transforms.evaluate_models import EvaluateModels
 from transforms.keys import create_key
+from transforms.private_sink import PrivateSink
 from transforms.publish import table_bytes, write_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.rounds import Round
@@ -93,7 +95,14 @@ def build(root: beam.Pipeline, cells: Sequence[PreparedCell], rows: JobRows, key
     costs = shards | "Evaluate" >> EvaluateModels(models=everything, contract=rows.contract)
     names = {each.number: _cell_row(each) for each in cells}
     gathered = costs | "Gather" >> beam.combiners.ToList()
-    _ = gathered | "Write" >> beam.Map(_write_part, names, part)
+    _ = gathered | "Write" >> PrivateSink(write=_write_part, places=(names, part))
+
+
+def promise(cells: Sequence[PreparedCell]) -> Promise:
+    """What the graph of some cells must keep: each its own plan."""
+    fits = [(each.fit.promise.plans[0], _own_rounds(each)) for each in cells if each.fit is not None]
+    plans = tuple(dataclasses.replace(plan, rounds=tuple(each.plan for each in own)) for plan, own in fits)
+    return Promise(zone=Zone.TRUSTED, plans=plans)
 
 
 def _centers(number: int, model: ClusterModel) -> tuple[int, np.ndarray]:
@@ -187,7 +196,7 @@ def _run_part(cells: Sequence[PreparedCell], options: PipelineOptions, folder: S
         with staged_by_client(job_rows(cells), options, key_uri, os.path.join(private, "rows")) as rows:
             _LOGGER.info("running %d cells", len(cells))
             add = functools.partial(build, cells=cells, rows=rows, key_uri=key_uri, part=partial)
-            run_graph(add, options)
+            run_graph(add, options, promise(cells))
         os.replace(partial, part)
 
 

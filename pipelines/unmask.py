@@ -122,7 +122,7 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
         add = functools.partial(
             build, masked=masked, state=state, plan=plan.rounds[index], masking=masking, path=part, handed=handed
         )
-        run_graph(add, options)
+        run_graph(add, options, dataclasses.replace(role.prepared.promise, stages=()))
         role.keep(index, releases_from_table(table_from_bytes(read_bytes(part))))
         FileSystems.delete([part])
 

@@ -74,6 +74,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         add = functools.partial(
             build, prepared=job, masking=masking, index=index, state=state, folder=role.exchange.folder
         )
-        run_graph(add, options.beam)
+        promise = dataclasses.replace(role.prepared.promise, stages=())
+        run_graph(add, options.beam, promise)
     _LOGGER.info("sent: round %d, %s", index, plan.rounds[index].path)
     return sent

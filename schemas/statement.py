@@ -1,9 +1,12 @@
 """What a run guarantees, in the words every output repeats."""
 
 import dataclasses
+import math
 from typing import Any
 
 from schemas.choices import ReportMode, Trust
+from schemas.errors import PrivacyFlowError
+from schemas.flow import GraphPrivacy
 from schemas.plan import PrivacyPlan, PrivacyUnit
 
 NEIGHBORING_RELATION = "add_or_remove_one"
@@ -57,6 +60,19 @@ class PrivacyStatement:
             trust=trust,
             masked=masked,
         )
+
+    def of_graph(self, found: GraphPrivacy) -> "PrivacyStatement":
+        """The same guarantee with what the noise stages of the graph that ran spend together.
+
+        Raises:
+          PrivacyFlowError: if the graph composes to something else than the plan.
+        """
+        if found.epsilon is None or found.delta is None or not math.isclose(found.epsilon, self.epsilon, rel_tol=1e-9):
+            raise PrivacyFlowError(
+                f"the noise stages of the graph must compose to the planned epsilon {self.epsilon:g}, got "
+                f"{found.epsilon}; calibrate the plan again."
+            )
+        return dataclasses.replace(self, epsilon=found.epsilon, delta=found.delta)
 
     def with_roles(self, roles: str) -> "PrivacyStatement":
         """The same guarantee of masked aggregation whose roles were played otherwise."""

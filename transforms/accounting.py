@@ -122,6 +122,18 @@ def calibrate(
     return _calibrate(unit, tuple(rounds), float(epsilon), float(delta), Allocation(allocation))
 
 
+@functools.lru_cache(maxsize=64)
+def spent_epsilon(rounds: tuple[RoundPlan, ...], epsilon: float, delta: float) -> float:
+    """Composed epsilon of calibrated rounds with the slack for discrete noise, as `calibrate` figures it.
+
+    Args:
+      rounds: of a run, in order.
+      epsilon: > 0; the target of the run; sets the resolution.
+      delta: the target of the run.
+    """
+    return _spent(rounds, epsilon, delta)
+
+
 def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:
     """One row of plain data per release, in order, as `privacy.json` lists them."""
     return [

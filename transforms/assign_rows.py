@@ -25,6 +25,7 @@ from schemas.model_job import NOT_PRIVATE_METADATA
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract
 from transforms.numerics.nearest import NearestCenters
+from transforms.private_sink import PrivateSink
 from transforms.publish import write_bytes
 from transforms.valid_rows import ValidRows, read_valid_rows
 
@@ -151,5 +152,5 @@ class AssignRows(beam.PTransform):
             shards
             | "Assign" >> beam.ParDo(_AssignFn(self.params, self.folder))
             | "Files" >> beam.combiners.ToList()
-            | "Listing" >> beam.Map(_write_listing, self.listing)
+            | "Listing" >> PrivateSink(write=_write_listing, places=(self.listing,))
         )

@@ -95,6 +95,12 @@ def _packed(cells: tuple[Cell, ...]) -> bytes:
     return pickle.dumps(starts)
 
 
+def _unpacked(packed: bytes) -> list[tuple[int, Any]]:
+    """Inverse of what puts numbers and initial states into one element."""
+    found: list[tuple[int, Any]] = pickle.loads(packed)
+    return found
+
+
 def _broadcast(keyed_state: tuple) -> tuple[int, Any]:
     number, state = keyed_state
     return number, state.broadcast()
@@ -134,7 +140,7 @@ class RunCells(beam.PTransform):
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Runs the cells in step: their first rounds together, then their second ones."""
         starts = shards.pipeline | "Public" >> beam.Create([_packed(self.cells)], reshuffle=False)
-        states = starts | "States" >> beam.FlatMap(pickle.loads)
+        states = starts | "States" >> beam.FlatMap(_unpacked)
         for step in range(max((len(cell.rounds) for cell in self.cells), default=0)):
             active = {cell.number: cell.rounds[step] for cell in self.cells if step < len(cell.rounds)}
             states = shards | f"Round{step}" >> _RunRound(

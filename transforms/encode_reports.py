@@ -20,6 +20,7 @@ from schemas.report_parameters import ReportParameters
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract
 from transforms import client_ids
+from transforms.declared_mechanism import DeclaredMechanism
 from transforms.held_key import HeldKeyFn
 from transforms.numerics import report_encoder
 from transforms.numerics.report_coins import KeyedCoins
@@ -108,7 +109,7 @@ def _octets_of(ids: pa.Array) -> list[bytes]:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class EncodeReports(beam.PTransform):
+class EncodeReports(DeclaredMechanism):
     """`ShardRef`s → `ReportBatch`es, one report per client.
 
     Attributes:
@@ -122,6 +123,10 @@ class EncodeReports(beam.PTransform):
     parameters: ReportParameters
     contract: TableContract
     key_uri: str
+
+    def declared(self) -> ReportParameters:
+        """The law of each report."""
+        return self.parameters
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Encodes every shard by itself."""

@@ -28,6 +28,7 @@ from transforms.numerics import clustering_scores as scores
 from transforms.numerics.clustering_sums import ClusteringSums, ModelCost, model_cost, row_ranks, scatter
 from transforms.numerics.exact_sum import ExactSum
 from transforms.numerics.nearest import NearestCenters
+from transforms.private_sink import PrivateSink
 from transforms.publish import write_bytes
 from transforms.read import prefetched_blocks, shard_name
 from transforms.valid_rows import ValidRows, read_valid_rows
@@ -248,4 +249,4 @@ class WriteMetrics(beam.PTransform):
 
     def expand(self, metrics: beam.PCollection) -> beam.PCollection:
         """Writes the file."""
-        return metrics | "Write" >> beam.Map(_write_metrics, self.folder)
+        return metrics | "Write" >> PrivateSink(write=_write_metrics, places=(self.folder,))

@@ -25,6 +25,7 @@ from transforms import client_ids, row_spill
 from transforms.keys import read_key
 from transforms.numerics import partition, row_sampling
 from transforms.prepared_files import write_prepared
+from transforms.private_sink import PrivateSink
 from transforms.publish import write_bytes
 from transforms.read import read_columns, shard_name
 from transforms.row_spill import Spilled
@@ -170,7 +171,7 @@ class NumberOfShards(beam.PTransform):
         if self.given is not None:
             return shards.pipeline | "Given" >> beam.Create([self.given], reshuffle=False)
         sizes = shards | "Sizes" >> beam.Map(_size)
-        return sizes | "Total" >> beam.CombineGlobally(sum) | "ShardsFor" >> beam.Map(_shards_for)
+        return sizes | "Total" >> beam.CombineGlobally(sum).without_defaults() | "ShardsFor" >> beam.Map(_shards_for)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -240,8 +241,6 @@ class WriteManifest(beam.PTransform):
 
     def expand(self, files: beam.PCollection) -> beam.PCollection:
         """Collects the list and writes it."""
-        return (
-            files
-            | "Files" >> beam.combiners.ToList()
-            | "Write" >> beam.Map(_write_manifest, self.folder, self.contract, self.max_rows, self.snapshot)
-        )
+        places = (self.folder, self.contract, self.max_rows, self.snapshot)
+        sink = PrivateSink(write=_write_manifest, places=places)
+        return files | "Files" >> beam.combiners.ToList() | "Write" >> sink

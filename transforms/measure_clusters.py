@@ -15,7 +15,7 @@ from apache_beam.pvalue import AsSingleton, TaggedOutput
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from schemas.profile_plan import histogram_path, percentile_path
+from schemas.profile_plan import ProfilePlan, histogram_path, percentile_path
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import group_by_client
 from transforms import client_ids, row_spill
@@ -206,6 +206,10 @@ class MeasureClusters(beam.PTransform):
     params: ProfileParams
     key_uri: str
     spill_folder: str | None = None
+
+    def measured(self) -> ProfilePlan:
+        """The plan whose sensitivities the outputs have."""
+        return self.params.plan
 
     def expand(self, shards: beam.PCollection) -> Any:
         """Reads, bounds, adds up."""

@@ -27,8 +27,10 @@ from schemas.profile_plan import (
     percentile_path,
     selection_path,
 )
+from transforms.declared_mechanism import DeclaredMechanism
 from transforms.measure_clusters import SUMS
 from transforms.profile_accounting import mechanism_spec
+from transforms.stated_sensitivity import profile_understatement
 
 _EXTRACTORS = pipeline_dp.DataExtractors(
     partition_extractor=operator.itemgetter(0), value_extractor=operator.itemgetter(1)
@@ -129,7 +131,7 @@ class _SelectFn(beam.DoFn):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class AddPipelineDPNoise(beam.PTransform):
+class AddPipelineDPNoise(DeclaredMechanism):
     """The outputs of `MeasureClusters` → `Noised`, differentially private as `plan` says.
 
     Attributes:
@@ -140,6 +142,18 @@ class AddPipelineDPNoise(beam.PTransform):
     """
 
     plan: ProfilePlan
+
+    def declared(self) -> ProfilePlan:
+        """All mechanisms of the profile."""
+        return self.plan
+
+    def measured(self) -> ProfilePlan:
+        """What bounds a unit's contribution."""
+        return self.plan
+
+    def understatement(self) -> str | None:
+        """Compares the events with what the rows of one unit move."""
+        return profile_understatement(self.plan)
 
     def expand(self, measured: Any) -> beam.PCollection:
         """One aggregation per event, or per choice of values with their counts."""

@@ -275,6 +275,6 @@ class CheckRows(beam.PTransform):
         return (
             shards
             | "Rows" >> beam.Map(_rows)
-            | "Total" >> beam.CombineGlobally(sum)
+            | "Total" >> beam.CombineGlobally(sum).without_defaults()
             | "Check" >> beam.FlatMap(_check_total)
         )

@@ -13,7 +13,6 @@ from apache_beam.testing.util import assert_that
 from sklearn import metrics
 
 from pipelines import api
-from pipelines.graph import run_graph
 from pipelines.options import beam_options
 from schemas.config import DataConfig
 from schemas.evaluate_config import EvaluateConfig
@@ -194,7 +193,7 @@ def test_many_models_in_one_pass(desk):
         created = root | "Models" >> beam.Create(list(models.items()))
         assert_that(shards | EvaluateModels(models=created, contract=contract), check)
 
-    run_graph(build, beam_options(REPLAY))
+    lake.run_unchecked(build, beam_options(REPLAY))
 
 
 @pytest.fixture(scope="module")

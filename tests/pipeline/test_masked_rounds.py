@@ -11,7 +11,6 @@ import pytest
 from apache_beam.internal import pickler
 
 from pipelines import fit
-from pipelines.graph import run_graph
 from pipelines.options import beam_options
 from pipelines.prepared_fit import message_contract
 from schemas.choices import NoiseBy
@@ -117,7 +116,7 @@ class Hall:
             patch.setattr(masking_numerics.RoundMasks, "mask", lambda *given: witness.mask(*given))
             patch.setattr(noise, "draw_release", witness.draw)
             patch.setitem(WITNESS, 0, witness)
-            run_graph(
+            lake.run_unchecked(
                 functools.partial(build, prepared=prepared, masking=masking, key_uri=self.key_uri, out=str(out)),
                 beam_options(flags),
             )

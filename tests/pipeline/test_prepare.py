@@ -19,6 +19,7 @@ from pipelines.graph import run_graph
 from pipelines.options import beam_options
 from schemas.data_config import DataConfig
 from schemas.errors import ConfigError, InputError, SchemaMismatchError
+from schemas.flow import TRUSTED_ZONE
 from schemas.prepared import MANIFEST_FILE, RUNS_KEY
 from schemas.table import TableContract
 from tests import lake
@@ -185,7 +186,8 @@ def test_rows_may_go_through_the_runner_or_through_files(tmp_path, rows, spill):
     config = DataConfig(path=data, features="x", client_id="client_id")
     contract = TableContract.from_config(config, by_client=True)
     grouping = prepare_job.Grouping(contract=contract, folder=str(folder), n_shards=3, spill=spill)
-    run_graph(functools.partial(prepare_job.build, source=Source(path=data), grouping=grouping), beam_options([]))
+    add = functools.partial(prepare_job.build, source=Source(path=data), grouping=grouping)
+    run_graph(add, beam_options([]), TRUSTED_ZONE)
     names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     assert names == sorted(os.listdir(expected))
     assert all((folder / name).read_bytes() == (expected / name).read_bytes() for name in names)

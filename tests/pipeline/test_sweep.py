@@ -128,11 +128,11 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(desk, tmp_path, monkeypat
     job = desk.settings(ONE, epsilons=[1.0, 2.0], seeds=2, cells_per_pipeline=2)
     ran, run_graph = [], sweep.run_graph
 
-    def stop_at_the_second(build, options):
+    def stop_at_the_second(build, options, promise):
         ran.append([each.cell.seed for each in build.keywords["cells"]])
         if len(ran) == 2:
             raise InputError("the lake must be there, got a leak; mend it.")
-        run_graph(build, options)
+        run_graph(build, options, promise)
 
     monkeypatch.setattr(sweep, "run_graph", stop_at_the_second)
     stopped = sweeps.run(job, tmp_path)
@@ -173,7 +173,7 @@ def test_a_killed_process_leaves_no_key_for_long(desk, tmp_path):
 def test_keys_and_copies_are_gone_also_when_a_part_fails(desk, tmp_path, monkeypatch):
     seen = []
 
-    def fail(build, options):
+    def fail(build, options, promise):
         seen.extend(files_below(tmp_path / "out"))
         raise ValueError("17.25")
 

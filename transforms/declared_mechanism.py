@@ -1,0 +1,27 @@
+"""Declared exceptions to the one noise stage: transforms whose outputs are private by a mechanism of their own."""
+
+import abc
+from typing import Any
+
+import apache_beam as beam
+
+
+class DeclaredMechanism(beam.PTransform):
+    """Base of the exceptions. Private data in, differentially private elements out.
+
+    A subclass is audited as a whole: the privacy-flow checker does not look inside, takes its outputs for public, and
+    counts what it declares. It must be listed in `transforms.flow_allow_list` with rule `DECLARED`, and the job must
+    promise the same: `Promise(declared=...)`.
+    """
+
+    @abc.abstractmethod
+    def declared(self) -> Any:
+        """What is spent, calibrated: a value that equals the one the job's accountant was given."""
+
+    def measured(self) -> Any:
+        """The plan that all inputs must have been measured by; None if they need not have been."""
+        return None
+
+    def understatement(self) -> str | None:
+        """What is wrong with the sensitivities that are declared, in words; None if nothing is."""
+        return None
