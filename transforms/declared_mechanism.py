@@ -1,6 +1,5 @@
 """Declared exceptions to the one noise stage: transforms whose outputs are private by a mechanism of their own."""
 
-import abc
 from typing import Any
 
 import apache_beam as beam
@@ -14,9 +13,9 @@ class DeclaredMechanism(beam.PTransform):
     promise the same: `Promise(declared=...)`.
     """
 
-    @abc.abstractmethod
     def declared(self) -> Any:
         """What is spent, calibrated: a value that equals the one the job's accountant was given."""
+        raise NotImplementedError(f"{type(self).__name__} must declare what it spends; define declared().")
 
     def measured(self) -> Any:
         """The plan that all inputs must have been measured by; None if they need not have been."""
