@@ -20,7 +20,14 @@ from schemas.plan import RoundPlan
 from transforms.client_messages import Masking
 from transforms.exchange_files import write_once
 from transforms.pairwise_files import PairwiseExchange
-from transforms.pairwise_legs import AdvertiseKeys, Correspondence, HandOutShares, MaskPairwise, SealLetters
+from transforms.pairwise_legs import (
+    AdvertiseKeys,
+    Correspondence,
+    HandOutShares,
+    MaskPairwise,
+    SealLetters,
+    read_lists,
+)
 from transforms.publish import table_bytes
 from transforms.read import CheckRows, ListShards
 
@@ -106,7 +113,7 @@ def build_shares(
 
 def _listed(root: beam.Pipeline, client: str, folder: str, index: int) -> beam.PCollection:
     """The aggregator's lists, one element."""
-    return root | "Client" >> beam.Create([client]) | "Listed" >> beam.Map(Correspondence.read, folder, index)
+    return root | "Client" >> beam.Create([client], reshuffle=False) | "Listed" >> beam.Map(read_lists, folder, index)
 
 
 def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> Leg:
@@ -136,7 +143,8 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
     else:
         with staged_by_client(role.prepared.rows, options, masking.secret_uri, f"{role.released}/{client}") as rows:
             job = dataclasses.replace(role.prepared, source=rows.source, contract=rows.contract)
-            run_graph(functools.partial(build, prepared=job, leg=leg, **known), options)
+            promise = dataclasses.replace(job.promise, stages=())
+            run_graph(functools.partial(build, prepared=job, leg=leg, **known), options, promise)
     _LOGGER.info("sent: round %d, %s", index, leg)
     return leg
 
@@ -169,4 +177,5 @@ def _take_last(role: ClientsRole, own: list[bytes], options: PipelineOptions, kn
     role.commit(index, digest)
     file = FileSystems.join(role.shares_folder(index), f"{masking.client}.parquet")
     plan = role.prepared.rounds[index].plan
-    run_graph(functools.partial(build_shares, own=own, masked=masked, plan=plan, file=file, **known), options)
+    add = functools.partial(build_shares, own=own, masked=masked, plan=plan, file=file, **known)
+    run_graph(add, options, dataclasses.replace(role.prepared.promise, stages=()))

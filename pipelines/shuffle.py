@@ -19,6 +19,7 @@ from pipelines.report_source import ReportSource, find_reports
 from pipelines.run_folder import RunFolder
 from schemas.choices import ReportMode
 from schemas.errors import ConfigError, InputError
+from schemas.flow import Promise, Zone
 from schemas.report_config import ShuffleConfig, load_shuffle_config
 from schemas.report_parameters import ReportParameters
 from schemas.report_rows import PARAMETERS_FILE, REPORTS_FOLDER
@@ -125,7 +126,11 @@ def execute(source: ReportSource, options: PipelineOptions, folder: str) -> Shuf
     local = FileSystems.get_scheme(folder) in (None, "file") and shuffles_in_memory(options)
     spill = folder if local else None
     try:
-        run_graph(functools.partial(build, source=source, folder=folder, spill_folder=spill), options)
+        run_graph(
+            functools.partial(build, source=source, folder=folder, spill_folder=spill),
+            options,
+            Promise(zone=Zone.PUBLIC),
+        )
     finally:
         if local:
             row_spill.remove(folder)

@@ -31,7 +31,7 @@ from schemas.release import releases_from_table, releases_to_table
 from transforms.client_messages import Masking, UnmaskReleases, broadcast_digest
 from transforms.exchange_files import read_table
 from transforms.noise import AddFurtherNoise
-from transforms.pairwise_legs import Correspondence, UnmaskPairwise
+from transforms.pairwise_legs import UnmaskPairwise, read_lists
 from transforms.publish import (
     CENTERS_FILE,
     RELEASES_FILE,
@@ -58,9 +58,15 @@ class HandedShares:
     def collections(self, root: beam.Pipeline, plan: RoundPlan) -> dict[str, beam.PCollection]:
         """What `UnmaskPairwise` reads besides the sum; shares are read by workers, so that the graph holds none."""
         listed = (
-            root | "Nobody" >> beam.Create([""]) | "Listed" >> beam.Map(Correspondence.read, self.exchange, self.number)
+            root
+            | "Nobody" >> beam.Create([""], reshuffle=False)
+            | "Listed" >> beam.Map(read_lists, self.exchange, self.number)
         )
-        handed = root | "Shares" >> beam.Create([self.folder]) | "Handed" >> beam.FlatMap(_handed, plan.path)
+        handed = (
+            root
+            | "Shares" >> beam.Create([self.folder], reshuffle=False)
+            | "Handed" >> beam.FlatMap(_handed, plan.path)
+        )
         return {"listed": listed, "handed": handed}
 
 

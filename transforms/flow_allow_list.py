@@ -5,6 +5,8 @@ that leaves it out of its place. A transform that is listed is audited as a whol
 listed is looked into, and everything inside must be listed. See `transforms.audited_code` for what counts as the same.
 """
 
+import dataclasses
+
 from transforms.flow_rules import Level, Role, Rule
 
 SOURCE = Rule(takes=Level.PUBLIC, gives=Level.PRIVATE)
@@ -37,6 +39,7 @@ _MASKED_STEP = Rule(takes=Level.MASKED, sides=Level.MASKED)
 _MASKED_CARRY = Rule(takes=Level.MASKED, role=Role.CARRY)
 _MASKED_SUM = Rule(takes=Level.MASKED, role=Role.SUM)
 _MASKED_NOISE = Rule(takes=Level.MASKED, gives=Level.MASKED_RELEASE, role=Role.NOISE)
+_LISTS = Rule(takes=Level.PUBLIC, gives=Level.MASKED)
 _UNMASK = Rule(takes=Level.MASKED_RELEASE, sides=Level.MASKED, gives=Level.PUBLIC)
 
 AUDITED: dict[str, Rule] = {
@@ -98,6 +101,16 @@ AUDITED: dict[str, Rule] = {
     "transforms.pairwise_rounds:_ShareFn": Rule(takes=Level.PRIVATE, sides=Level.MASKED, gives=Level.MASKED),
     "transforms.pairwise_rounds:_RevealFn": _MASKED_STEP,
     "transforms.pairwise_rounds:_unmask": _UNMASK,
+    "transforms.pairwise_legs:read_lists": _LISTS,
+    "transforms.pairwise_legs:_KeysFn": Rule(takes=Level.PRIVATE, gives=Level.MASKED),
+    "transforms.pairwise_legs:_LettersFn": Rule(takes=Level.PRIVATE, sides=Level.MASKED, gives=Level.MASKED),
+    "transforms.pairwise_legs:_MessagesFn": dataclasses.replace(_MASKED_STATISTIC, sides=Level.MASKED),
+    "transforms.pairwise_legs:_SharesFn": Rule(takes=Level.PUBLIC, sides=Level.MASKED, gives=Level.MASKED),
+    "transforms.pairwise_legs:_unmask": _UNMASK,
+    "pipelines.pairwise_upload:_send": _MASKED_STEP,
+    "pipelines.pairwise_upload:_send_rows": _MASKED_STEP,
+    "pipelines.pairwise_upload:_hand_out": _MASKED_STEP,
+    "pipelines.unmask:_handed": _LISTS,
     "pipelines.upload:_send": Rule(takes=Level.MASKED),
     "pipelines.aggregate:_read": _MASKED_MESSAGES,
     "pipelines.aggregate:_close": Rule(takes=Level.MASKED_RELEASE),
@@ -114,6 +127,10 @@ AUDITED: dict[str, Rule] = {
     "transforms.shuffle_reports:ShuffleReports": PUBLIC,
     "transforms.report_batches:ReadReports": PUBLIC,
     "transforms.decode_reports:DecodeReports": PUBLIC,
+    "transforms.split_messages:EncodeMessages": DECLARED,
+    "transforms.split_messages:ShuffleMessages": PUBLIC,
+    "transforms.split_messages:ReadMessages": PUBLIC,
+    "transforms.split_messages:DecodeMessages": PUBLIC,
     "pipelines.decode:_write": PUBLIC,
     # The trusted zone
     "transforms.private_sink:PrivateSink": TRUSTED,
@@ -125,6 +142,7 @@ AUDITED: dict[str, Rule] = {
     "transforms.evaluate_models:ScoreModel": TRUSTED,
     "transforms.evaluate_models:WriteMetrics": TRUSTED,
     "transforms.pooled_kmeans:ClusterByClient": TRUSTED,
+    "transforms.plain_lloyd:RunPlainLloyd": TRUSTED,
     "transforms.pooled_kmeans:ClusterPooledRows": TRUSTED,
     "pipelines.client_staging:_write_answer": TRUSTED,
     "pipelines.pooled_fit:_write_centers": TRUSTED,

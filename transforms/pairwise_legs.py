@@ -95,6 +95,11 @@ class Correspondence(NamedTuple):
         return {each.number: (each, self.letters[each.number, number]) for each in self.partners_of(number)}
 
 
+def read_lists(client: str, folder: str, index: int) -> Correspondence:
+    """What is listed in a round, as this client sees it."""
+    return Correspondence.read(client, folder, index)
+
+
 class _SenderFn(PairwiseFn):
     """A step of senders, who are called by pseudonyms of the round."""
 

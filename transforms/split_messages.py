@@ -24,6 +24,7 @@ from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.split_parameters import SplitParameters
 from schemas.table import TableContract
 from transforms.assign_rows import WrittenFile
+from transforms.declared_mechanism import DeclaredMechanism
 from transforms.decode_reports import DecodedBatch
 from transforms.encode_reports import KeyedClientFn
 from transforms.numerics import split_reports
@@ -75,7 +76,7 @@ class _EncodeFn(KeyedClientFn):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class EncodeMessages(beam.PTransform):
+class EncodeMessages(DeclaredMechanism):
     """`ShardRef`s → `MessageBatch`es, all messages of every client.
 
     Attributes:
@@ -90,6 +91,10 @@ class EncodeMessages(beam.PTransform):
     parameters: SplitParameters
     contract: TableContract
     key_uri: str
+
+    def declared(self) -> SplitParameters:
+        """The law of all messages of a client, shuffled."""
+        return self.parameters
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Makes the messages of every shard by itself."""
