@@ -14,14 +14,22 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipelines.graph import run_graph
 from pipelines.options import parse_role, read_text
+from pipelines.spending import spending
 from schemas import yaml_text
+from schemas.choices import Trust
 from schemas.errors import ProtocolError
+from schemas.ledger_charge import Charge
 from schemas.masked_config import AggregateConfig, validated_aggregate
 from schemas.masked_message import MaskedMessages, MaskedReleases
+from schemas.plan import PrivacyPlan, PrivacyUnit, RoundPlan
+from schemas.statement import PrivacyStatement
+from transforms import accounting
+from transforms.discretization import lattice_noise
 from transforms.exchange_files import Exchange
 from transforms.keys import create_key
 from transforms.masked_sum import AggregateMasked
 
+_DELTA = 1e-9
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -59,6 +67,20 @@ def build(root: beam.Pipeline, config: AggregateConfig, exchange: Exchange, inde
     )
 
 
+def _charge(config: AggregateConfig, plan: RoundPlan) -> Charge:
+    """What one round costs, stated at `_DELTA`, which the ledger needs only where it does not compose events."""
+    unit = PrivacyUnit(str(config.unit))
+    whole = PrivacyPlan(
+        unit=unit,
+        epsilon=accounting.stated_epsilon((plan,), _DELTA),
+        delta=_DELTA,
+        discretization_slack=0.0,
+        rounds=(plan,),
+    )
+    statement = PrivacyStatement.from_plan(whole, accounting.describe(whole), trust=Trust.MASKED)
+    return Charge.of(statement, dataset=str(config.name), job="aggregate", noise=lattice_noise((plan,)))
+
+
 def run(argv: Sequence[str]) -> dict[str, Any]:
     """The command: closes the open round.
 
@@ -73,6 +95,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
     if not FileSystems.exists(config.key_uri):
         create_key(config.key_uri)
-    run_graph(functools.partial(build, config=config, exchange=exchange, index=index), options.beam)
+    plan = exchange.plan()
+    charge = None if config.ledger is None else _charge(config, plan.rounds[index])
+    with spending(config.ledger, charge, f"{plan.run}/{plan.rounds[index].path}", again=True):
+        run_graph(functools.partial(build, config=config, exchange=exchange, index=index), options.beam)
     _LOGGER.info("closed: round %d", index)
     return {"run_id": exchange.plan().run, "round": index}

@@ -16,10 +16,24 @@ from rich.logging import RichHandler
 from pipelines.failures import describe_unexpected
 from schemas.errors import ConfigError, DappleError
 
-JOBS = ("fit", "prepare", "assign", "evaluate", "profile", "sweep", "upload", "aggregate", "unmask", "encode", "decode")
+JOBS = (
+    "fit",
+    "prepare",
+    "assign",
+    "evaluate",
+    "profile",
+    "sweep",
+    "upload",
+    "aggregate",
+    "unmask",
+    "encode",
+    "decode",
+    "ledger",
+)
 _USAGE = (
     "usage: dapple JOB --config FILE --output DIR [--run_id ID] [--verbose] [Beam flags]; upload, aggregate and unmask "
-    "have --exchange DIR, and upload and unmask --released DIR, instead of --output; JOB is one of: "
+    "have --exchange DIR, and upload and unmask --released DIR, instead of --output; ledger has limit, show, verify "
+    "or export and --ledger FILE; JOB is one of: "
 )
 
 
@@ -47,7 +61,8 @@ def _run(words: list[str], stream: TextIO, verbose: bool) -> int:
         return _fail(str(error), error.exit_code, stream, verbose)
     except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
         return _fail(describe_unexpected(error), 1, stream, verbose)
-    sys.stdout.write(json.dumps(summary) + "\n")
+    if summary is not None:
+        sys.stdout.write(json.dumps(summary) + "\n")
     sys.stdout.flush()
     return 0
 
