@@ -57,6 +57,10 @@ class ClientsRole:
                 f"trust must be masked and masked.scheme shared_secret for this job, got {config.trust} and "
                 f"{config.masked.scheme}; run the job fit."
             )
+        if config.ledger is not None:
+            raise ConfigError(
+                f"ledger must be left out for this job, got {config.ledger}; the job aggregate charges, which has the noise."
+            )
         if config.masked.secret_uri is None:
             raise ConfigError(
                 "masked.secret_uri must be given for this job, got nothing; all clients share one secret."

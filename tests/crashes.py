@@ -13,7 +13,9 @@ from unittest import mock
 from pipelines import command
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload([__name__, "pipelines.fit", "pipelines.ledger_store", "apache_beam.runners.portability.fn_api_runner"])
+_CONTEXT.set_forkserver_preload(
+    [__name__, "pipelines.fit", "pipelines.ledger_store", "apache_beam.runners.portability.fn_api_runner"]
+)
 
 
 class Point(NamedTuple):

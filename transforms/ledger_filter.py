@@ -114,11 +114,12 @@ def check(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
     """
     _check_kind(limit, held, charge)
     for scope in _scopes([*held, charge]):
-        touched = [each for each in [*held, charge] if scope is None or each.scope in (None, scope)]
-        if charge not in touched or fits(limit, total(limit, touched)):
+        touched = [each for each in held if scope is None or each.scope in (None, scope)]
+        mine = scope is None or charge.scope in (None, scope)
+        if not mine or fits(limit, total(limit, [*touched, charge])):
             continue
         basic = not (_has_gaussian_part(limit) and charge.is_gaussian)
-        before = spent_epsilon(limit, total(limit, [each for each in touched if each is not charge]))
+        before = spent_epsilon(limit, total(limit, touched))
         remedy = "raise the limit or lower privacy.epsilon"
         if basic and _has_gaussian_part(limit):
             remedy = (
