@@ -59,7 +59,7 @@ class ClientsRole:
             )
         if config.ledger is not None:
             raise ConfigError(
-                f"ledger must be left out for this job, got {config.ledger}; the job aggregate charges, which has the noise."
+                f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
             )
         if config.masked.secret_uri is None:
             raise ConfigError(

@@ -102,6 +102,8 @@ class RunAccount:
         fresh = self._reserve(prepared)
         try:
             self.folder.take_up()
+            self._check_open()
+            self.folder.clear()
             yield
         except BaseException as error:
             if fresh and (not self._drew or (isinstance(error, InputError) and not self._any_released())):
@@ -149,6 +151,12 @@ class RunAccount:
         about["made"] = [uri for uri, made in self._secrets.values() if made]
         self._ledger.reserve(self._run, charge, about)
         return True
+
+    def _check_open(self) -> None:
+        """Refuses, before a staged file is touched, what another attempt has ended meanwhile."""
+        status = self._ledger.status(self._run)
+        if status is None or status.state != "reserved":
+            raise LedgerRefusedError(f"run_id {self._run} must be reserved, got one that has ended; ask for it again.")
 
     def _check(self, name: str, recorded: str, found: str) -> None:
         """Refuses to take up a run as another one."""

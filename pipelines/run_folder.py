@@ -65,7 +65,7 @@ class RunFolder:
             raise
 
     def take_up(self) -> None:
-        """Creates the staging folder, or takes up that of a killed attempt with nothing in it but keys.
+        """Creates the staging folder, or takes up that of a killed attempt; see `clear` for what it left.
 
         Raises:
           LedgerRefusedError: if the other attempt is not over; this one holds a lock until `release`.
@@ -84,6 +84,11 @@ class RunFolder:
             raise LedgerRefusedError(
                 f"--run_id must be of a run that is not under way, got that of {self.staging}; wait for it to end."
             ) from error
+
+    def clear(self) -> None:
+        """Removes what a killed attempt left on a local disk: all but its keys."""
+        if not self._local:
+            return
         shutil.rmtree(f"{self.staging}.clients", ignore_errors=True)
         for entry in list(os.scandir(self.staging)):
             if entry.is_dir(follow_symlinks=False):

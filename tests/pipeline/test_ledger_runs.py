@@ -12,9 +12,12 @@ import yaml
 
 from pipelines import api
 from pipelines.fingerprint import content_fingerprint
+from pipelines.run_folder import RunFolder
+from pipelines.spending import spending
+from schemas import rejection
 from schemas.config import validated
 from schemas.data_config import DataConfig
-from schemas.errors import BudgetExceededError, ConfigError
+from schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
 from schemas.ledger_charge import Limit
 from tests import lake, ledgers
 
@@ -47,7 +50,8 @@ def test_without_room_a_run_is_refused_before_it_looks_for_data(tmp_path):
     outcome = place.fit()
     assert outcome.code == 3
     assert "the budget of census must cover the run, got epsilon 0.5" in outcome.err
-    assert not list(tmp_path.glob("out*/**/*")) and ledgers.kinds(place.ledger) == ["limit"]
+    assert not list(tmp_path.glob("out*/**/*"))
+    assert ledgers.kinds(place.ledger) == ["limit"]
 
 
 def test_without_a_limit_or_a_name_nothing_runs(place):
@@ -85,7 +89,8 @@ def test_a_complete_id_of_another_job_or_without_release_is_refused(place):
     (place.folder / "out").rename(place.folder / "moved")
     gone = place.fit()
     assert (gone.code, "must have its release at" in gone.err) == (3, True)
-    assert not (place.folder / "out").exists() and place.spent() == 1
+    assert not (place.folder / "out").exists()
+    assert place.spent() == 1
 
 
 def test_without_run_id_every_run_is_charged(place):
@@ -216,7 +221,8 @@ def test_input_that_cannot_be_used_costs_nothing(place):
     (path,) = [str(pathlib.Path(place.lake) / "bad.parquet")]
     pq.write_table(lake.table_of(points, [0] * 30), path)
     assert place.fit().code == 2
-    assert ledgers.kinds(place.ledger)[-1] == "void" and place.spent() == 0
+    assert ledgers.kinds(place.ledger)[-1] == "void"
+    assert place.spent() == 0
     assert not list(place.folder.glob("out*/**/*"))
     os.unlink(path)
     assert place.fit().code == 0
@@ -268,10 +274,7 @@ def test_partitions_that_are_not_declared_share_a_budget(tmp_path):
 def test_only_hive_folders_can_be_declared_disjoint(more):
     settings = {"path": "lake", "features": "x", "disjoint_partitions": "because"}
     with pytest.raises(ConfigError, match=r"data.partitions must name Hive folders"):
-        try:
-            DataConfig(**settings | more)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        rejection.checked(DataConfig, settings | more)
 
 
 def test_the_fingerprint_is_of_the_content(place):
@@ -286,6 +289,22 @@ def test_the_fingerprint_is_of_the_content(place):
     path = next(pathlib.Path(place.lake).iterdir())
     path.rename(path.with_name("renamed.parquet"))
     assert content_fingerprint(prepared, "digest", key) != before
+
+
+def test_a_job_with_checkpoints_of_its_own_goes_on_for_free(place):
+    def attempt(same, number):
+        with spending(place.ledger.path, ledgers.gaussian(5.0), "run", same=same):
+            if number == 0:
+                raise Stopped
+
+    with pytest.raises(Stopped):
+        attempt("digest", 0)
+    with pytest.raises(LedgerRefusedError, match="run_id run must be resumed with the same job"):
+        attempt("other", 1)
+    attempt("digest", 1)
+    assert ledgers.kinds(place.ledger) == ["limit", "reserve", "commit"]
+    with pytest.raises(LedgerRefusedError, match="choose another run_id"):
+        attempt("digest", 2)
 
 
 def test_the_python_api_charges_as_well(place):
@@ -347,3 +366,20 @@ def _client(place):
         "data": place.job["data"] | {"client_id": "client_id"},
         "privacy": place.job["privacy"] | {"unit": "client", "epsilon": 1.0},
     }
+
+
+def test_an_attempt_that_lost_the_race_leaves_the_winners_release(place, monkeypatch):
+    """The other attempt commits, and dies before it publishes, between this one's look at the ledger and its lock."""
+    staging = interrupted(place, monkeypatch)
+    take_up = RunFolder.take_up
+
+    def late(folder):
+        place.ledger.commit("run", {"manifest": "0" * 64})
+        take_up(folder)
+
+    before = sorted(path.name for path in staging.iterdir())
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "take_up", late)
+        outcome = place.fit()
+    assert (outcome.code, "got one that has ended" in outcome.err) == (3, True)
+    assert sorted(path.name for path in staging.iterdir()) == before

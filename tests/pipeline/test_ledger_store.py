@@ -167,7 +167,8 @@ def test_limit_show_verify_and_export(tmp_path):
     ledger.reserve("b", charge(0.5), {})
     ledger.commit("b", {})
     shown = run_command(*words(ledger, "show")).out.splitlines()
-    assert shown[0].startswith("census: epsilon 1.3") and shown[0].endswith("of 1e-06 spent")
+    assert shown[0].startswith("census: epsilon 1.3")
+    assert shown[0].endswith("of 1e-06 spent")
     found = json.loads(shown[-1])
     assert {run: each["state"] for run, each in found["runs"].items()} == {"a": "reserved", "b": "committed"}
     assert 1.3 < found["datasets"]["census"]["spent"]["epsilon"] < 1.4

@@ -51,7 +51,7 @@ def test_other_runs_add_up_by_epsilon_and_delta():
     check(limit, held, charge(0.5, 1e-7))
     with pytest.raises(BudgetExceededError, match="the budget of census must cover the run, got epsilon 3 at delta"):
         check(limit, held, charge(0.6))
-    with pytest.raises(BudgetExceededError, match="of which 2.5 is spent"):
+    with pytest.raises(BudgetExceededError, match=r"of which 2\.5 is spent"):
         check(limit, held, charge(0.1, 1.1e-7))
 
 
