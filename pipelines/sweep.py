@@ -177,7 +177,8 @@ def execute(
             first = len(done) + start + 1
             _LOGGER.info("cells %d to %d of %d: calibrating", first, first + len(part) - 1, total)
             cells = prepare_cells(part)
-            with spending(config.ledger, _charge(cells), f"{run_id}/{first}", again=True):
+            charge = None if config.ledger is None else _charge(cells)
+            with spending(config.ledger, charge, f"{run_id}/{first}", again=True):
                 _run_part(cells, options, folder)
         return folder.finish()
     except BaseException:
