@@ -106,7 +106,9 @@ class RunAccount:
             self.folder.clear()
             yield
         except BaseException as error:
-            if fresh and (not self._drew or (isinstance(error, InputError) and not self._any_released())):
+            clean = not self._drew or (isinstance(error, InputError) and not self._any_released())
+            # Refused means that another attempt has the folder, or has drawn: the charge is that one's as well.
+            if fresh and clean and not self._started and not isinstance(error, LedgerRefusedError):
                 self._give_back(error)
             elif self._drew:
                 _LOGGER.info("run %s stays reserved: give --run_id %s to go on for free", self._run, self._run)
@@ -157,6 +159,7 @@ class RunAccount:
         status = self._ledger.status(self._run)
         if status is None or status.state != "reserved":
             raise LedgerRefusedError(f"run_id {self._run} must be reserved, got one that has ended; ask for it again.")
+        self._started = status.started is not None
 
     def _check(self, name: str, recorded: str, found: str) -> None:
         """Refuses to take up a run as another one."""

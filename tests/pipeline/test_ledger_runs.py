@@ -383,3 +383,25 @@ def test_an_attempt_that_lost_the_race_leaves_the_winners_release(place, monkeyp
         outcome = place.fit()
     assert (outcome.code, "got one that has ended" in outcome.err) == (3, True)
     assert sorted(path.name for path in staging.iterdir()) == before
+
+
+def test_an_attempt_that_finds_the_folder_taken_gives_nothing_back(place, monkeypatch):
+    """Another attempt takes up the run as soon as this one has charged it."""
+    staging = pathlib.Path(f"{place.folder / 'out'}.partial-run")
+    take_up = RunFolder.take_up
+
+    def taken(folder):
+        staging.mkdir()
+        (staging / "run.key").write_bytes(b"of the other attempt")
+        descriptor = os.open(staging, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            take_up(folder)
+        finally:
+            os.close(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "take_up", taken)
+        assert place.fit().code == 3
+    assert ledgers.kinds(place.ledger) == ["limit", "reserve"]
+    assert (staging / "run.key").exists()
