@@ -21,6 +21,7 @@ from schemas.errors import ProtocolError
 from schemas.ledger_charge import Charge
 from schemas.masked_config import AggregateConfig, validated_aggregate
 from schemas.masked_message import MaskedMessages, MaskedReleases
+from schemas.pairwise_messages import Leg
 from schemas.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from schemas.statement import PrivacyStatement
 from transforms import accounting
@@ -28,6 +29,7 @@ from transforms.discretization import lattice_noise
 from transforms.exchange_files import Exchange
 from transforms.keys import create_key
 from transforms.masked_sum import AggregateMasked
+from transforms.pairwise_files import PairwiseExchange
 
 _DELTA = 1e-9
 _LOGGER = logging.getLogger(__name__)
@@ -43,7 +45,9 @@ def _read(path: str, folder: str, index: int) -> Iterator[MaskedMessages]:
         yield MaskedMessages((), (), np.zeros((0, size), dtype=np.int64))
 
 
-def _close(masked: MaskedReleases, folder: str, index: int) -> None:
+def _close(masked: MaskedReleases, folder: str, index: int, pairwise: bool) -> None:
+    if pairwise:
+        PairwiseExchange(folder).check_present(index, masked.senders)
     Exchange(folder).close_round(index, masked)
 
 
@@ -56,14 +60,17 @@ def build(root: beam.Pipeline, config: AggregateConfig, exchange: Exchange, inde
       exchange: where messages are and the sum goes.
       index: of the round.
     """
-    plan = exchange.plan().rounds[index]
-    aggregate = AggregateMasked(plan=plan, key_uri=config.key_uri, threshold=config.threshold)
+    plan = exchange.plan()
+    threshold = config.threshold
+    if plan.pairwise is not None:
+        threshold = PairwiseExchange(exchange.folder).fewest(index, threshold)
+    aggregate = AggregateMasked(plan=plan.rounds[index], key_uri=config.key_uri, threshold=threshold)
     _ = (
         root
         | "Files" >> beam.Create(["", *exchange.message_files(index)])
         | "Read" >> beam.FlatMap(_read, exchange.folder, index)
         | "Aggregate" >> aggregate
-        | "Close" >> beam.Map(_close, exchange.folder, index)
+        | "Close" >> beam.Map(_close, exchange.folder, index, plan.pairwise is not None)
     )
 
 
@@ -81,8 +88,21 @@ def _charge(config: AggregateConfig, plan: RoundPlan) -> Charge:
     return Charge.of(statement, dataset=str(config.name), job="aggregate", noise=lattice_noise((plan,)))
 
 
+def _close_list(folder: str, index: int, threshold: int) -> Leg | None:
+    """Closes the leg that the round waits for; None if that is the one of messages."""
+    exchange = PairwiseExchange(folder)
+    leg = exchange.leg(index)
+    if leg is Leg.KEYS:
+        exchange.close_keys(index, threshold)
+    elif leg is Leg.LETTERS:
+        exchange.close_letters(index, threshold)
+    else:
+        return None
+    return leg
+
+
 def run(argv: Sequence[str]) -> dict[str, Any]:
-    """The command: closes the open round.
+    """The command: closes the open round; with pairwise masks first its list of keys, then that of letters.
 
     Raises:
       DappleError: what stopped it, in one sentence.
@@ -93,6 +113,10 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     index = exchange.last_round()
     if exchange.is_closed(index):
         raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
+    leg = _close_list(exchange.folder, index, config.threshold) if exchange.plan().pairwise is not None else None
+    if leg is not None:
+        _LOGGER.info("listed: round %d, %s", index, leg)
+        return {"run_id": exchange.plan().run, "round": index, "leg": leg}
     if not FileSystems.exists(config.key_uri):
         create_key(config.key_uri)
     plan = exchange.plan()

@@ -13,9 +13,11 @@ from schemas.choices import MaskScheme, Trust
 from schemas.config import FitConfig
 from schemas.errors import ConfigError, ProtocolError
 from schemas.exchange import ExchangePlan
+from schemas.pairwise_messages import PairwiseParams
 from schemas.release import Release, releases_from_table, releases_to_table
-from transforms.client_messages import Masking, broadcast_digest
+from transforms.client_messages import SECRET_SETTING, Masking, broadcast_digest
 from transforms.exchange_files import Exchange, write_once
+from transforms.keys import create_key
 from transforms.publish import read_bytes, table_bytes, table_from_bytes
 
 _LOCAL = (
@@ -52,18 +54,21 @@ class ClientsRole:
         Raises:
           ConfigError: if it is not one of masked aggregation under a secret that lasts.
         """
-        if config.trust is not Trust.MASKED or config.masked.scheme is not MaskScheme.SHARED_SECRET:
+        if config.trust is not Trust.MASKED:
+            raise ConfigError(f"trust must be masked for this job, got {config.trust}; run the job fit.")
+        secret = config.masked.secret_uri
+        if secret is None:
             raise ConfigError(
-                f"trust must be masked and masked.scheme shared_secret for this job, got {config.trust} and "
-                f"{config.masked.scheme}; run the job fit."
+                "masked.secret_uri must be given for this job, got nothing; give the place of the secret that all "
+                "clients share, or with scheme pairwise of this client's own."
             )
         if config.ledger is not None:
             raise ConfigError(
                 f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
             )
-        if config.masked.secret_uri is None:
+        if secret.startswith(exchange.rstrip("/") + "/"):
             raise ConfigError(
-                "masked.secret_uri must be given for this job, got nothing; all clients share one secret."
+                f"masked.secret_uri must be outside of --exchange, which all roles can read, got {secret}; move it."
             )
         return cls(prepared=prepare(config), exchange=Exchange(exchange), released=released.rstrip("/"))
 
@@ -94,6 +99,12 @@ class ClientsRole:
             )
         return plan
 
+    @property
+    def pairwise(self) -> PairwiseParams | None:
+        """What decides on neighbors; None for masks from a shared secret."""
+        masked = self.prepared.config.masked
+        return PairwiseParams(masked.corrupt, masked.dropout) if masked.scheme is MaskScheme.PAIRWISE else None
+
     def masking(self, plan: ExchangePlan, client: str = "") -> Masking:
         """How this client masks and unmasks."""
         masked = self.prepared.config.masked
@@ -103,7 +114,14 @@ class ClientsRole:
             client=client,
             threshold=masked.threshold,
             noise_by=masked.noise_by,
+            pairwise=self.pairwise,
         )
+
+    def make_secret(self) -> None:
+        """With pairwise masks a client's secret is its own: it is made where there is none."""
+        uri = str(self.prepared.config.masked.secret_uri)
+        if self.pairwise is not None and not FileSystems.exists(uri):
+            create_key(uri, SECRET_SETTING)
 
     def n_released(self) -> int:
         """Number of rounds whose releases are known."""
@@ -121,9 +139,13 @@ class ClientsRole:
         """Writes the releases of a round."""
         write_once(self._path(index), table_bytes(releases_to_table(list(releases))))
 
-    def commit(self, index: int, digest: str) -> None:
-        """Decides for one sum of a round, before it is unmasked; raises ProtocolError if another one was unmasked."""
-        write_once(FileSystems.join(self.released, f"{index:02d}.sum"), digest.encode())
+    def commit(self, index: int, digest: str, what: str = "sum") -> None:
+        """Decides for one sum (or list) of a round before it is used; raises ProtocolError if another one was."""
+        write_once(FileSystems.join(self.released, f"{index:02d}.{what}"), digest.encode())
+
+    def shares_folder(self, index: int) -> str:
+        """Where clients with pairwise masks hand out their shares: like releases, out of the aggregator's reach."""
+        return FileSystems.join(self.released, f"{index:02d}_shares")
 
     def check_step(self, index: int, state: Any) -> None:
         """Stops a client whose releases are not those of the round.

@@ -16,6 +16,7 @@ from rich.logging import RichHandler
 from pipelines.failures import describe_unexpected
 from schemas.errors import ConfigError, DappleError
 
+_REPORT_JOBS = ("encode", "shuffle", "decode")
 JOBS = (
     "fit",
     "prepare",
@@ -26,8 +27,7 @@ JOBS = (
     "upload",
     "aggregate",
     "unmask",
-    "encode",
-    "decode",
+    *_REPORT_JOBS,
     "ledger",
 )
 _USAGE = (

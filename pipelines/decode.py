@@ -10,25 +10,26 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import report_outputs, report_summary
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text, shuffles_in_memory
+from pipelines.report_source import check_shuffled, find_reports
 from pipelines.run_folder import RunFolder
-from schemas.errors import ConfigError, InputError
+from pipelines.shuffle import too_few
+from schemas.errors import InputError
 from schemas.model import ClusterModel, model_from_tables
 from schemas.release import releases_to_table
 from schemas.report_config import DecodeConfig, load_decode_config
 from schemas.report_parameters import ReportParameters
-from schemas.report_rows import PARAMETERS_FILE, REPORTS_FOLDER
+from schemas.split_parameters import CollectionParameters
 from transforms import row_spill
 from transforms.decode_reports import DecodedBatch, DecodeParams, DecodeReports
-from transforms.numerics.amplification import check_guarantee
 from transforms.publish import CENTERS_FILE, read_bytes, table_bytes, write_bytes
 from transforms.report_batches import ReadReports
+from transforms.split_messages import DecodeMessages, ReadMessages
 
 _FOUND = "found.json"
 _LOGGER = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class PreparedDecode:
 
     config: DecodeConfig
     path: str
-    parameters: ReportParameters
+    parameters: CollectionParameters
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,23 +62,12 @@ def prepare(config: DecodeConfig) -> PreparedDecode:
     """Reads the public parameters of the reports.
 
     Raises:
-      ConfigError: if they are missing, do not keep their promise, or differ from what the job says.
+      ConfigError: if they are missing, do not keep their promise, or differ from what the job says, or if reports of
+        mode shuffle are not those that a shuffler wrote.
     """
-    folder = str(config.reports.path).rstrip("/")
-    inside = FileSystems.join(folder, REPORTS_FOLDER)
-    where = config.reports.parameters or FileSystems.join(folder, PARAMETERS_FILE)
-    try:
-        text = read_bytes(where).decode()
-        path = inside if FileSystems.exists(inside) else folder
-    except (OSError, BeamIOError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"reports.path must be a folder with {PARAMETERS_FILE}, got {folder}; give the output folder of encode, "
-            "or reports.parameters."
-        ) from error
-    parameters = ReportParameters.from_json(text, where)
-    check_guarantee(parameters.guarantee)
-    config.check(parameters)
-    return PreparedDecode(config=config, path=path, parameters=parameters)
+    source = find_reports(config, str(config.reports.path), "reports.path")
+    check_shuffled(source, report_outputs.digest(source.parameters))
+    return PreparedDecode(config=config, path=source.path, parameters=source.parameters)
 
 
 def build(root: beam.Pipeline, job: PreparedDecode, folder: str, spill_folder: str | None) -> None:
@@ -89,9 +79,14 @@ def build(root: beam.Pipeline, job: PreparedDecode, folder: str, spill_folder: s
       folder: exists; what was decoded goes there.
       spill_folder: see `transforms.report_batches.GroupReports`.
     """
-    params = DecodeParams(parameters=job.parameters, branching=job.config.reports.branching, seed=job.config.seed)
-    batches = root | "Reports" >> ReadReports(path=job.path, parameters=job.parameters)
-    decoded = batches | "Decode" >> DecodeReports(params=params, spill_folder=spill_folder)
+    public, seed = job.parameters, job.config.seed
+    if isinstance(public, ReportParameters):
+        params = DecodeParams(parameters=public, branching=job.config.reports.branching, seed=seed)
+        batches = root | "Reports" >> ReadReports(path=job.path, parameters=public)
+        decoded = batches | "Decode" >> DecodeReports(params=params, spill_folder=spill_folder)
+    else:
+        messages = root | "Messages" >> ReadMessages(path=job.path, parameters=public)
+        decoded = messages | "Decode" >> DecodeMessages(parameters=public, seed=seed)
     _ = decoded | "Write" >> beam.Map(_write, folder)
 
 
@@ -126,10 +121,7 @@ def execute(job: PreparedDecode, options: PipelineOptions, folder: str) -> Decod
     FileSystems.delete([found])
     centers = FileSystems.join(folder, CENTERS_FILE)
     if not FileSystems.exists(centers):
-        raise InputError(
-            f"a shuffled batch must have at least {job.parameters.guarantee.min_batch} reports, got {n_reports}; wait "
-            "for more: with fewer, clients would have less privacy than they were promised."
-        )
+        raise too_few(job.parameters, n_reports)
     model = model_from_tables(pq.read_table(io.BytesIO(read_bytes(centers))), releases_to_table([]))
     return DecodeResult(model=model, n_reports=n_reports)
 

@@ -2,14 +2,12 @@
 
 import dataclasses
 import functools
-import json
 import logging
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -17,23 +15,25 @@ from pipelines import report_outputs
 from pipelines.client_staging import JobRows, staged_by_client
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text, shuffles_in_memory
-from pipelines.prepared_fit import feature_names
+from pipelines.prepared_fit import feature_names, learned_encoder
 from pipelines.run_folder import KEY_FILE, RunFolder
+from pipelines.shuffle import shuffling, written_files
 from pipelines.spending import charge_of, spending
 from schemas.config import PrepareOptions
 from schemas.errors import ConfigError
 from schemas.report_config import EncodeConfig, load_encode_config
-from schemas.report_parameters import KEY_BYTES, ReportParameters
+from schemas.report_parameters import KEY_BYTES, ReportParameters, ReportVariant, canonical
 from schemas.report_rows import PARAMETERS_FILE, REPORTS_FOLDER
+from schemas.split_parameters import CollectionParameters, collection_from_json
 from schemas.table import TableContract
 from transforms import row_spill
-from transforms.assign_rows import LISTING_FILE, WrittenFile
+from transforms.assign_rows import WrittenFile
 from transforms.encode_reports import EncodeReports
 from transforms.keys import create_key, delete_key
 from transforms.numerics.report_design import design
-from transforms.publish import read_bytes
+from transforms.numerics.split_reports import design_split
 from transforms.read import CheckRows, ListShards, open_parquet
-from transforms.shuffle_reports import ShuffleReports
+from transforms.split_messages import EncodeMessages
 from transforms.table_snapshots import resolve
 
 _LOGGER = logging.getLogger(__name__)
@@ -51,35 +51,38 @@ class PreparedEncode:
 
     config: EncodeConfig
     rows: JobRows
-    parameters: ReportParameters
+    parameters: CollectionParameters
 
 
 def prepare(config: EncodeConfig) -> PreparedEncode:
-    """Reads what is public: names of features, and parameters that exist already.
+    """Reads what is public: names of features, what encodings learn, and parameters that exist already.
 
     Raises:
       ConfigError: if the parameters are not those of the job.
-      InputError: if the data cannot be found or have another schema.
+      InputError: if the data or the server data cannot be found or have another schema.
     """
     data = config.data.model_copy(update={"max_rows_per_client": 1})
     source = resolve(data)
-    contract = TableContract.from_config(data, by_client=True)
+    encoder = learned_encoder(config)
+    contract = TableContract.from_config(data, by_client=True, encoder=encoder)
     if contract.n_features is None:
         path = source.list_files()[0]
         with open_parquet(path) as file:
             width = contract.features_only().list_width(file.schema_arrow, path)
         contract = TableContract.from_config(data, n_features=width, by_client=True)
-    names = feature_names(data.features, None, int(contract.n_features or 0))
-    parameters = design(config, names, secrets.token_bytes(KEY_BYTES))
+    names = feature_names(data.features, encoder, int(contract.n_features or 0))
+    encoding = None if encoder is None else canonical(encoder.to_json())
+    designed = design_split if config.reports.variant is ReportVariant.SPLIT_AND_MIX else design
+    parameters: CollectionParameters = designed(config, names, secrets.token_bytes(KEY_BYTES), encoding)
     if config.reports.parameters is not None:
         parameters = _agreed(parameters, config.reports.parameters)
     rows = JobRows(data=data, source=source, contract=contract, prepare=PrepareOptions())
     return PreparedEncode(config=config, rows=rows, parameters=parameters)
 
 
-def _agreed(wanted: ReportParameters, path: str) -> ReportParameters:
+def _agreed(wanted: CollectionParameters, path: str) -> CollectionParameters:
     """Parameters that exist, if they are what the job asks for but for their key."""
-    found = ReportParameters.from_json(read_text(path), path)
+    found = collection_from_json(read_text(path), path)
     if dataclasses.replace(wanted, key=found.key) != found:
         raise ConfigError(
             f"reports.parameters must agree with the job, got {path} of another one; correct the job or leave it out."
@@ -99,14 +102,12 @@ def build(root: beam.Pipeline, job: PreparedEncode, key_uri: str, folder: str, s
     """
     shards = root | "List" >> ListShards(source=job.rows.source, contract=job.rows.contract)
     _ = shards | "CheckRows" >> CheckRows()
-    encode = EncodeReports(parameters=job.parameters, contract=job.rows.contract, key_uri=key_uri)
-    shuffle = ShuffleReports(
-        parameters=job.parameters,
-        folder=FileSystems.join(folder, REPORTS_FOLDER),
-        listing=FileSystems.join(folder, LISTING_FILE),
-        spill_folder=spill_folder,
-    )
-    _ = shards | "Encode" >> encode | "Shuffle" >> shuffle
+    encode: beam.PTransform
+    if isinstance(job.parameters, ReportParameters):
+        encode = EncodeReports(parameters=job.parameters, contract=job.rows.contract, key_uri=key_uri)
+    else:
+        encode = EncodeMessages(parameters=job.parameters, contract=job.rows.contract, key_uri=key_uri)
+    _ = shards | "Encode" >> encode | "Shuffle" >> shuffling(job.parameters, folder, spill_folder)
 
 
 def execute(job: PreparedEncode, options: PipelineOptions, folder: str) -> list[WrittenFile]:
@@ -139,15 +140,7 @@ def execute(job: PreparedEncode, options: PipelineOptions, folder: str) -> list[
             delete_key(key_uri)
         if local:
             row_spill.remove(folder)
-    listing = FileSystems.join(folder, LISTING_FILE)
-    try:
-        files = [WrittenFile(*entry) for entry in json.loads(read_bytes(listing))]
-        FileSystems.delete([listing])
-    except (OSError, BeamIOError) as error:
-        raise ConfigError(
-            f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
-        ) from error
-    return files
+    return written_files(folder)
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:
@@ -162,7 +155,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     folder.check()
     job = prepare(config)
     guarantee = job.parameters.guarantee
-    _LOGGER.info("run %s: one report per client, each %.6g-private", options.run_id, guarantee.local_epsilon)
+    _LOGGER.info("run %s: %s, %s", options.run_id, guarantee.mode, job.parameters.cost)
     charge = charge_of(report_outputs.statement(job.parameters), config.data, "encode")
     with spending(config.ledger, charge, options.run_id), folder.opened():
         for file in execute(job, options.beam, folder.staging):

@@ -23,8 +23,9 @@ from schemas import yaml_text
 from schemas.choices import MaskScheme, Trust
 from schemas.config import FitConfig, config_digest, validated
 from schemas.model import model_from_tables
+from schemas.pairwise_messages import PairwiseParams
 from schemas.pooled_config import is_pooled
-from transforms.client_messages import SECRET_SETTING, Masking, PairwiseParams
+from transforms.client_messages import SECRET_SETTING, Masking
 from transforms.keys import lasting_key
 from transforms.masked_rounds import RunMaskedRounds
 from transforms.publish import RELEASED_FILES, PublishModel, read_bytes, table_from_bytes

@@ -1,4 +1,4 @@
-"""The `fit` job without privacy: k-FED or pooled k-means, for the trusted zone."""
+"""The `fit` job without privacy: k-FED, pooled k-means or Lloyd's rounds without noise, for the trusted zone."""
 
 import functools
 import logging
@@ -13,34 +13,38 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.client_staging import JobRows, staged_by_client
 from pipelines.graph import run_graph
 from pipelines.options import JobOptions
-from pipelines.prepared_fit import feature_names, learned_encoder
+from pipelines.prepared_fit import feature_count, feature_names, learned_encoder
 from pipelines.run_folder import KEY_FILE, RunFolder
 from pipelines.trusted_output import check_apart
 from pipelines.versions import versions
-from schemas.choices import PooledAlgorithm
+from schemas.choices import LloydStart, PooledAlgorithm
 from schemas.config import config_digest
 from schemas.model import ClusterModel
 from schemas.model_job import NOT_PRIVATE, NOT_PRIVATE_METADATA
 from schemas.pooled_config import PooledFitConfig, pooled
 from schemas.table import TableContract
+from transforms import plain_lloyd
+from transforms.dp_lloyd_state import LloydState
 from transforms.keys import create_key, delete_key
+from transforms.plain_lloyd import RunPlainLloyd
 from transforms.pooled_kmeans import ClusterByClient, ClusterPooledRows
 from transforms.publish import CENTERS_FILE, read_bytes, table_bytes, table_from_bytes, write_bytes
-from transforms.read import CheckRows, ListShards
+from transforms.read import CheckRows, ListShards, read_server_points
 from transforms.table_snapshots import resolve
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def job_rows(config: PooledFitConfig) -> JobRows:
-    """The rows of a job, for staging; k-FED needs clients whole.
+    """The rows of a job, for staging; k-FED and client weights need clients whole.
 
     Raises:
       DappleError: if the server data or the snapshot cannot be used.
     """
-    by_client = config.algorithm is PooledAlgorithm.K_FED
-    contract = TableContract.from_config(config.data, by_client=by_client, encoder=learned_encoder(config))
-    return JobRows(data=config.data, source=resolve(config.data), contract=contract, prepare=config.prepare)
+    source, encoder = resolve(config.data), learned_encoder(config)
+    width = feature_count(config.data, source, encoder) if config.algorithm is PooledAlgorithm.DP_LLOYD else None
+    contract = TableContract.from_config(config.data, n_features=width, by_client=config.by_client, encoder=encoder)
+    return JobRows(data=config.data, source=source, contract=contract, prepare=config.prepare)
 
 
 def centers(
@@ -52,11 +56,22 @@ def centers(
         cluster = ClusterByClient(
             contract=contract, n_clusters=config.n_clusters, options=config.k_fed, seed=config.seed
         )
+    elif config.algorithm is PooledAlgorithm.DP_LLOYD:
+        cluster = RunPlainLloyd(contract=contract, initial=_lloyd_start(config, contract))
     else:
         cluster = ClusterPooledRows(
             contract=contract, n_clusters=config.n_clusters, options=config.optimal, seed=config.seed
         )
     return shards | label >> cluster
+
+
+def _lloyd_start(config: PooledFitConfig, contract: TableContract) -> LloydState:
+    """State before the rounds of Lloyd's algorithm, from public data."""
+    server = np.zeros((0, contract.n_features or 0))
+    if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP and config.server_data is not None:
+        public = TableContract.from_config(config.data, encoder=learned_encoder(config)).features_only()
+        server = read_server_points(config.server_data.path, public)
+    return plain_lloyd.initial_state(config, server)
 
 
 def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: str) -> None:

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from pipelines.client_staging import JobRows
 from schemas.choices import Algorithm, Trust
 from schemas.config import FitConfig
+from schemas.data_config import DataConfig
 from schemas.encoder import Encoder
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyPlan, PrivacyUnit
 from schemas.pooled_config import PooledFitConfig
+from schemas.report_config import EncodeConfig
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
 from transforms import accounting, central_tree, dp_lloyd, feddp_kmeans, feddp_server, server_starts, tree_server
@@ -148,7 +150,7 @@ def message_contract(prepared: PreparedFit) -> TableContract:
     return dataclasses.replace(prepared.contract, by_client=prepared.contract.client_id is not None)
 
 
-def learned_encoder(config: FitConfig | PooledFitConfig) -> Encoder | None:
+def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig) -> Encoder | None:
     """Encoder of the `encode` section, learned from the server data where it asks for that; None without section."""
     features, server = config.data.features, config.server_data
     if not config.encode or isinstance(features, str):
@@ -158,17 +160,22 @@ def learned_encoder(config: FitConfig | PooledFitConfig) -> Encoder | None:
     return Encoder.learn(features, config.encode, read_server_rows(server.path, features), server.path)
 
 
+def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
+    """Number of coordinates of a row, where no server data tell it: that of the first file for a list column."""
+    if not isinstance(data.features, str):
+        return len(data.features) if encoder is None else encoder.n_features
+    contract = TableContract.from_config(data)
+    first = source.list_files()[0]
+    with open_parquet(first) as file:
+        return contract.list_width(file.schema_arrow, first)
+
+
 def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:
     """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
     if config.server_data is not None:
         contract = TableContract.from_config(config.data, encoder=encoder).features_only()
         return read_server_points(config.server_data.path, contract)
-    n_features = len(config.data.features) if encoder is None else encoder.n_features
-    if isinstance(config.data.features, str):
-        contract = TableContract.from_config(config.data)
-        first = source.list_files()[0]
-        with open_parquet(first) as file:
-            n_features = contract.list_width(file.schema_arrow, first)
+    n_features = feature_count(config.data, source, encoder)
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
     norm = config.clipping.norm
     radius = norm if isinstance(norm, float) else 1.0

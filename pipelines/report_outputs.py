@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from typing import Any
 
 import pydantic
@@ -13,13 +14,51 @@ from schemas.choices import ReportMode
 from schemas.config import config_digest
 from schemas.plan import PrivacyUnit
 from schemas.report_parameters import ReportParameters
+from schemas.split_parameters import CollectionParameters, SplitParameters
 from schemas.statement import PrivacyStatement
+from transforms.numerics.split_and_mix import SENSITIVITY
 
 NEIGHBORING_RELATION = "replace_one"
 
 
-def statement(parameters: ReportParameters) -> PrivacyStatement:
+def statement(parameters: CollectionParameters) -> PrivacyStatement:
     """What a collection guarantees."""
+    guarantee = parameters.guarantee
+    return PrivacyStatement(
+        unit=PrivacyUnit.CLIENT,
+        neighboring_relation=NEIGHBORING_RELATION,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        events=tuple(_message_events(parameters) if isinstance(parameters, SplitParameters) else _events(parameters)),
+        trust=guarantee.mode,
+    )
+
+
+def _message_events(parameters: SplitParameters) -> list[dict[str, Any]]:
+    """Noise that is split over the clients, and the shares that hide all but the sums."""
+    n_clients = parameters.guarantee.min_batch
+    noise = {
+        "path": "messages/noise",
+        "mechanism": "discrete_gaussian",
+        "sensitivity": SENSITIVITY,
+        "noise_stddev": parameters.client_stddev * math.sqrt(n_clients),
+        "client_stddev": parameters.client_stddev,
+        "min_batch": n_clients,
+        "delta": parameters.guarantee.delta / 2.0,
+    }
+    shares = {
+        "path": "messages/shares",
+        "mechanism": "split_and_mix",
+        "modulus": str(parameters.modulus),
+        "shares_per_value": parameters.n_messages,
+        "messages_per_client": parameters.messages_per_client,
+        "delta": parameters.guarantee.delta / 2.0,
+    }
+    return [noise, shares]
+
+
+def _events(parameters: ReportParameters) -> list[dict[str, Any]]:
+    """Choices of a report, and what shuffling adds."""
     guarantee = parameters.guarantee
     events: list[dict[str, Any]] = [
         {
@@ -35,59 +74,61 @@ def statement(parameters: ReportParameters) -> PrivacyStatement:
     if guarantee.mode is ReportMode.SHUFFLE:
         event = {"path": "reports/shuffle", "mechanism": "amplification_by_shuffling"}
         events.append({**event, "local_epsilon": guarantee.local_epsilon, "min_batch": guarantee.min_batch})
-    return PrivacyStatement(
-        unit=PrivacyUnit.CLIENT,
-        neighboring_relation=NEIGHBORING_RELATION,
-        epsilon=guarantee.epsilon,
-        delta=guarantee.delta,
-        events=tuple(events),
-        trust=guarantee.mode,
-    )
+    return events
 
 
-def privacy_json(parameters: ReportParameters) -> bytes:
+def privacy_json(parameters: CollectionParameters) -> bytes:
     """Content of `privacy.json`."""
     content = statement(parameters).to_json()
-    content["local_epsilon"] = parameters.guarantee.local_epsilon
+    local = parameters.guarantee.local_epsilon
+    content["local_epsilon"] = local if math.isfinite(local) else None
     content["unit_details"] = "client/report: the one report of a client"
     return json.dumps(content, indent=2, sort_keys=True).encode()
 
 
-def encode_manifest(parameters: ReportParameters, config: pydantic.BaseModel, run_id: str) -> dict[str, Any]:
+def encode_manifest(parameters: CollectionParameters, config: pydantic.BaseModel, run_id: str) -> dict[str, Any]:
     """Content of `run.json` of `encode`, without the list of files."""
     return {
         "run_id": run_id,
         "job": "encode",
         "features": list(parameters.features),
-        "report_bytes": parameters.report_bytes,
-        "parameters_digest": _digest(parameters),
+        "shuffled": True,
+        "cost": parameters.cost,
+        "parameters_digest": digest(parameters),
         "config_digest": config_digest(config),
         "versions": versions(),
     }
 
 
+def shuffle_manifest(
+    parameters: CollectionParameters, config: pydantic.BaseModel, n_rows: int, run_id: str
+) -> dict[str, Any]:
+    """Content of `run.json` of `shuffle`, without the list of files."""
+    return encode_manifest(parameters, config, run_id) | {"job": "shuffle", "n_rows": n_rows}
+
+
 def decode_manifest(
-    parameters: ReportParameters, config: pydantic.BaseModel, n_reports: int, run_id: str
+    parameters: CollectionParameters, config: pydantic.BaseModel, n_reports: int, run_id: str
 ) -> dict[str, Any]:
     """Content of `run.json` of `decode`, without the list of files; `assign` and `evaluate` read it like a fit's."""
     return {
         "run_id": run_id,
         "algorithm": f"reports_{parameters.variant}",
         "features": list(parameters.features),
-        "encoding": None,
+        "encoding": parameters.columns,
         "n_reports": n_reports,
-        "parameters_digest": _digest(parameters),
+        "parameters_digest": digest(parameters),
         "config_digest": config_digest(config),
         "versions": versions(),
     }
 
 
-def _digest(parameters: ReportParameters) -> str:
+def digest(parameters: CollectionParameters) -> str:
     """SHA-256 of the public parameters."""
     return hashlib.sha256(parameters.to_json().encode()).hexdigest()
 
 
-def deployment_yaml(parameters: ReportParameters, n_reports: int) -> bytes:
+def deployment_yaml(parameters: CollectionParameters, n_reports: int) -> bytes:
     """Content of `deployment.yaml`: an entry of the registry of differential privacy deployments."""
     entry = {
         "url_slug": UNKNOWN,
@@ -112,7 +153,7 @@ def deployment_yaml(parameters: ReportParameters, n_reports: int) -> bytes:
     return yaml.safe_dump(entry, sort_keys=False).encode()
 
 
-def _basic(parameters: ReportParameters) -> dict[str, Any]:
+def _basic(parameters: CollectionParameters) -> dict[str, Any]:
     """What is published; mostly the curator's to say."""
     return {
         "name": UNKNOWN,
@@ -127,11 +168,16 @@ def _basic(parameters: ReportParameters) -> dict[str, Any]:
     }
 
 
-def _privacy_loss(parameters: ReportParameters, n_reports: int) -> dict[str, Any]:
+def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str, Any]:
     """Unit and parameters."""
     guarantee = parameters.guarantee
     details = "Pure epsilon of every single report, exactly, for any two inputs."
-    if guarantee.mode is ReportMode.SHUFFLE:
+    if isinstance(parameters, SplitParameters):
+        details = (
+            f"Of the shuffled messages of at least {guarantee.min_batch} clients; half of delta is for the shares. "
+            "Messages of a single client are not private for whoever sees them unshuffled."
+        )
+    elif guarantee.mode is ReportMode.SHUFFLE:
         details = (
             f"Of a shuffled batch of at least {guarantee.min_batch} reports, by the closed form of Feldman, McMillan, "
             f"Talwar (2022); a single report is {guarantee.local_epsilon:.6g}-private for whoever sees it unshuffled."
@@ -145,12 +191,12 @@ def _privacy_loss(parameters: ReportParameters, n_reports: int) -> dict[str, Any
     }
 
 
-def _model(parameters: ReportParameters) -> dict[str, Any]:
+def _model(parameters: CollectionParameters) -> dict[str, Any]:
     """Who is trusted, and how often there is a release."""
     local = parameters.guarantee.mode is ReportMode.LOCAL
     return {
         "model_name": "Local" if local else "Shuffle",
-        "model_name_details": "Each client randomizes its own report"
+        "model_name_details": "Each client randomizes what it sends"
         + ("." if local else ", and a shuffler removes order, ids and times before anybody reads the reports."),
         "trust_assumptions": "Nobody but the client's own device is trusted."
         if local
@@ -165,14 +211,26 @@ def _model(parameters: ReportParameters) -> dict[str, Any]:
     }
 
 
-def _implementation(parameters: ReportParameters) -> dict[str, Any]:
+def _mechanism(parameters: CollectionParameters) -> str:
+    """What randomizes, in words."""
+    if isinstance(parameters, SplitParameters):
+        return (
+            f"discrete Gaussian noise of every client on every coordinate of {1 << parameters.depth} leaves, and "
+            f"{parameters.n_messages} random shares of each modulo a prime ({parameters.cost})"
+        )
+    return (
+        f"a choice among {parameters.choices[-1][0].size} codewords (of one bit, for variant paper) by integer "
+        "thresholds on uniform words, so its probabilities are exact rationals"
+    )
+
+
+def _implementation(parameters: CollectionParameters) -> dict[str, Any]:
     """Mechanisms, composition and what follows them."""
     return {
         "preprocessing_and_hyperparameter_tuning": "Vectors are clipped to a public radius. How the settings of the "
         "job were chosen is unknown.",
-        "mechanisms": f"Variant {parameters.variant}: a choice among {parameters.choices[-1][0].size} codewords (of "
-        "one bit, for variant paper) by integer thresholds on uniform words, so its probabilities are exact "
-        f"rationals. Software: dapple {version('dapple')}. Access controls: unknown.",
+        "mechanisms": f"Variant {parameters.variant}: {_mechanism(parameters)}. Software: dapple {version('dapple')}. "
+        "Access controls: unknown.",
         "composition": "Privacy losses of a report's choices add up.",
         "post_processing": "Everything after the reports: sums, tree or mixture, k-means, shrinkage.",
         "justification": UNKNOWN,

@@ -12,13 +12,14 @@ from pipelines.report_sections import odds
 from schemas.choices import ReportMode
 from schemas.model import ClusterModel
 from schemas.report_parameters import ReportParameters, ReportVariant
+from schemas.split_parameters import CollectionParameters, SplitParameters
 from transforms.numerics.report_mechanism import codeword_moments
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_FEATURES = 8
 
 
-def render(parameters: ReportParameters, model: ClusterModel, n_reports: int) -> str:
+def render(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> str:
     """The report of a finished run; all of it is computed from private reports and public parameters."""
     try:
         return html(page(parameters, model, n_reports))
@@ -28,26 +29,29 @@ def render(parameters: ReportParameters, model: ClusterModel, n_reports: int) ->
         return html(Page(title="Clustering of private reports", lead=lead, tags=(), label=None, sections=()))
 
 
-def page(parameters: ReportParameters, model: ClusterModel, n_reports: int) -> Page:
+def page(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> Page:
     """The page of a run."""
     mode = "shuffled" if parameters.guarantee.mode is ReportMode.SHUFFLE else "local"
     return Page(
         title="Clustering of private reports",
         lead=f"{parameters.n_clusters} clusters of {parameters.n_features} features from {n_reports:,} reports, each "
         "randomized by its own client.",
-        tags=(f"{mode} reports", f"variant {parameters.variant}", f"{parameters.report_bytes} bytes per report"),
+        tags=(f"{mode} reports", f"variant {parameters.variant}", parameters.cost),
         label=_label(parameters),
         sections=(_clusters(parameters, model, n_reports), _collection(parameters, n_reports)),
     )
 
 
-def _label(parameters: ReportParameters) -> PrivacyLabel:
+def _label(parameters: CollectionParameters) -> PrivacyLabel:
     """What is guaranteed."""
     guarantee = parameters.guarantee
     factor = f"{math.exp(guarantee.epsilon):,.3g}"
     delta = f", up to {guarantee.delta:.3g}" if guarantee.delta else ""
     sure = odds(guarantee.epsilon)
     local = guarantee.mode is ReportMode.LOCAL
+    alone = f"{guarantee.local_epsilon:.6g}, for whoever sees it"
+    if isinstance(parameters, SplitParameters):
+        alone = "none: messages of one client are not private before the shuffle"
     trust = "local: nobody but the client" if local else "shuffle: the shuffler forgets who sent what"
     return PrivacyLabel(
         epsilon=f"{guarantee.epsilon:.4g}",
@@ -58,14 +62,14 @@ def _label(parameters: ReportParameters) -> PrivacyLabel:
         pairs=(
             ("Privacy unit", "client: its one report"),
             ("Neighboring data sets", "replace one client's vector"),
-            ("Epsilon of a single report", f"{guarantee.local_epsilon:.6g}, for whoever sees it"),
+            ("Epsilon of a single report", alone),
             ("Trust", trust),
             ("Radius", f"{parameters.radius:.4g} (given in the job)"),
         ),
     )
 
 
-def _clusters(parameters: ReportParameters, model: ClusterModel, n_reports: int) -> Section:
+def _clusters(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> Section:
     """The centers."""
     summary = CenterSummary.of(model.centers, model.noisy_sizes, parameters.features)
     top = summary.top_features(_MOST_FEATURES)
@@ -91,9 +95,9 @@ def _clusters(parameters: ReportParameters, model: ClusterModel, n_reports: int)
     )
 
 
-def _warnings(parameters: ReportParameters, n_reports: int) -> tuple[Notice, ...]:
+def _warnings(parameters: CollectionParameters, n_reports: int) -> tuple[Notice, ...]:
     """What a reader should mind."""
-    if parameters.variant is ReportVariant.PAPER:
+    if isinstance(parameters, SplitParameters) or parameters.variant is ReportVariant.PAPER:
         return ()
     error = expected_error(parameters, n_reports)
     if error < 0.25:
@@ -114,16 +118,28 @@ def expected_error(parameters: ReportParameters, n_reports: int) -> float:
     return n_reports * (1.0 + parameters.depth / 3.0) * parameters.n_features / (typical * mean) ** 2
 
 
-def _collection(parameters: ReportParameters, n_reports: int) -> Section:
+def _collection(parameters: CollectionParameters, n_reports: int) -> Section:
     """The public parameters."""
-    choice, _ = parameters.choices[-1]
     pairs = [
         ("Distinct reports", f"{n_reports:,}"),
         ("Guaranteed minimum", f"{parameters.guarantee.min_batch:,}"),
         ("Levels of the tree", str(parameters.depth) if parameters.depth else "none: points and a mixture"),
-        ("Choice", f"{choice.near} of {choice.size} favored, with probability {choice.threshold / 2.0**64:.4f}"),
-        ("Most likely over least likely", f"{float(choice.ratio):.6g} = e^{np.log(float(choice.ratio)):.6g}"),
+        *_mechanism(parameters),
         ("Public key", parameters.key.hex()),
     ]
     facts = Facts(title="Public parameters", badge=Badge.PUBLIC, pairs=tuple(pairs))
     return Section(name="collection", title="The collection", lead="What all encoders agree on.", blocks=(facts,))
+
+
+def _mechanism(parameters: CollectionParameters) -> list[tuple[str, str]]:
+    """What randomizes."""
+    if isinstance(parameters, SplitParameters):
+        return [
+            ("Noise of one client", f"stddev {parameters.client_stddev:.4g} of 1,024 units of the radius"),
+            ("Shares of one coordinate", f"{parameters.n_messages} modulo {parameters.modulus}"),
+        ]
+    choice, _ = parameters.choices[-1]
+    return [
+        ("Choice", f"{choice.near} of {choice.size} favored, with probability {choice.threshold / 2.0**64:.4f}"),
+        ("Most likely over least likely", f"{float(choice.ratio):.6g} = e^{np.log(float(choice.ratio)):.6g}"),
+    ]

@@ -1,9 +1,11 @@
 """The `unmask` job, clients' role: opens the run; then takes the sum of a closed round and opens the next one.
 
-Every client may run it for itself, or one for all: it needs the secret and the sums, no rows. After the last round
-it writes the result.
+Every client may run it for itself, or one for all: it needs the secret and the sums, no rows. With pairwise masks it
+needs the shares that clients have handed out instead, and one client runs it for all. After the last round it writes
+the result.
 """
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
@@ -23,10 +25,13 @@ from schemas.choices import NoiseBy
 from schemas.config import load_config
 from schemas.exchange import ExchangePlan
 from schemas.masked_message import MaskedReleases
+from schemas.pairwise_messages import HandedOut, sent_from_table
 from schemas.plan import RoundPlan
 from schemas.release import releases_from_table, releases_to_table
 from transforms.client_messages import Masking, UnmaskReleases, broadcast_digest
+from transforms.exchange_files import read_table
 from transforms.noise import AddFurtherNoise
+from transforms.pairwise_legs import Correspondence, UnmaskPairwise
 from transforms.publish import (
     CENTERS_FILE,
     RELEASES_FILE,
@@ -42,12 +47,42 @@ _RESULT = "result"
 _NO_FINGERPRINT = "none: rows stayed with the clients"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class HandedShares:
+    """Where the shares of a round are: the exchange, number of the round, folder of the shares."""
+
+    exchange: str
+    number: int
+    folder: str
+
+    def collections(self, root: beam.Pipeline, plan: RoundPlan) -> dict[str, beam.PCollection]:
+        """What `UnmaskPairwise` reads besides the sum; shares are read by workers, so that the graph holds none."""
+        listed = (
+            root | "Nobody" >> beam.Create([""]) | "Listed" >> beam.Map(Correspondence.read, self.exchange, self.number)
+        )
+        handed = root | "Shares" >> beam.Create([self.folder]) | "Handed" >> beam.FlatMap(_handed, plan.path)
+        return {"listed": listed, "handed": handed}
+
+
+def _handed(folder: str, path: str) -> list[HandedOut]:
+    """Shares of all clients that have handed out theirs."""
+    files = FileSystems.match([FileSystems.join(folder, "*.parquet")])[0].metadata_list
+    tables = [read_table(each.path) for each in sorted(files, key=lambda each: each.path)]
+    return [row for table in tables for row in sent_from_table(table, HandedOut, path)]
+
+
 def _keep(releases: tuple, path: str) -> None:
     write_bytes(path, table_bytes(releases_to_table(list(releases))))
 
 
 def build(
-    root: beam.Pipeline, masked: MaskedReleases, state: Any, plan: RoundPlan, masking: Masking, path: str
+    root: beam.Pipeline,
+    masked: MaskedReleases,
+    state: Any,
+    plan: RoundPlan,
+    masking: Masking,
+    path: str,
+    handed: HandedShares | None = None,
 ) -> None:
     """Adds the job to a pipeline.
 
@@ -58,9 +93,13 @@ def build(
       plan: of the round.
       masking: of the clients' role.
       path: where the releases go.
+      handed: where shares are, with pairwise masks.
     """
     broadcast = root | "Public" >> beam.Create([state], reshuffle=False)
-    unmask = UnmaskReleases(plan=plan, state=broadcast, masking=masking)
+    known: dict[str, Any] = {"plan": plan, "state": broadcast, "masking": masking}
+    unmask: beam.PTransform = UnmaskReleases(**known)
+    if handed is not None:
+        unmask = UnmaskPairwise(**known, **handed.collections(root, plan))
     releases = root | "Sum" >> beam.Create([masked], reshuffle=False) | "Unmask" >> unmask
     if masking.noise_by is NoiseBy.BOTH:
         releases = releases | "FurtherNoise" >> AddFurtherNoise(plan=plan, key_uri=masking.secret_uri)
@@ -76,8 +115,12 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
         role.check_step(index, state)
         role.commit(index, digest)
         part = FileSystems.join(role.released, f"{index:02d}.part")
+        masking = role.masking(plan)
+        handed = None
+        if masking.pairwise is not None:
+            handed = HandedShares(role.exchange.folder, index, role.shares_folder(index))
         add = functools.partial(
-            build, masked=masked, state=state, plan=plan.rounds[index], masking=role.masking(plan), path=part
+            build, masked=masked, state=state, plan=plan.rounds[index], masking=masking, path=part, handed=handed
         )
         run_graph(add, options)
         role.keep(index, releases_from_table(table_from_bytes(read_bytes(part))))
@@ -108,7 +151,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     make_folder(role.released)
     if not role.exchange.is_open():
         rounds = tuple(each.plan for each in role.prepared.rounds)
-        role.exchange.open(ExchangePlan(run=options.run_id, settings=role.settings_digest, rounds=rounds))
+        role.make_secret()
+        plan = ExchangePlan(run=options.run_id, settings=role.settings_digest, rounds=rounds, pairwise=role.pairwise)
+        role.exchange.open(plan)
     _catch_up(role, options.beam)
     index, n_rounds = role.n_released(), len(role.prepared.rounds)
     found: dict[str, Any] = {"run_id": role.plan().run, "round": index, "rounds": n_rounds}

@@ -1,4 +1,7 @@
-"""The `upload` job, clients' role: the masked statistics of one client for the round that is open."""
+"""The `upload` job, clients' role: the masked statistics of one client for the round that is open.
+
+With pairwise masks it takes whatever leg of the round comes next: keys, letters, messages, shares.
+"""
 
 import dataclasses
 import functools
@@ -8,6 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from pipelines import pairwise_upload
 from pipelines.client_staging import staged_by_client
 from pipelines.clients_role import ClientsRole
 from pipelines.graph import run_graph
@@ -48,7 +52,7 @@ def build(root: beam.Pipeline, prepared: PreparedFit, masking: Masking, index: i
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:
-    """The command: sends this client's messages of the open round; running it again sends the same octets.
+    """The command: sends what the open round waits for of this client; running it again sends the same octets.
 
     Raises:
       DappleError: what stopped it, in one sentence.
@@ -57,10 +61,13 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     role = ClientsRole.from_config(load_config(read_text(options.config)), options.exchange, options.released)
     plan, index, state = role.plan(), role.exchange.last_round(), role.state()
     role.check_step(index, state)
+    make_folder(role.released)
+    sent = {"run_id": plan.run, "client": options.client, "round": index}
+    if plan.pairwise is not None:
+        return sent | {"leg": pairwise_upload.take_leg(role, options.client, options.beam, index, state)}
     if role.exchange.is_closed(index):
         raise ProtocolError(f"round {index} must be open to send to it, got a closed one; run `dapple unmask`.")
     masking = role.masking(plan, options.client)
-    make_folder(role.released)
     staging = f"{role.released}/{options.client}"
     with staged_by_client(role.prepared.rows, options.beam, masking.secret_uri, staging) as rows:
         job = dataclasses.replace(role.prepared, source=rows.source, contract=rows.contract)
@@ -69,4 +76,4 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         )
         run_graph(add, options.beam)
     _LOGGER.info("sent: round %d, %s", index, plan.rounds[index].path)
-    return {"run_id": plan.run, "client": options.client, "round": index}
+    return sent

@@ -19,6 +19,7 @@ class PooledAlgorithm(enum.StrEnum):
 
     K_FED = "k_fed"
     OPTIMAL = "optimal"
+    DP_LLOYD = "dp_lloyd"
 
 
 class ClusterRule(enum.StrEnum):
@@ -119,6 +120,13 @@ class LloydStart(enum.StrEnum):
     BEST = "best"
     SPHERE_PACKING = "sphere_packing"
     SERVER_KMEANSPP = "server_kmeanspp"
+    FEDDP_INIT = "feddp_init"
+    CENTRAL_TREE = "central_tree"
+
+
+class FedDPStart(enum.StrEnum):
+    """Where the centers of FedDP-Lloyds start."""
+
     FEDDP_INIT = "feddp_init"
     CENTRAL_TREE = "central_tree"
 

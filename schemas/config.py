@@ -32,7 +32,7 @@ from schemas.feddp_config import FedDPOptions, LloydConfig, QualityConfig
 from schemas.masked_config import MaskedConfig, check_masked
 from schemas.plan import PrivacyUnit
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
-from schemas.tree_checks import check_central_tree, with_tree_clipping
+from schemas.tree_checks import check_central_tree, with_tree_clipping, with_tree_start
 from schemas.tree_config import TreeConfig
 
 CLIPPING_NORMS = (1e-60, 1e60)
@@ -208,7 +208,7 @@ class FitConfig(Section):
     @classmethod
     def _public_sets_bound_rows(cls, data: object) -> object:
         """The domain of dp_lloyd, or the ball of central_tree, is the clipping norm unless the job says otherwise."""
-        return with_tree_clipping(with_domain_clipping(data))
+        return with_tree_clipping(with_tree_start(with_domain_clipping(data)))
 
     @pydantic.model_validator(mode="after")
     def _sections_belong_to_their_algorithms(self) -> Self:

@@ -44,7 +44,7 @@ class DPLloydConfig(Section):
     variant: LloydVariant = Field(
         default=LloydVariant.FAST,
         description="fast for sums relative to the last centers inside a radius, g for Gaussian or su for Laplace "
-        "noise on absolute sums",
+        "noise on absolute sums, or lloyd for absolute sums without noise (and without privacy)",
     )
     init: LloydStart | None = Field(
         default=None,
@@ -117,10 +117,27 @@ def check_variant(options: DPLloydConfig) -> None:
     if options.variant is LloydVariant.LLOYD:
         raise ConfigError(
             "dp_lloyd.variant must be su, g or fast in a private fit, got 'lloyd', which adds no noise; "
-            "use algorithm optimal for centers without privacy."
+            "leave out privacy for centers without it."
         )
-    if options.variant is LloydVariant.FAST:
-        return
+    if options.variant is not LloydVariant.FAST:
+        _check_absolute(options)
+
+
+def check_public_start(options: DPLloydConfig, *, has_server: bool) -> None:
+    """Refuses settings of variant lloyd that a run without privacy cannot have.
+
+    Raises:
+      ConfigError: in one sentence.
+    """
+    _check_absolute(options)
+    if options.start is LloydStart.SERVER_KMEANSPP and not has_server:
+        raise ConfigError(
+            "server_data must be given for dp_lloyd.init server_kmeanspp, got none; give a server_data section."
+        )
+
+
+def _check_absolute(options: DPLloydConfig) -> None:
+    """Refuses what goes with relative sums only."""
     if options.starts_privately:
         raise ConfigError(
             f"dp_lloyd.init must be sphere_packing or server_kmeanspp for dp_lloyd.variant {options.variant}, "

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from schemas.errors import ProtocolError
 from schemas.masked_message import MaskedMessages, MaskedReleases
+from schemas.pairwise_messages import PairwiseParams
 from schemas.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.release import Release
 
@@ -41,16 +42,20 @@ class ExchangePlan:
       run: names the run.
       settings: digest of the settings that all clients must share.
       rounds: paths, laws of noise, sensitivities and shapes, in order.
+      pairwise: None for masks from a shared secret; else the shares of clients that may collude and drop out.
     """
 
     run: str
     settings: str
     rounds: tuple[RoundPlan, ...]
+    pairwise: PairwiseParams | None = None
 
     def to_json(self) -> str:
         """Content of `plan.json`."""
         rounds = [{"path": each.path, "releases": [_release_to_json(r) for r in each.releases]} for each in self.rounds]
-        return json.dumps({"run": self.run, "settings": self.settings, "rounds": rounds}, indent=2, sort_keys=True)
+        pairwise = None if self.pairwise is None else self.pairwise._asdict()
+        found = {"run": self.run, "settings": self.settings, "rounds": rounds, "pairwise": pairwise}
+        return json.dumps(found, indent=2, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "ExchangePlan":
@@ -65,7 +70,8 @@ class ExchangePlan:
                 RoundPlan(path=each["path"], releases=tuple(map(_release_from_json, each["releases"])))
                 for each in found["rounds"]
             )
-            return cls(run=found["run"], settings=found["settings"], rounds=rounds)
+            pairwise = None if found["pairwise"] is None else PairwiseParams(**found["pairwise"])
+            return cls(run=found["run"], settings=found["settings"], rounds=rounds, pairwise=pairwise)
         except (ValueError, TypeError, KeyError) as error:
             raise ProtocolError(
                 "plan.json must be what `dapple unmask` wrote, got another file; open a new run."

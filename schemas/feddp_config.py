@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection
-from schemas.choices import Assignment, RoundCount
+from schemas.choices import Assignment, FedDPStart, RoundCount
 from schemas.section import Positive, Scalar, Section, Share, python_scalar
 
 
@@ -76,6 +76,10 @@ class FedDPOptions(Section):
 
     restarts: Annotated[int, Field(strict=True, ge=20, le=1000), Scalar] = Field(
         default=50, description="the number of restarts of k-means on the server, an integer from 20 to 1000"
+    )
+    init: FedDPStart = Field(
+        default=FedDPStart.FEDDP_INIT,
+        description="feddp_init, or central_tree for algorithm central_tree followed by FedDP-Lloyds",
     )
     assignment: Assignment = Field(
         default=Assignment.NEAREST,

@@ -7,11 +7,13 @@ import pydantic
 from pydantic import Field
 
 from schemas import rejection
-from schemas.choices import PooledAlgorithm
+from schemas.choices import LloydVariant, PooledAlgorithm
 from schemas.config import PrepareOptions
 from schemas.data_config import DataConfig, OptionalServerData
+from schemas.dp_lloyd_config import DPLloydConfig, check_public_start
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
+from schemas.plan import PrivacyUnit
 from schemas.section import Count, Scalar, Section
 
 Restarts = Annotated[int, Field(strict=True, ge=1, le=1000), Scalar]
@@ -48,10 +50,11 @@ class OptimalOptions(Section):
 class PooledFitConfig(Section):
     """One `fit` job without privacy."""
 
-    algorithm: PooledAlgorithm = Field(description="k_fed or optimal")
+    algorithm: PooledAlgorithm = Field(description="k_fed, optimal, or dp_lloyd with variant lloyd")
     data: DataConfig = Field(description="the section of the table with path and features")
     server_data: OptionalServerData = Field(
-        default=None, description="the section of the public table with path (for encode), or none"
+        default=None,
+        description="the section of the public table with path (for encode and dp_lloyd.init server_kmeanspp), or none",
     )
     n_clusters: Count = Field(description="the number of centers, an integer >= 1")
     encode: Encodings = Field(
@@ -60,6 +63,13 @@ class PooledFitConfig(Section):
     )
     k_fed: KFedOptions = Field(default=KFedOptions(), description="a section of options, or leave it out")
     optimal: OptimalOptions = Field(default=OptimalOptions(), description="a section of options, or leave it out")
+    dp_lloyd: DPLloydConfig | None = Field(
+        default=None, description="a section with variant: lloyd and domain for algorithm dp_lloyd, or leave it out"
+    )
+    unit: PrivacyUnit = Field(
+        default=PrivacyUnit.RECORD,
+        description="record where every row weighs the same, or client where every client does, for algorithm dp_lloyd",
+    )
     prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
     seed: Annotated[int, Field(strict=True, ge=0), Scalar] = Field(
         default=0, description="the seed of the starts, an integer >= 0"
@@ -78,6 +88,36 @@ class PooledFitConfig(Section):
             )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _lloyd_has_its_section(self) -> Self:
+        if self.algorithm is not PooledAlgorithm.DP_LLOYD:
+            if self.dp_lloyd is not None or self.unit is not PrivacyUnit.RECORD:
+                name = "dp_lloyd" if self.dp_lloyd is not None else "unit"
+                raise ConfigError(
+                    f"{name} must be left out for algorithm {self.algorithm}, got it; use algorithm dp_lloyd."
+                )
+            return self
+        check_public_start(self.lloyd_options, has_server=self.server_data is not None)
+        if self.unit is PrivacyUnit.CLIENT and self.data.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for unit client, got nothing; name the column that names the client."
+            )
+        return self
+
+    @property
+    def by_client(self) -> bool:
+        """Whether clients must be whole in their shards."""
+        return self.algorithm is PooledAlgorithm.K_FED or self.unit is PrivacyUnit.CLIENT
+
+    @property
+    def lloyd_options(self) -> DPLloydConfig:
+        """The section of algorithm dp_lloyd; raises ConfigError where it is not there or asks for noise."""
+        if self.dp_lloyd is None or self.dp_lloyd.variant is not LloydVariant.LLOYD:
+            raise ConfigError(
+                "dp_lloyd.variant must be lloyd without privacy, got another one; give a privacy section instead."
+            )
+        return self.dp_lloyd
+
 
 def pooled(settings: Mapping[str, object]) -> PooledFitConfig:
     """A job from plain data.
@@ -90,8 +130,9 @@ def pooled(settings: Mapping[str, object]) -> PooledFitConfig:
         private.
     """
     if "privacy" in settings:
+        lloyd = " with variant lloyd" if settings.get("algorithm") == PooledAlgorithm.DP_LLOYD else ""
         raise ConfigError(
-            f"privacy must be left out for algorithm {settings.get('algorithm')}, got a section; "
+            f"privacy must be left out for algorithm {settings.get('algorithm')}{lloyd}, got a section; "
             "this algorithm guarantees nothing, use feddp_kmeans for a private clustering."
         )
     return rejection.checked(PooledFitConfig, settings)
@@ -99,4 +140,8 @@ def pooled(settings: Mapping[str, object]) -> PooledFitConfig:
 
 def is_pooled(settings: object) -> bool:
     """Whether plain data ask for an algorithm without privacy."""
-    return isinstance(settings, Mapping) and settings.get("algorithm") in tuple(PooledAlgorithm)
+    if not isinstance(settings, Mapping) or settings.get("algorithm") not in tuple(PooledAlgorithm):
+        return False
+    section = settings.get("dp_lloyd")
+    lloyd = isinstance(section, Mapping) and section.get("variant") == LloydVariant.LLOYD
+    return lloyd or settings["algorithm"] != PooledAlgorithm.DP_LLOYD

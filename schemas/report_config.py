@@ -8,11 +8,13 @@ from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
 from schemas.choices import InvalidRows, ReportMode, TreeDepth
-from schemas.data_config import DataConfig, LedgerPath, check_named
+from schemas.data_config import DataConfig, LedgerPath, OptionalServerData, check_named
+from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
 from schemas.plan import PrivacyUnit
-from schemas.report_parameters import MOST_LEVELS, Branching, ReportParameters, ReportVariant
+from schemas.report_parameters import MOST_LEVELS, Branching, ReportVariant
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
+from schemas.split_parameters import CollectionParameters
 
 
 def _radius(value: object) -> object:
@@ -64,7 +66,8 @@ class ReportOptions(Section):
     mode: ReportMode = Field(default=ReportMode.LOCAL, description="local, or shuffle")
     variant: ReportVariant = Field(
         default=ReportVariant.NESTED,
-        description="nested, points for reports without levels, privunit for codewords sent in full, or paper",
+        description="nested, points for reports without levels, privunit for codewords sent in full, paper, or "
+        "split_and_mix for the many shuffled messages of the paper",
     )
     min_batch: Count = Field(
         default=100_000,
@@ -72,6 +75,9 @@ class ReportOptions(Section):
     )
     parameters: Text | None = Field(
         default=None, description="the path of an existing file of public parameters, or leave it out"
+    )
+    arrived: Text | None = Field(
+        default=None, description="the folder of the reports as they arrived from devices, for shuffle"
     )
     path: Text | None = Field(default=None, description="the folder of the reports, for decode")
     branching: Branching = Field(
@@ -87,6 +93,13 @@ class EncodeConfig(Section):
     privacy: ReportPrivacyConfig = Field(description="the section of the guarantee with unit and epsilon")
     tree: ReportTreeConfig = Field(description="the section of the ball and the tree with radius")
     reports: ReportOptions = Field(default=ReportOptions(), description="a section of options, or leave it out")
+    encode: Encodings = Field(
+        default_factory=dict,
+        description="a mapping of columns to encodings, each with kind standardize, one_hot or quantile_bins",
+    )
+    server_data: OptionalServerData = Field(
+        default=None, description="the section of public rows for encodings that learn from them, or leave it out"
+    )
     key_uri: Text | None = Field(
         default=None, description="the place of the key of nonces and coins, or leave it out for a key of the run"
     )
@@ -121,33 +134,37 @@ class EncodeConfig(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _encodings_fit_the_data(self) -> Self:
+        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _mode_has_what_it_needs(self) -> Self:
         if self.reports.mode is ReportMode.SHUFFLE and self.privacy.delta is None:
             raise ConfigError("privacy.delta must be given for reports.mode shuffle, got nothing; give a small number.")
         if self.reports.mode is ReportMode.SHUFFLE and self.reports.variant is ReportVariant.PAPER:
             raise ConfigError(
-                "reports.variant must not be 'paper' for reports.mode shuffle, got it; use nested: the paper's own "
-                "shuffle protocol is the library function split_and_mix."
+                "reports.variant must not be 'paper' for reports.mode shuffle, got it; use nested, or split_and_mix, "
+                "the paper's own protocol for shuffled messages."
+            )
+        if self.reports.mode is ReportMode.LOCAL and self.reports.variant is ReportVariant.SPLIT_AND_MIX:
+            raise ConfigError(
+                "reports.mode must be 'shuffle' for reports.variant split_and_mix, got 'local'; its messages are "
+                "private in a shuffled batch only."
             )
         return self
 
 
-class DecodeConfig(Section):
-    """One `decode` job; the sections of `encode` may be there too and must agree with the reports."""
+class CollectedReports(Section):
+    """A job on reports that exist; the sections of `encode` may be there too and must agree with the reports."""
 
-    reports: ReportOptions = Field(description="the section of the reports with path")
+    reports: ReportOptions = Field(description="the section of the reports with their folder")
     seed: Annotated[int, Field(strict=True, ge=0), Scalar] = Field(
         default=0, description="the seed of k-means on the server, an integer >= 0"
     )
     job: EncodeConfig | None = Field(default=None, description="the settings of the encode job, or leave them out")
 
-    @pydantic.model_validator(mode="after")
-    def _has_reports(self) -> Self:
-        if self.reports.path is None:
-            raise ConfigError("reports.path must be given for decode, got nothing; give the output folder of encode.")
-        return self
-
-    def check(self, parameters: ReportParameters) -> None:
+    def check(self, parameters: CollectionParameters) -> None:
         """Compares what the job says with the parameters of the reports.
 
         Raises:
@@ -171,7 +188,32 @@ class DecodeConfig(Section):
                 )
 
 
-Job = TypeVar("Job", EncodeConfig, DecodeConfig)
+class DecodeConfig(CollectedReports):
+    """One `decode` job."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_reports(self) -> Self:
+        if self.reports.path is None:
+            raise ConfigError(
+                "reports.path must be given for decode, got nothing; give the output folder of encode or shuffle."
+            )
+        return self
+
+
+class ShuffleConfig(CollectedReports):
+    """One `shuffle` job."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_reports(self) -> Self:
+        if self.reports.arrived is None:
+            raise ConfigError(
+                "reports.arrived must be given for shuffle, got nothing; give the folder of the reports that arrived."
+            )
+        return self
+
+
+Job = TypeVar("Job", EncodeConfig, DecodeConfig, ShuffleConfig)
+Collected = TypeVar("Collected", DecodeConfig, ShuffleConfig)
 
 
 def load_encode_config(text: str) -> EncodeConfig:
@@ -191,13 +233,27 @@ def load_decode_config(text: str) -> DecodeConfig:
     Raises:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
     """
+    return _collected(DecodeConfig, text)
+
+
+def load_shuffle_config(text: str) -> ShuffleConfig:
+    """A `shuffle` job from YAML text, alone or with the settings of its `encode` job.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
+    return _collected(ShuffleConfig, text)
+
+
+def _collected(kind: type[Collected], text: str) -> Collected:
+    """A job on collected reports."""
     settings = _mapping(text)
     own: dict[str, object] = {name: settings[name] for name in ("reports", "seed") if name in settings}
     others = {name: value for name, value in settings.items() if name != "seed"}
     if others.keys() - {"reports"}:
         _validated(EncodeConfig, others)
         own["job"] = others
-    return _validated(DecodeConfig, own)
+    return _validated(kind, own)
 
 
 def _mapping(text: str) -> dict[str, object]:

@@ -29,12 +29,14 @@ class ReportVariant(enum.StrEnum):
     POINTS: the same without levels: every report stands for the point as a whole.
     PRIVUNIT: as nested, with codewords that the client draws in private and sends in full.
     PAPER: Algorithms 5 to 8 of Chang, Ghazi, Kumar, Manurangsi (2021): one level, two bits.
+    SPLIT_AND_MIX: their Algorithms 9 to 11 for shuffled messages, many per client; not a `ReportParameters`.
     """
 
     NESTED = "nested"
     POINTS = "points"
     PRIVUNIT = "privunit"
     PAPER = "paper"
+    SPLIT_AND_MIX = "split_and_mix"
 
 
 class Branching(enum.StrEnum):
@@ -86,6 +88,11 @@ def _exp_below(exponent: float) -> Fraction:
         return Fraction(decimal.Decimal(exponent).exp().next_minus())
 
 
+def canonical(columns: list[dict[str, Any]] | None) -> str | None:
+    """An encoding as the text that stands for it."""
+    return None if columns is None else json.dumps(columns, sort_keys=True)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReportGuarantee:
     """What a collection promises to each client.
@@ -118,6 +125,7 @@ class ReportParameters:
       key: 16 public bytes, of all public randomness.
       guarantee: what is promised.
       choices: mechanisms of a report, in the order in which they are used; their privacy losses add up.
+      encoding: how columns become features, as canonical JSON, or None if the features are columns themselves.
     """
 
     variant: ReportVariant
@@ -128,6 +136,7 @@ class ReportParameters:
     key: bytes
     guarantee: ReportGuarantee
     choices: tuple[tuple[SubsetChoice, float], ...]
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         """Refuses mechanisms that do not keep the promise, so that a client need not trust who wrote the file."""
@@ -141,7 +150,7 @@ class ReportParameters:
         # A bit without a choice of its own would spend an epsilon that nobody counts.
         sizes = [choice.size for choice, _ in self.choices]
         fitting = sizes == [2, 2] if self.variant is ReportVariant.PAPER else len(sizes) == 1 and sizes[0] <= MOST_SIZE
-        if not fitting:
+        if not fitting or self.variant is ReportVariant.SPLIT_AND_MIX:
             raise ConfigError(
                 f"choices of report parameters must be those of variant {self.variant}, got sizes {sizes}; use an "
                 "unchanged parameters file."
@@ -158,6 +167,11 @@ class ReportParameters:
         """Number of features."""
         return len(self.features)
 
+    @property
+    def columns(self) -> list[dict[str, Any]] | None:
+        """`encoding` as plain data: columns with their parameters."""
+        return None if self.encoding is None else list(json.loads(self.encoding))
+
     def with_depth(self, depth: int) -> "ReportParameters":
         """The same parameters for a tree of so many levels."""
         return dataclasses.replace(self, depth=depth)
@@ -168,6 +182,16 @@ class ReportParameters:
         if self.variant is not ReportVariant.PRIVUNIT:
             return 10
         return 8 + max(64, 1 << (self.n_features + 1).bit_length()) // 8
+
+    @property
+    def messages_per_client(self) -> int:
+        """Rows that each client sends."""
+        return 1
+
+    @property
+    def cost(self) -> str:
+        """What a client sends, in words."""
+        return f"{self.report_bytes} bytes per report"
 
     def to_json(self) -> str:
         """Text of `parameters.json`; thresholds are strings, since they do not fit into a double."""
@@ -184,6 +208,7 @@ class ReportParameters:
                 dataclasses.asdict(choice) | {"threshold": str(choice.threshold), "epsilon": epsilon}
                 for choice, epsilon in self.choices
             ],
+            "encoding": self.columns,
         }
         return json.dumps(content, indent=2, sort_keys=True)
 
@@ -215,6 +240,7 @@ class ReportParameters:
                 key=bytes.fromhex(content["key"]),
                 guarantee=ReportGuarantee(**guarantee),
                 choices=choices,
+                encoding=canonical(content.get("encoding")),
             )
         except ConfigError:
             raise

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
-from schemas.choices import Trust
+from schemas.choices import PooledAlgorithm, Trust
 from schemas.config import FitConfig, validated
 from schemas.errors import ConfigError
 from schemas.pooled_config import PooledFitConfig, is_pooled, pooled
@@ -147,7 +147,7 @@ def _cells(base: Mapping[str, Any], options: SweepOptions) -> Iterator[SweepCell
     """Every combination; a method without privacy has no epsilon, and only the settings that such a run reads."""
     for method, changes in options.methods.items():
         job = merged(base, changes)
-        names = tuple(name for name in options.settings if not is_pooled(job) or _is_pooled_setting(name))
+        names = tuple(name for name in options.settings if not is_pooled(job) or _is_pooled_setting(name, job))
         for values in itertools.product(*(options.settings[name] for name in names)):
             varied = tuple(zip(names, values, strict=True))
             for epsilon in (None,) if is_pooled(job) else options.epsilons:
@@ -165,7 +165,7 @@ def _cell(
     config: FitConfig | PooledFitConfig
     try:
         if epsilon is None:
-            config = pooled({name: value for name, value in job.items() if _is_pooled_setting(name)})
+            config = pooled(_without_privacy(job))
         else:
             config = validated(merged(job, {"privacy": {"epsilon": epsilon}}))
     except ConfigError as error:
@@ -173,9 +173,20 @@ def _cell(
     return SweepCell(method=method, epsilon=epsilon, seed=seed, settings=varied, config=config)
 
 
-def _is_pooled_setting(name: str) -> bool:
-    """Whether runs without privacy read a setting, or should refuse it: all but those of private runs alone."""
+def _without_privacy(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a run without privacy reads; Lloyd's rounds weigh rows or clients as the job's unit says."""
+    found = {name: value for name, value in job.items() if _is_pooled_setting(name, job)}
+    privacy = job.get("privacy")
+    if job["algorithm"] == PooledAlgorithm.DP_LLOYD and isinstance(privacy, Mapping) and "unit" in privacy:
+        found.setdefault("unit", privacy["unit"])
+    return found
+
+
+def _is_pooled_setting(name: str, job: Mapping[str, Any]) -> bool:
+    """Whether a job without privacy reads a setting, or should refuse it: all but those of private runs alone."""
     head = name.partition(".")[0]
+    if head == "dp_lloyd":
+        return bool(job["algorithm"] == PooledAlgorithm.DP_LLOYD)
     return head in PooledFitConfig.model_fields or head not in FitConfig.model_fields
 
 

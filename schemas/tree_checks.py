@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from schemas.choices import Algorithm, Allocation, ClippingCenter
+from schemas.choices import Algorithm, Allocation, ClippingCenter, FedDPStart
 from schemas.errors import ConfigError
 from schemas.section import python_scalar
 from schemas.tree_config import is_radius
 
 if TYPE_CHECKING:
     from schemas.config import FitConfig
+
+
+def with_tree_start(data: object) -> object:
+    """Plain data of a job; FedDP-Lloyds that start with the tree are algorithm central_tree with Lloyd rounds."""
+    if not isinstance(data, Mapping) or data.get("algorithm") != Algorithm.FEDDP_KMEANS:
+        return data
+    options = data.get("feddp_kmeans")
+    start = options.get("init") if isinstance(options, Mapping) else getattr(options, "init", None)
+    return {**data, "algorithm": Algorithm.CENTRAL_TREE.value} if start == FedDPStart.CENTRAL_TREE else data
 
 
 def with_tree_clipping(data: object) -> object:

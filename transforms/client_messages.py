@@ -7,7 +7,7 @@ Guarantee: messages are uniform to whoever lacks the secret; releases are those 
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -18,11 +18,12 @@ from threadpoolctl import threadpool_limits
 from schemas.choices import NoiseBy
 from schemas.client_block import ClientBlock
 from schemas.masked_message import MaskedMessages, MaskedReleases
+from schemas.pairwise_messages import PairwiseParams
 from schemas.plan import RoundPlan
 from schemas.release import Release
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract
-from transforms.keys import read_key
+from transforms.held_key import HeldKeyFn
 from transforms.numerics.keystream import encode_label
 from transforms.numerics.masking import RoundMasks
 from transforms.read import prefetched_blocks
@@ -30,13 +31,6 @@ from transforms.rounds import Round
 
 _MESSAGE_BATCH_BYTES = 1 << 20
 SECRET_SETTING = "masked.secret_uri"
-
-
-class PairwiseParams(NamedTuple):
-    """Attributes: corrupt and dropout, the largest shares of clients that collude and that drop out."""
-
-    corrupt: float
-    dropout: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,34 +123,21 @@ def shard_statistics(
         yield 0, total
 
 
-class SecretFn(beam.DoFn):
-    """Holds the secret between `setup` and `teardown` only."""
+class SecretFn(HeldKeyFn):
+    """Masks and unmasks under the clients' secret; small blocks need no BLAS threads."""
 
     def __init__(self, masking: Masking):
+        super().__init__(masking.secret_uri, SECRET_SETTING)
         self._masking = masking
-        self._secret: bytes | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_secret": None}
 
     def setup(self) -> None:
-        """Reads the secret on the worker; small blocks need no BLAS threads."""
+        """Reads the secret on the worker."""
         threadpool_limits(limits=1)
-        self._secret = read_key(self._masking.secret_uri, SECRET_SETTING)
-
-    def teardown(self) -> None:
-        """Forgets the secret."""
-        self._secret = None
-
-    def _held_secret(self) -> bytes:
-        """The secret, while it is held."""
-        if self._secret is None:
-            raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
-        return self._secret
+        super().setup()
 
     def _masks(self, plan: RoundPlan, state: Any) -> RoundMasks:
         """The masks of a round."""
-        return RoundMasks(self._held_secret(), mask_context(self._masking.run, plan, state))
+        return RoundMasks(self._held_key(), mask_context(self._masking.run, plan, state))
 
 
 class _UploadFn(SecretFn):

@@ -58,9 +58,13 @@ def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: in
     Raises:
       ConfigError: if there are fewer server points than clusters.
     """
+    return state_before(LloydSettings.from_config(config), box_frame(config, n_features), server)
+
+
+def state_before(settings: LloydSettings, frame: Frame, server: NDArray[np.float64]) -> LloydState:
+    """`initial_state` of settings and a frame of the domain."""
+    n_features = server.shape[1]
     lattice.check_features(n_features, lattice.SUM_BITS)
-    settings = LloydSettings.from_config(config)
-    frame = box_frame(config, n_features)
     centers = _public_centers(settings, server)
     by_server = settings.options.start is LloydStart.SERVER_KMEANSPP
     state = LloydState(

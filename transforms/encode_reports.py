@@ -8,7 +8,6 @@ randomness of a report belongs to the client.
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -21,7 +20,7 @@ from schemas.report_parameters import ReportParameters
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract
 from transforms import client_ids
-from transforms.keys import read_key
+from transforms.held_key import HeldKeyFn
 from transforms.numerics import report_encoder
 from transforms.numerics.report_coins import KeyedCoins
 from transforms.read import read_columns, shard_name
@@ -30,40 +29,43 @@ from transforms.report_batches import ReportBatch
 _CLIENTS_AT_ONCE = 4096
 
 
-class _EncodeFn(beam.DoFn):
-    """Holds the key between `setup` and `teardown` only."""
+class KeyedClientFn(HeldKeyFn):
+    """Reads one row per client, whose coins follow from the key."""
 
-    def __init__(self, parameters: ReportParameters, contract: TableContract, key_uri: str):
-        self._parameters = parameters
+    def __init__(self, contract: TableContract, key_uri: str):
+        super().__init__(key_uri)
         self._contract = contract
-        self._key_uri = key_uri
-        self._key: bytes | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_key": None}
 
     def setup(self) -> None:
         """Reads the key on the worker; blocks are small, so BLAS gets one thread."""
-        self._key = read_key(self._key_uri)
+        super().setup()
         threadpool_limits(limits=1)
 
-    def teardown(self) -> None:
-        """Forgets the key."""
-        self._key = None
+    def clients_of(self, shard: ShardRef) -> tuple[NDArray[np.floating], list[bytes], bytes]:
+        """Points and ids of the clients of a shard, and the key."""
+        key = self._held_key()
+        points, ids = self._contract.to_rows(read_columns(shard, list(self._contract.columns)), shard_name(shard))
+        octets = _octets_of(client_ids.canonical(ids))
+        if len(set(octets)) < len(octets):
+            raise InputError(f"{shard_name(shard)} must hold one row per client, got several; group the rows first.")
+        return points, octets, key
+
+
+class _EncodeFn(KeyedClientFn):
+    """Makes the reports of all clients of a shard."""
+
+    def __init__(self, parameters: ReportParameters, contract: TableContract, key_uri: str):
+        super().__init__(contract, key_uri)
+        self._parameters = parameters
 
     def process(self, shard: ShardRef) -> Iterator[ReportBatch]:
         """The same shard gives the same reports again."""
         if shard == EMPTY_SHARD:
             return
-        if self._key is None:
-            raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
-        points, ids = self._contract.to_rows(read_columns(shard, list(self._contract.columns)), shard_name(shard))
-        octets = _octets_of(client_ids.canonical(ids))
-        if len(set(octets)) < len(octets):
-            raise InputError(f"{shard_name(shard)} must hold one row per client, got several; group the rows first.")
+        points, octets, key = self.clients_of(shard)
         for start in range(0, len(points), _CLIENTS_AT_ONCE):
             rows = slice(start, start + _CLIENTS_AT_ONCE)
-            reports = keyed_reports(points[rows], octets[rows], self._parameters, self._key)
+            reports = keyed_reports(points[rows], octets[rows], self._parameters, key)
             yield ReportBatch.of(reports, self._parameters)
 
 

@@ -94,7 +94,7 @@ class Exchange:
 
     def read_messages(self, index: int, path: str) -> MaskedMessages:
         """Messages of one file; raises ProtocolError if it is no file of messages."""
-        return messages_from_table(_table(path), self.plan().rounds[index])
+        return messages_from_table(read_table(path), self.plan().rounds[index])
 
     def close_round(self, index: int, masked: MaskedReleases) -> None:
         """Writes the noised masked sum and who is in it; raises ProtocolError if the round was closed otherwise."""
@@ -110,7 +110,7 @@ class Exchange:
         if not self.is_closed(index):
             raise ProtocolError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
         path = self._path(self._round(index), _SUM)
-        return sum_from_table(_table(path), self.plan().rounds[index]), hashlib.sha256(read_bytes(path)).hexdigest()
+        return sum_from_table(read_table(path), self.plan().rounds[index]), hashlib.sha256(read_bytes(path)).hexdigest()
 
     def _round(self, index: int) -> str:
         """Name of a round's folder."""
@@ -150,7 +150,7 @@ def _created(path: str, content: bytes) -> bool:
     return True
 
 
-def _table(path: str) -> pa.Table:
+def read_table(path: str) -> pa.Table:
     """A whole Parquet file; raises ProtocolError if it is none."""
     try:
         return table_from_bytes(read_bytes(path))

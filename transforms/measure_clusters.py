@@ -21,7 +21,7 @@ from schemas.table import group_by_client
 from transforms import client_ids, row_spill
 from transforms.aggregation import SumStatistics
 from transforms.group_clients import NumberOfShards
-from transforms.keys import read_key
+from transforms.held_key import HeldKeyFn
 from transforms.numerics import cluster_profile, partition
 from transforms.numerics.keystream import KeyStream, encode_label
 from transforms.profile_rows import (
@@ -75,29 +75,21 @@ def value_counts(rows: pa.Table, params: ProfileParams, clients: NDArray[np.int6
                 yield TaggedOutput(histogram_path(name), ((cluster, texts[value]), count))
 
 
-class _KeyedFn(beam.DoFn):
+class _KeyedFn(HeldKeyFn):
     """Holds the run key on the worker, where units are sampled; blocks are small, so BLAS gets one thread."""
 
     def __init__(self, params: ProfileParams, key_uri: str):
+        super().__init__(key_uri)
         self._params = params
-        self._key_uri = key_uri
-        self._key = b""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_key": b""}
 
     def setup(self) -> None:
         """Reads the key."""
         threadpool_limits(limits=1)
-        self._key = read_key(self._key_uri)
-
-    def teardown(self) -> None:
-        """Forgets the key."""
-        self._key = b""
+        super().setup()
 
     def _stream(self, purpose: str, *parts: str | int) -> KeyStream:
         """Random bits of the run for a purpose."""
-        return KeyStream(self._key, encode_label(f"profile {purpose}", *parts))
+        return KeyStream(self._held_key(), encode_label(f"profile {purpose}", *parts))
 
 
 class _MeasureRowsFn(_KeyedFn):

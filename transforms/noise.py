@@ -8,7 +8,6 @@ release has the law the plan states, is the same when a bundle is retried, and s
 import dataclasses
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -16,35 +15,14 @@ import numpy as np
 from schemas.masked_message import MaskedReleases, MaskedSum
 from schemas.plan import RoundPlan
 from schemas.release import Release
-from transforms.keys import read_key
+from transforms.held_key import HeldKeyFn
 from transforms.numerics import noise
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class _NoiseFn(beam.DoFn):
-    """Holds the key between `setup` and `teardown` only."""
-
-    def __init__(self, key_uri: str):
-        self._key_uri = key_uri
-        self._key: bytes | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_key": None}
-
-    def setup(self) -> None:
-        """Reads the key on the worker."""
-        self._key = read_key(self._key_uri)
-
-    def teardown(self) -> None:
-        """Forgets the key."""
-        self._key = None
-
-    def _held_key(self) -> bytes:
-        """The key; raises RuntimeError outside of `setup` and `teardown`."""
-        if self._key is None:
-            raise RuntimeError("process must be called between setup and teardown; run it in a pipeline.")
-        return self._key
+class _NoiseFn(HeldKeyFn):
+    """Draws noise under the run key."""
 
     def _draw(self, plan: RoundPlan, exact_sum: np.ndarray) -> tuple[Release, ...]:
         """The releases of a round."""

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from schemas.errors import ProtocolError
 from schemas.masked_message import MaskedMessages, MaskedReleases
+from schemas.pairwise_messages import PairwiseParams
 from schemas.plan import RoundPlan
 from schemas.release import Release
 from schemas.shard import EMPTY_SHARD, ShardRef
 from schemas.table import TableContract
 from transforms.client_messages import (
     Masking,
-    PairwiseParams,
     SecretFn,
     mask_context,
     shard_statistics,
@@ -74,8 +74,12 @@ def _statistics(
             yield encode_label(shard.path, shard.row_group, first + index), statistic
 
 
-def _roster(advertised: list, params: PairwiseParams) -> Roster:
-    """Numbers in the order of names, neighbors by a digest of all public keys."""
+def make_roster(advertised: list, params: PairwiseParams) -> Roster:
+    """Everybody who has advertised: numbers in the order of names, neighbors by a digest of all public keys.
+
+    Raises:
+      ProtocolError: if they are too few.
+    """
     if len(advertised) < 3:
         raise ProtocolError("pairwise masks must be among at least 3 clients, got fewer; use scheme shared_secret.")
     ordered = sorted(advertised)
@@ -85,7 +89,7 @@ def _roster(advertised: list, params: PairwiseParams) -> Roster:
     return Roster(tuple(name for name, _ in ordered), keys, circle(len(keys), graph.n_neighbors, seed), graph.threshold)
 
 
-class _ClientFn(SecretFn):
+class PairwiseFn(SecretFn):
     """A step of clients; each one's secret is derived where it is needed."""
 
     def __init__(self, masking: Masking, plan: RoundPlan):
@@ -94,11 +98,11 @@ class _ClientFn(SecretFn):
 
     def _client(self, name: bytes, number: int, state: Any) -> PairwiseClient:
         """The client of this name in this round."""
-        own = KeyStream(self._held_secret(), encode_label("client", name)).uint64(4).tobytes()
+        own = KeyStream(self._held_key(), encode_label("client", name)).uint64(4).tobytes()
         return PairwiseClient(own, number, mask_context(self._masking.run, self._plan, state))
 
 
-class _AdvertiseFn(_ClientFn):
+class _AdvertiseFn(PairwiseFn):
     """Public keys of every client."""
 
     def process(self, named: tuple, state: Any) -> Iterator[tuple[bytes, PublicKeys]]:
@@ -106,7 +110,7 @@ class _AdvertiseFn(_ClientFn):
         yield named[0], self._client(named[0], 0, state).advertise()
 
 
-class _ShareFn(_ClientFn):
+class _ShareFn(PairwiseFn):
     """Sealed shares of every client for its neighbors."""
 
     def process(self, named: tuple, state: Any, roster: Roster) -> Iterator[tuple[int, tuple[int, bytes]]]:
@@ -118,7 +122,7 @@ class _ShareFn(_ClientFn):
             yield other, (number, letter)
 
 
-class _MaskFn(_ClientFn):
+class _MaskFn(PairwiseFn):
     """One masked message per client."""
 
     def process(self, named: tuple, state: Any, roster: Roster) -> Iterator[MaskedMessages]:
@@ -126,26 +130,28 @@ class _MaskFn(_ClientFn):
         name, statistic = named
         number = roster.number_of(name)
         values = self._client(name, number, state).mask(roster.neighbors_of(number), statistic)
-        yield MaskedMessages((_sender(number),), (b"",), values[None])
+        yield MaskedMessages((sender_of(number),), (b"",), values[None])
 
 
-class _RevealFn(_ClientFn):
+class _RevealFn(PairwiseFn):
     """What clients hand out once it is known who is present; those who are gone hand out nothing."""
 
     def process(self, sent: tuple, state: Any, roster: Roster, masked: MaskedReleases) -> Iterator[Revealed]:
         """Shares from one holder."""
         holder, letters = sent
-        present = _present(masked)
+        present = present_numbers(masked)
         if holder in present:
             received = {owner: (Neighbor(owner, roster.keys[owner]), letter) for owner, letter in letters}
             yield from self._client(roster.names[holder], holder, state).reveal(received, present)
 
 
-def _sender(number: int) -> bytes:
+def sender_of(number: int) -> bytes:
+    """What messages call a client."""
     return number.to_bytes(8, "big")
 
 
-def _present(masked: MaskedReleases) -> frozenset[int]:
+def present_numbers(masked: MaskedReleases) -> frozenset[int]:
+    """Numbers of those whose messages were added up."""
     return frozenset(int.from_bytes(sender, "big") for sender in masked.senders)
 
 
@@ -155,7 +161,7 @@ def _unmask(
     """Subtracts the total mask of those present."""
     neighbors = dict(enumerate(roster.neighbors.tolist()))
     keys, context = dict(enumerate(roster.keys)), mask_context(run, plan, state)
-    present = _present(masked)
+    present = present_numbers(masked)
     total = total_mask(revealed, keys, neighbors, present, roster.threshold, plan.size, context)
     return unmasked(masked.releases, plan, total)
 
@@ -189,7 +195,7 @@ class PairwiseReleases(beam.PTransform):
         named = shards | "Statistic" >> beam.FlatMap(_statistics, state, self.contract, self.round)
         advertised = named | "Advertise" >> beam.ParDo(_AdvertiseFn(masking, plan), state)
         listed = advertised | "All" >> beam.combiners.ToList()
-        roster = AsSingleton(listed | "Roster" >> beam.Map(_roster, masking.pairwise))
+        roster = AsSingleton(listed | "Roster" >> beam.Map(make_roster, masking.pairwise))
         aggregate = AggregateMasked(plan=plan, key_uri=self.key_uri, threshold=masking.threshold)
         masked = (
             named

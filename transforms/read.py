@@ -25,6 +25,9 @@ from transforms.source import Source, list_files
 _CLIENT_ID_BYTES = 24
 """Rough size of a client id in memory."""
 _BATCH_ROWS = 8192
+_BOMB_BYTES = 1 << 31
+_BOMB_RATIO = 100
+"""A row group that decodes to more than this many bytes, and this many times what it takes on disk, is refused."""
 
 
 def open_parquet(path: str) -> pq.ParquetFile:
@@ -187,12 +190,27 @@ def _list_row_groups(path: str, contract: TableContract) -> Iterator[ShardRef]:
         first = 0
         for run in decode_runs(metadata.metadata, metadata.num_row_groups, path):
             groups = [metadata.row_group(first + offset) for offset in range(run)]
+            for offset, group in enumerate(groups):
+                _check_size(group, contract, leaves, f"{path}, row group {first + offset}")
             n_rows = sum(group.num_rows for group in groups)
             if n_rows:
                 n_values = n_rows * (contract.n_features or 0)
                 n_values += sum(group.column(leaf).num_values for group in groups for leaf in leaves)
                 yield ShardRef(path, first, n_rows, run, 8 * n_values + _CLIENT_ID_BYTES * n_rows)
             first += run
+
+
+def _check_size(group: pq.RowGroupMetaData, contract: TableContract, leaves: list[int], place: str) -> None:
+    """Refuses a row group that few octets on disk would blow up to fill the memory."""
+    decoded = 8 * group.num_rows * (contract.n_features or 0)
+    decoded += sum(8 * group.column(leaf).num_values for leaf in leaves)
+    if decoded <= _BOMB_BYTES:
+        return
+    stored = sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns))
+    if decoded > _BOMB_RATIO * max(stored, 1):
+        raise InputError(
+            f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
+        )
 
 
 def _leaves(file: pq.ParquetFile, contract: TableContract) -> list[int]:

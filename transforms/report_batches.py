@@ -51,7 +51,8 @@ Piece = ReportBatch | tuple[Spilled, Spilled]
 Group = tuple[int, Iterable[Piece]]
 
 
-def _list_row_groups(path: str) -> Iterator[tuple[str, int]]:
+def list_row_groups(path: str) -> Iterator[tuple[str, int]]:
+    """Path and number of every row group of a file."""
     with open_parquet(path) as file:
         yield from ((path, index) for index in range(file.num_row_groups))
 
@@ -77,20 +78,22 @@ class ReadReports(beam.PTransform):
     Attributes:
       path: a Parquet file, a glob or a folder on any Beam filesystem.
       parameters: of the collection; rows that cannot be reports of it are left out.
+      setting: what the path is called in messages.
 
     Cost: one listing, one pass over the files, one shuffle of references.
     """
 
     path: str
     parameters: ReportParameters
+    setting: str = "reports.path"
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
         """Lists files, then row groups, then reads."""
         return (
             root
             | "Path" >> beam.Create([self.path], reshuffle=False)
-            | "ListFiles" >> beam.FlatMap(list_files, {}, "reports.path")
-            | "ListRowGroups" >> beam.FlatMap(_list_row_groups)
+            | "ListFiles" >> beam.FlatMap(list_files, {}, self.setting)
+            | "ListRowGroups" >> beam.FlatMap(list_row_groups)
             | "Spread" >> beam.Reshuffle()
             | "Read" >> beam.FlatMap(_read, self.parameters)
         )

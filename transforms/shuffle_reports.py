@@ -37,7 +37,8 @@ def _file_of(table: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
-def _write_listing(files: list[WrittenFile], path: str) -> None:
+def write_listing(files: list[WrittenFile], path: str) -> None:
+    """Writes names and digests of files, sorted by name, as JSON."""
     write_bytes(path, json.dumps(sorted(files)).encode())
 
 
@@ -68,5 +69,5 @@ class ShuffleReports(beam.PTransform):
             | "ByNonce" >> GroupReports(parameters=self.parameters, spill_folder=self.spill_folder)
             | "Write" >> beam.Map(_write, self.parameters, self.folder)
             | "Files" >> beam.combiners.ToList()
-            | "Listing" >> beam.Map(_write_listing, self.listing)
+            | "Listing" >> beam.Map(write_listing, self.listing)
         )

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0)
 N_CLUSTERS = {"iris": 3, "lsun": 3, "s1": 15, "house": 3, "wine": 3, "adult": 3}
 METHODS: dict[str, dict[str, Any]] = {
+    "Lloyd, not private": {"variant": "lloyd"},
     "SuLloyd, folded": {"variant": "su"},
     "GLloyd, folded": {"variant": "g"},
     "FastLloyd": {"variant": "fast", "init": "sphere_packing"},
@@ -135,8 +136,11 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
     from pipelines.prepared_fit import prepare
     from schemas.client_block import ClientBlock
     from schemas.config import validated
+    from schemas.pooled_config import is_pooled
     from transforms.numerics.noise import draw_release
 
+    if is_pooled(job):
+        return plain_centers(rows, job)
     fit = prepare(validated(job))
     key = hashlib.sha256(label.encode()).digest()
     state: Any = fit.initial
@@ -144,6 +148,19 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
         state = each.step(state, draw_release(key, each.plan, each.statistic(ClientBlock(rows), state)))
     centers: NDArray[np.float64] = state.model().centers
     return centers
+
+
+def plain_centers(rows: NDArray[np.float64], job: dict[str, Any]) -> NDArray[np.float64]:
+    """Centers of variant lloyd: the same rounds without noise."""
+    from schemas.client_block import ClientBlock
+    from schemas.pooled_config import pooled
+    from transforms import dp_lloyd, plain_lloyd
+
+    config = pooled({name: value for name, value in job.items() if name != "privacy"})
+    state = plain_lloyd.initial_state(config, np.zeros((0, rows.shape[1])))
+    for _ in range(plain_lloyd.n_rounds(state)):
+        state = plain_lloyd.moved(dp_lloyd.absolute_statistic(ClientBlock(rows), state), state)
+    return plain_lloyd.centers_of(state)
 
 
 def speed_section() -> list[str]:

@@ -29,6 +29,7 @@ from benchmarks.machine import heading
 PAPER_COLUMN = {(100_000, 1.0): 1.21, (100_000, 4.0): 0.46, (1_000_000, 1.0): 0.298, (1_000_000, 4.0): 0.106}
 PAPER_COLUMN |= {(1_000_000, 8.0): 0.099}
 TARGETS = {(100_000, 1.0): 0.72, (100_000, 4.0): 0.14, (1_000_000, 1.0): 0.18, (1_000_000, 4.0): 0.02}
+METHODS = ("nested", "points", "privunit", "paper", "shuffle", "central")
 N_FEATURES = 100
 _BLOCK = 50_000
 
@@ -70,9 +71,10 @@ def cells(largest: int) -> Iterator[Cell]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--figures", nargs="*", default=["n", "shuffle", "epsilon", "k", "r"])
+    parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--runs", type=Path, required=True, help="file of finished runs, JSON lines")
     parser.add_argument("--finished_only", action="store_true", help="show finished runs and start none")
     parser.add_argument("--speed", type=int, nargs="*", default=[300_000, 1_000_000, 3_000_000])
@@ -97,7 +99,7 @@ def measure(arguments: argparse.Namespace) -> dict[Cell, list[float]]:
             known[tuple(key)] = cost
     costs: dict[Cell, list[float]] = defaultdict(list)
     wanted = [cell for cell in cells(arguments.largest) if cell.figure in arguments.figures]
-    wanted = [cell for cell in wanted if cell.n_clients <= arguments.largest]
+    wanted = [cell for cell in wanted if cell.n_clients <= arguments.largest and cell.method in arguments.methods]
     for seed in range(arguments.seeds):
         for cell in sorted(wanted, key=lambda each: each.n_clients):
             key = (*cell[1:], seed)
@@ -241,10 +243,13 @@ def report(costs: dict[Cell, list[float]], speeds: list[dict[str, float]]) -> li
     lines += _table("Shuffled reports and the central tree, central (1, 1e-6)", costs, ("shuffle",), ("n_clients",))
     lines += _table("Number of clusters (n = 100,000, epsilon 4)", costs, ("k",), ("n_clusters",))
     lines += _table("Separation (n = 100,000, epsilon 4)", costs, ("r",), ("separation",))
-    lines += ["## Decoding", "", "| reports | CPU s | CPU s per million | peak RSS MB |", "| --- " * 4 + "|"]
-    for each in speeds:
-        rate = each["cpu"] / each["n"] * 1e6
-        lines.append(f"| {each['n']:,} | {each['cpu']:.2f} | {rate:.2f} | {each['rss']:.0f} |")
+    columns = ("reports", "CPU s", "CPU s per million", "per further million", "peak RSS MB")
+    lines += ["## Decoding", "", "CPU time is that of the whole command, its start included.", ""]
+    lines += [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
+    for before, each in zip([None, *speeds], speeds, strict=False):
+        rate = f"{each['cpu'] / each['n'] * 1e6:.2f}"
+        further = f"{(each['cpu'] - before['cpu']) / (each['n'] - before['n']) * 1e6:.2f}" if before else ""
+        lines.append(f"| {each['n']:,} | {each['cpu']:.2f} | {rate} | {further} | {each['rss']:.0f} |")
     return lines
 
 
@@ -271,9 +276,6 @@ def _table(
             shown += [str(table.get(key, "")) for table in (TARGETS, PAPER_COLUMN)]
         lines.append(f"| {' | '.join(shown)} |")
     return [*lines, ""]
-
-
-METHODS = ("nested", "points", "privunit", "paper", "shuffle", "central")
 
 
 def _cell(values: list[float] | None) -> str:

@@ -43,6 +43,19 @@ def with_nulls(column):
     return pa.array([None if row == 25 else value for row, value in enumerate(values)], pa.float64()), column
 
 
+def file_of_columns(n_columns):
+    """A Parquet file without rows that is little but the schema of so many columns, its footer written by hand."""
+    root = bytes([0x48, 1]) + b"s" + bytes([0x15]) + varint(2 * n_columns) + bytes(1)
+    column = bytes([0x15, 10, 0x25, 0, 0x18, 1]) + b"c" + bytes(1)
+    schema = bytes([0x19, 0xFC]) + varint(n_columns + 1) + root + n_columns * column
+    footer = bytes([0x15, 4]) + schema + bytes([0x16, 0, 0x19, 0x0C, 0])
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def varint(number):
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
+
+
 class Desk:
     """A folder with public data, where one command runs."""
 
@@ -173,6 +186,30 @@ def test_broken_footer(desk, cut):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if cut == "half" else whole[:-60] + bytes(52) + whole[-8:])
     assert desk.refused(desk.job()).startswith(f"{path} must be a readable Parquet file; check the file")
+
+
+def test_a_file_of_a_million_columns(desk):
+    path = pathlib.Path(lake.write_files(desk.data, list_tables())) / "part-01.parquet"
+    path.write_bytes(file_of_columns(1_000_000))
+    assert desk.refused(desk.job()).startswith(f"{path} must be a readable Parquet file; check the file")
+
+
+def test_the_footer_by_hand_is_a_footer(tmp_path):
+    (tmp_path / "few.parquet").write_bytes(file_of_columns(3))
+    assert pq.ParquetFile(tmp_path / "few.parquet").metadata.num_columns == 3
+
+
+def test_a_row_group_that_blows_up(desk):
+    desk.data.mkdir()
+    path = desk.data / "part-00.parquet"
+    zeros = pa.repeat(pa.scalar(0.0), 1 << 22)
+    pq.write_table(pa.table(dict.fromkeys([*NAMES, *map(str, range(61))], zeros)), path, row_group_size=1 << 22)
+    job = desk.scalar_job()
+    job["data"]["features"] = [*NAMES, *map(str, range(61))]
+    job |= {"server_data": "none", "clipping": {"norm": 50.0, "center": "none"}, "algorithm": "central_tree"}
+    job |= {"tree": {"radius": 50.0}}
+    assert path.stat().st_size < 2_000_000
+    assert desk.refused(job).startswith(f"{path}, row group 0 must decode to at most 2 GiB or 100 times its size")
 
 
 def test_broken_pages(desk):

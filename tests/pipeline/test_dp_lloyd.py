@@ -274,4 +274,4 @@ def test_the_command_writes_every_output(place, tmp_path, settings, first, purpo
 def test_the_command_refuses_lloyd_without_noise(place, tmp_path):
     outcome = lake.run_job(job(place, variant="lloyd"), tmp_path)
     assert outcome.code == 2
-    assert outcome.lines[-1].endswith("use algorithm optimal for centers without privacy.")
+    assert outcome.lines[-1].endswith("use feddp_kmeans for a private clustering.")

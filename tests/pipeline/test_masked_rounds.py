@@ -19,11 +19,12 @@ from schemas.client_block import ClientBlock
 from schemas.errors import ProtocolError
 from schemas.masked_message import MaskedMessages
 from schemas.model import model_from_tables
+from schemas.pairwise_messages import PairwiseParams
 from tests import lake
 from tests.pipeline.test_secrets import Functions, spellings_in, unpacked
 from tests.statistical.test_mask_uniformity import looks_uniform
 from transforms import client_messages, masked_sum
-from transforms.client_messages import Masking, PairwiseParams
+from transforms.client_messages import Masking
 from transforms.keys import lasting_key
 from transforms.masked_rounds import RunMaskedRounds
 from transforms.numerics import masking as masking_numerics
@@ -333,11 +334,11 @@ def test_the_clients_functions_forget_the_secret(graph):
     assert len(own) == 4 * 2
     for function in own:
         function.setup()
-        assert function._secret == SECRET
-        assert pickler.loads(pickler.dumps(function))._secret is None
+        assert function._key == SECRET
+        assert pickler.loads(pickler.dumps(function))._key is None
         assert secrets_in(pickler.dumps(function)) == set()
         function.teardown()
-        assert function._secret is None
+        assert function._key is None
 
 
 def test_a_run_without_given_secret_leaves_none(hall, tmp_path):

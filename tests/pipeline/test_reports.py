@@ -204,7 +204,7 @@ def test_a_shuffled_batch_below_its_minimum_is_refused(tmp_path):
     assert (privacy["epsilon"], privacy["trust"]) == (1.0, "shuffle")
     assert privacy["local_epsilon"] > 1.5
     first = next((tmp_path / "encoded" / "reports.parquet").iterdir())
-    first.unlink()
+    pq.write_table(pq.read_table(first).slice(1), first)
     outcome = command("decode", job, tmp_path, "refused")
     assert outcome.code == 2
     assert f"must have at least {N_CLIENTS} reports" in outcome.err

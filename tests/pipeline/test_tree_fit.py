@@ -103,6 +103,17 @@ def test_the_elbow_finds_the_number_of_clusters(desk, tmp_path):
     assert distances(model.centers).max() < 0.5
 
 
+def test_feddp_lloyds_start_with_the_tree(desk, tmp_path):
+    settings = desk.job("record", lloyd={"steps": 2}, feddp_kmeans={"init": "central_tree", "restarts": 20})
+    settings["algorithm"] = "feddp_kmeans"
+    model = lake.run_fit(settings, tmp_path / "out").model
+    assert_same(model, lake.chain(lake.prepared(settings), desk.blocks["record"]).model())
+    paths = [each.path for each in model.releases]
+    assert [path.split("/")[1] for path in paths[-4:]] == ["lloyd_00", "lloyd_00", "lloyd_01", "lloyd_01"]
+    assert any(path == "central_tree/leaves/sums" for path in paths)
+    assert distances(model.centers).max() < 0.2
+
+
 @pytest.mark.parametrize("steps", [0, 1])
 def test_the_last_round_may_judge_the_centers(desk, tmp_path, steps):
     settings = desk.job("record", quality={"share": 0.05}, lloyd={"steps": steps})

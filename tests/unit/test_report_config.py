@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from schemas.errors import ConfigError
-from schemas.report_config import load_decode_config, load_encode_config
+from schemas.report_config import load_decode_config, load_encode_config, load_shuffle_config
 from schemas.report_parameters import ReportParameters
 from tests.reports import parameters, settings
 
@@ -26,7 +26,11 @@ def encode_text(**sections):
             {"reports": {"mode": "shuffle", "variant": "paper"}, "privacy__delta": 1e-6},
             "reports.variant must not be 'paper' for reports.mode shuffle",
         ),
-        ({"reports__variant": "pure"}, "reports.variant must be 'nested', 'points', 'privunit' or 'paper', got 'pure'"),
+        ({"reports__variant": "split_and_mix"}, "reports.mode must be 'shuffle' for reports.variant split_and_mix"),
+        (
+            {"reports__variant": "pure"},
+            "reports.variant must be 'nested', 'points', 'privunit', 'paper' or 'split_and_mix'",
+        ),
         ({"reports__varant": "paper"}, "did you mean reports.variant"),
         ({"tree__depth": 13}, "tree.depth must be 'auto' or an integer from 1 to 12, got 13"),
         ({"tree__radius": -1.0}, "tree.radius must be a number from 1e-100 to 1e100, got -1.0"),
@@ -43,6 +47,9 @@ def test_decode_needs_a_path_and_takes_the_settings_of_encode():
         load_decode_config("reports: {}")
     with pytest.raises(ConfigError, match=r"reports must be given"):
         load_decode_config("seed: 3")
+    with pytest.raises(ConfigError, match=r"reports\.arrived must be given for shuffle"):
+        load_shuffle_config("reports: {path: folder}")
+    assert load_shuffle_config(encode_text(reports__arrived="inbox")).reports.arrived == "inbox"
     config = load_decode_config(encode_text(reports__path="folder"))
     assert config.job is not None
     assert config.job.n_clusters == 3

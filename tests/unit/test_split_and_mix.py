@@ -65,7 +65,7 @@ def test_small_trees_find_centers_and_large_ones_are_refused_with_their_price():
     means = np.array([[900, 0], [0, -900], [-600, 600], [0, 0]])
     leaves = np.arange(2000) % 3
     sums = protocol.decode_sums(all_messages(PLAN, means[leaves], leaves).shuffled(), PLAN)
-    found = protocol.leaf_centers(sums, 3, seed=0) * protocol.VECTOR_UNITS
+    found = protocol.leaf_centers(sums, 3, seed=0).centers * protocol.VECTOR_UNITS
     distances = np.linalg.norm(found[:, None] - means[:3], axis=2)
     assert distances.min(axis=0).max() < 150.0
     with pytest.raises(ConfigError, match=r"at most 100,000 messages by split and mix, got \d{3},\d{3} for 512 leaves"):

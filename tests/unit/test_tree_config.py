@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.choices import ClippingCenter, TreeDepth, TreeDirections
+from schemas.choices import Algorithm, ClippingCenter, TreeDepth, TreeDirections
 from schemas.config import dump_config, load_config, validated
 from schemas.errors import ConfigError
 
@@ -40,6 +40,19 @@ def test_the_ball_of_the_tree_bounds_the_rows():
 def test_what_is_allowed_is_accepted(settings):
     config = validated(job(**settings))
     assert load_config(dump_config(config)) == config
+
+
+def test_feddp_lloyds_may_start_with_the_tree():
+    lloyd = {"steps": 2, "share": 0.4}
+    started = validated(job(algorithm="feddp_kmeans", feddp_kmeans={"init": "central_tree"}, lloyd=lloyd))
+    plain = validated(job(lloyd=lloyd))
+    assert started.algorithm is Algorithm.CENTRAL_TREE
+    assert started.model_copy(update={"feddp_kmeans": plain.feddp_kmeans}) == plain
+    assert load_config(dump_config(started)) == started
+    with pytest.raises(ConfigError, match="tree must be given for algorithm central_tree"):
+        validated(job(algorithm="feddp_kmeans", feddp_kmeans={"init": "central_tree"}, tree=None))
+    with pytest.raises(ConfigError, match=r"feddp_kmeans.init must be 'feddp_init' or 'central_tree', got 'tree'"):
+        validated(job(algorithm="feddp_kmeans", feddp_kmeans={"init": "tree"}, tree=None, clipping={"norm": 1.0}))
 
 
 RADIUS = "tree.radius must be a number from 1e-60 to 1e60"

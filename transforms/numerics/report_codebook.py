@@ -147,6 +147,16 @@ def planes(key: bytes, depth: int, n_features: int) -> NDArray[np.int64]:
     return 2 * octets.astype(np.int64).sum(axis=2) + 8
 
 
+def sides(lattice: NDArray[np.float64], normals: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sides of hyperplanes as bit masks, shape (n,): bit i is 1 where the product with normal i is >= 0.
+
+    Args:
+      lattice: points, shape (n, n_features), integers.
+      normals: shape (depth, n_features), of `planes`.
+    """
+    return np.asarray((lattice @ normals.T.astype(np.float64) >= 0.0) @ (np.int64(1) << np.arange(len(normals))))
+
+
 def _bits(drawn: NDArray[np.uint64]) -> NDArray[np.uint8]:
     """Bits of words, lowest first; the last axis of words becomes one of bits."""
     octets = np.ascontiguousarray(drawn, dtype="<u8").view(np.uint8)

@@ -19,13 +19,16 @@ _MORE_LEVELS = 3
 _STRONG_SIGNAL = 4.0
 
 
-def design(config: EncodeConfig, features: tuple[str, ...], key: bytes) -> ReportParameters:
+def design(
+    config: EncodeConfig, features: tuple[str, ...], key: bytes, encoding: str | None = None
+) -> ReportParameters:
     """Public parameters of a new collection.
 
     Args:
       config: the job.
       features: names, in the order of the coordinates.
       key: 16 public random bytes.
+      encoding: how columns become features, or None.
 
     Raises:
       ConfigError: if the budget cannot be spent so.
@@ -45,6 +48,7 @@ def design(config: EncodeConfig, features: tuple[str, ...], key: bytes) -> Repor
         key=key,
         guarantee=guarantee,
         choices=choices,
+        encoding=encoding,
     )
     return parameters.with_depth(_depth(config, parameters))
 

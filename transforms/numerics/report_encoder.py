@@ -90,10 +90,10 @@ def encode(
     return Reports(nonces, indices, np.zeros((len(points), 0), dtype=np.uint8))
 
 
-def lattice_points(points: NDArray[np.floating], radius: float) -> NDArray[np.float64]:
-    """Points as integers of norm at most 2**20, which stands for the radius; any input gives some such point."""
+def lattice_points(points: NDArray[np.floating], radius: float, bits: int = SUM_BITS) -> NDArray[np.float64]:
+    """Points as integers of norm at most 2**bits, which stands for the radius; any input gives some such point."""
     finite = np.nan_to_num(points.astype(np.float64), nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
-    return quantize(finite, Lattice(np.zeros(points.shape[1]), radius), SUM_BITS)
+    return quantize(finite, Lattice(np.zeros(points.shape[1]), radius), bits)
 
 
 def lift(lattice: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,9 +105,7 @@ def lift(lattice: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def tree_codes(lattice: NDArray[np.float64], parameters: ReportParameters) -> NDArray[np.int64]:
     """Leaf of the complete tree that each point lies in, shape (n,): bit i is the side of hyperplane i."""
-    normals = codebook.planes(parameters.key, parameters.depth, parameters.n_features)
-    sides = lattice @ normals.T.astype(np.float64) >= 0.0
-    return sides @ (np.int64(1) << np.arange(parameters.depth))
+    return codebook.sides(lattice, codebook.planes(parameters.key, parameters.depth, parameters.n_features))
 
 
 def signed_vectors(

@@ -20,12 +20,18 @@ from numpy.typing import NDArray
 from schemas.errors import ConfigError
 from transforms.numerics import noise
 from transforms.numerics.keystream import KeyStream, encode_label
+from transforms.numerics.report_tree import DecodedCenters, in_ball
 from transforms.numerics.seeding import weighted_kmeans
 
 MOST_MESSAGES = 100_000
 """Messages of one client, at most."""
-VECTOR_UNITS = 1 << 10
+VECTOR_BITS = 10
+VECTOR_UNITS = 1 << VECTOR_BITS
 """Lattice units of the radius, and of one client in a count."""
+SENSITIVITY = 2.0 * VECTOR_UNITS
+"""A replaced client moves one leaf by a diameter, or two leaves by a vector and a count each."""
+MOST_TIMES = 4
+"""Clients that a plan has room for, as a multiple of those that it guarantees; more would wrap around the modulus."""
 _LEAST_CLIENT_STDDEV = 3.0
 _TAIL_STDDEVS = 40.0
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
@@ -83,11 +89,10 @@ def plan_sums(n_clients: int, n_leaves: int, n_features: int, epsilon: float, de
       ConfigError: if a client would send more than `MOST_MESSAGES`; the sentence has the number.
     """
     n_coordinates = n_leaves * (n_features + 1)
-    # A replaced client moves one leaf by a diameter, or two leaves by a vector and a count each.
-    sensitivity = 2.0 * VECTOR_UNITS
-    stddev = gaussian_stddev(epsilon, 0.5 * delta) * sensitivity
+    stddev = gaussian_stddev(epsilon, 0.5 * delta) * SENSITIVITY
     client_stddev = max(stddev / math.sqrt(n_clients), _LEAST_CLIENT_STDDEV)
-    largest = n_clients * VECTOR_UNITS + _TAIL_STDDEVS * client_stddev * math.sqrt(n_clients)
+    most = MOST_TIMES * n_clients
+    largest = most * VECTOR_UNITS + _TAIL_STDDEVS * client_stddev * math.sqrt(most)
     modulus = next_prime(2 * math.ceil(largest))
     security = math.log2(2.0 * n_coordinates * (1.0 + math.exp(epsilon)) / delta)
     plan = SplitPlan(
@@ -157,23 +162,56 @@ def encode_client(vector: NDArray[np.int64], leaf: int, plan: SplitPlan, stream:
     return Messages(places, np.column_stack([shares, last]).ravel())
 
 
+class MessageTotals(NamedTuple):
+    """Sums of messages by place: `totals` int64 in [0, modulus), and `counts` int64, how many; shape (n_places,)."""
+
+    totals: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, messages: Messages, n_places: int, modulus: int) -> "MessageTotals":
+        """Totals of some messages, whose places and shares are in range."""
+        totals = np.zeros(n_places, dtype=np.int64)
+        step = (1 << 62) // modulus
+        for start in range(0, len(messages.places), step):
+            np.add.at(totals, messages.places[start : start + step], messages.shares[start : start + step])
+            totals %= modulus
+        return cls(totals, np.bincount(messages.places, minlength=n_places).astype(np.int64))
+
+    def merge(self, other: "MessageTotals", modulus: int) -> "MessageTotals":
+        """The totals of both, new ones."""
+        return MessageTotals((self.totals + other.totals) % modulus, self.counts + other.counts)
+
+    def sums(self, plan: SplitPlan) -> NDArray[np.int64]:
+        """Noisy sums, shape (n_leaves, n_dims), lattice units; the last coordinate is the count."""
+        signed = np.where(self.totals > plan.modulus // 2, self.totals - plan.modulus, self.totals)
+        return signed.reshape(plan.n_leaves, plan.n_dims)
+
+
 def decode_sums(messages: Messages, plan: SplitPlan) -> NDArray[np.int64]:
-    """Noisy sums, shape (n_leaves, n_dims), lattice units; the last coordinate is the count."""
-    totals = np.zeros(plan.n_leaves * plan.n_dims, dtype=np.int64)
-    step = (1 << 62) // plan.modulus
-    for start in range(0, len(messages.places), step):
-        np.add.at(totals, messages.places[start : start + step], messages.shares[start : start + step])
-        totals %= plan.modulus
-    signed = np.where(totals > plan.modulus // 2, totals - plan.modulus, totals)
-    return signed.reshape(plan.n_leaves, plan.n_dims)
+    """Noisy sums of all messages; see `MessageTotals.sums`."""
+    return MessageTotals.of(messages, plan.n_leaves * plan.n_dims, plan.modulus).sums(plan)
 
 
-def leaf_centers(sums: NDArray[np.int64], n_clusters: int, seed: int) -> NDArray[np.float64]:
-    """Centers in units of the radius: k-means of the leaves' noisy means, weighted by their noisy counts."""
-    counts = np.maximum(sums[:, -1] / VECTOR_UNITS, 0.0)
-    means = sums[:, :-1] / (VECTOR_UNITS * np.maximum(counts, 1.0))[:, None]
-    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1.0)
-    return weighted_kmeans(means, counts, n_clusters, 20, seed).centers
+def leaf_centers(sums: NDArray[np.int64], n_clusters: int, seed: int, least: float = 0.0) -> DecodedCenters:
+    """Centers in units of the radius: sums over counts of leaves that k-means of their noisy means puts together.
+
+    Args:
+      sums: of `MessageTotals.sums`.
+      n_clusters: >= 1, at most the number of leaves.
+      seed: public.
+      least: leaves with a smaller noisy count are left out, in clients.
+
+    Source: Chang et al. (2021), Algorithm 4, lines 7 to 18.
+    """
+    counts = sums[:, -1] / VECTOR_UNITS
+    counts = np.where(counts >= min(least, float(counts.max())), np.maximum(counts, 0.0), 0.0)
+    means = in_ball(sums[:, :-1] / (VECTOR_UNITS * np.maximum(counts, 1.0))[:, None])
+    labels = weighted_kmeans(means, counts, n_clusters, 20, seed).labels
+    members = (labels == np.arange(n_clusters)[:, None]) & (counts > 0.0)
+    totals = members @ sums / VECTOR_UNITS
+    sizes = np.maximum(totals[:, -1], 1.0)
+    return DecodedCenters(in_ball(totals[:, :-1] / sizes[:, None]), sizes)
 
 
 def gaussian_stddev(epsilon: float, delta: float) -> float:

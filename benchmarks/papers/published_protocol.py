@@ -1,0 +1,94 @@
+"""The published one-round protocol over many draws of its hyperplanes: its mean cost, and how far draws lie apart.
+
+Variant `paper` is decoded from sums over cells (level, subset). Instead of encoding a million clients per draw, the
+sums are drawn from their law: the exact mean over rows of the mixture, and normal noise of the exact variance of signs
+and directions (at the least a cell sums 260 terms). The decoder is the real one. `together` is how often two of the
+eight clusters share a leaf of 64; then one center has to serve two clusters, which costs about 0.12.
+
+    python -m benchmarks.papers.published_protocol --out benchmarks/results/published_protocol.md
+"""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks import separated_mixture
+from benchmarks.machine import heading
+from benchmarks.papers.one_round import N_FEATURES, PAPER_COLUMN, Cell, parameters_of
+
+_ROWS = 20_000
+
+
+class Draw(NamedTuple):
+    """Cost of one draw, and whether two clusters share a leaf."""
+
+    cost: float
+    together: bool
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--out", type=Path, help="Markdown file for the results")
+    arguments = parser.parse_args()
+    lines = report(arguments.draws)
+    print("\n".join(lines))
+    if arguments.out:
+        arguments.out.write_text("\n".join(lines) + "\n")
+
+
+def report(n_draws: int) -> list[str]:
+    """Markdown lines."""
+    lines = heading("The published one-round protocol over many draws")
+    lines += [f"Normalized cost of variant `paper`, {n_draws} draws; `published` is the figure to compare with.", ""]
+    lines += [
+        "| n | epsilon | mean | stddev of a draw | means of 5 draws, 5 to 95% | together | mean if apart | published |"
+    ]
+    lines += ["| --- " * 8 + "|"]
+    for (n_clients, epsilon), published in PAPER_COLUMN.items():
+        draws = [draw(n_clients, epsilon, seed) for seed in range(n_draws)]
+        costs, together = np.array([each.cost for each in draws]), np.array([each.together for each in draws])
+        fives = np.random.default_rng(0).choice(costs, (10_000, 5)).mean(axis=1)
+        low, high = np.quantile(fives, [0.05, 0.95])
+        lines.append(
+            f"| {n_clients:,} | {epsilon:g} | {costs.mean():.3f} | {costs.std():.3f} | {low:.3f} to {high:.3f} | "
+            f"{together.mean():.0%} | {costs[~together].mean():.3f} | {published:g} |"
+        )
+        print(lines[-1], flush=True)
+    return lines
+
+
+def draw(n_clients: int, epsilon: float, seed: int) -> Draw:
+    """One draw of mixture, hyperplanes and sums."""
+    from transforms.numerics import paper_reports, report_encoder, report_tree
+    from transforms.numerics import report_codebook as codebook
+    from transforms.numerics.report_sums import ReportSums
+
+    rng = np.random.default_rng([seed, 8])
+    parameters = parameters_of(Cell("", "paper", n_clients, epsilon), rng.bytes(16))
+    drawn = separated_mixture.draw(seed, _ROWS, N_FEATURES)
+    codes = report_encoder.tree_codes(report_encoder.lattice_points(drawn.rows, 1.0), parameters)
+    leaves = np.zeros((1 << parameters.depth, 1 + N_FEATURES))
+    np.add.at(leaves, codes, np.column_stack([np.ones(_ROWS), drawn.rows]) / _ROWS)
+    (_, histogram), (_, vector) = parameters.choices
+    shrunk = 1.0 / paper_reports.sphere_norm(vector, N_FEATURES)
+    strength = np.append(np.tanh(histogram / 2.0), np.full(N_FEATURES, shrunk))
+    means = codebook.walsh_hadamard(np.ascontiguousarray(leaves.T)).T * strength
+    stddev = np.append(1.0, np.full(N_FEATURES, N_FEATURES**-0.5))
+    cells = np.zeros((2 << parameters.depth, 1 + N_FEATURES))
+    for level in range(1, parameters.depth + 1):
+        size = 1 << level
+        n_reports = n_clients / (parameters.depth * size)
+        noise = rng.normal(size=(size, 1 + N_FEATURES)) * stddev * np.sqrt(n_reports)
+        cells[size : 2 * size] = n_reports * means[:size] + noise
+    cells[:, 1:] *= paper_reports.DIRECTION_UNITS
+    sums = ReportSums(n_clients, np.rint(cells).astype(np.int64), np.zeros((0, 0), dtype=np.int64))
+    centers = report_tree.decode_tree(sums, parameters, seed).centers
+    first = [codes[np.flatnonzero(drawn.labels == label)[0]] for label in range(len(drawn.means))]
+    return Draw(separated_mixture.mean_cost(drawn.rows, centers), len(set(first)) < len(first))
+
+
+if __name__ == "__main__":
+    main()

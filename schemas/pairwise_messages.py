@@ -1,0 +1,88 @@
+"""What clients with pairwise masks send besides their messages: keys, sealed letters, and shares for who unmasks.
+
+Keys and letters pass through the aggregator: keys are public, letters are sealed for the neighbor they are for.
+Shares are for the clients' role only: with all of them the sum of those present comes to light, and no more.
+"""
+
+import enum
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from schemas.errors import ProtocolError
+
+KEY_BYTES = 32
+
+
+class PairwiseParams(NamedTuple):
+    """Attributes: corrupt and dropout, the largest shares of clients that collude and that drop out."""
+
+    corrupt: float
+    dropout: float
+
+
+class Leg(enum.StrEnum):
+    """What a round with pairwise masks waits for."""
+
+    KEYS = "keys"
+    LETTERS = "letters"
+    MESSAGES = "messages"
+    SHARES = "shares"
+
+
+class SenderKeys(NamedTuple):
+    """Public keys of one sender: its pseudonym in the round, one key for masks, one for letters."""
+
+    sender: bytes
+    mask: bytes
+    letters: bytes
+
+
+class Letter(NamedTuple):
+    """Sealed shares from one sender for one of its neighbors, by their numbers in the order of pseudonyms."""
+
+    sender: int
+    receiver: int
+    sealed: bytes
+
+
+class HandedOut(NamedTuple):
+    """A share that a neighbor hands out: of the owner's seed if it is present, else of its key; 4 octets per limb."""
+
+    owner: int
+    holder: int
+    present: bool
+    share: bytes
+
+
+Sent = TypeVar("Sent", SenderKeys, Letter, HandedOut)
+_TYPES = {bytes: pa.binary(), int: pa.int64(), bool: pa.bool_()}
+
+
+def _schema(kind: type[Sent]) -> pa.Schema:
+    types = {"round": pa.string()} | {name: _TYPES[type_] for name, type_ in kind.__annotations__.items()}
+    return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in types.items()])
+
+
+def sent_to_table(rows: Sequence[Sent], kind: type[Sent], path: str) -> pa.Table:
+    """One row each: round, and what was sent.
+
+    Args:
+      rows: all of one kind.
+      kind: their class.
+      path: of the round.
+    """
+    return pa.Table.from_pylist([{"round": path} | row._asdict() for row in rows], schema=_schema(kind))
+
+
+def sent_from_table(table: pa.Table, kind: type[Sent], path: str) -> list[Sent]:
+    """Inverse of `sent_to_table`.
+
+    Raises:
+      ProtocolError: if the rows are others, or of another round.
+    """
+    rows = table.to_pylist() if table.schema.equals(_schema(kind)) else [{"round": ""}]
+    if any(row.pop("round") != path for row in rows):
+        raise ProtocolError(f"files of round {path} must hold what its clients sent, got others; take them away.")
+    return [kind(**row) for row in rows]

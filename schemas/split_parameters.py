@@ -1,0 +1,150 @@
+"""The public parameters of a collection by split and mix: what its clients, shuffler and decoder must agree on."""
+
+import dataclasses
+import json
+import math
+from typing import Any, Self
+
+from schemas.choices import ReportMode
+from schemas.errors import ConfigError
+from schemas.report_parameters import (
+    FORMAT_VERSION,
+    KEY_BYTES,
+    MOST_LEVELS,
+    ReportGuarantee,
+    ReportParameters,
+    ReportVariant,
+    canonical,
+)
+
+MESSAGE_BYTES = 12
+"""Octets of one message: place and share."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SplitParameters:
+    """Content of `parameters.json` of variant split_and_mix; public.
+
+    Attributes:
+      n_clusters: of the model, at most 2**depth.
+      features: names of the features, in the order of the coordinates.
+      radius: from 1e-100 to 1e100, feature units; points are clipped to this norm.
+      depth: levels of the tree, whose 2**depth leaves are summed.
+      key: 16 public bytes, of the hyperplanes of the tree.
+      guarantee: of the shuffled batch; the messages of one client, unshuffled, are not private.
+      client_stddev: lattice units; noise of one client on every coordinate of every leaf.
+      modulus: prime.
+      n_messages: shares of one coordinate.
+      encoding: how columns become features, as canonical JSON, or None.
+    """
+
+    n_clusters: int
+    features: tuple[str, ...]
+    radius: float
+    depth: int
+    key: bytes
+    guarantee: ReportGuarantee
+    client_stddev: float
+    modulus: int
+    n_messages: int
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses parameters that no collection can have; whether they keep the promise is the numerics' to say."""
+        sound = len(self.key) == KEY_BYTES and 1e-100 <= self.radius <= 1e100 and 1 <= self.depth <= MOST_LEVELS
+        sound = sound and self.n_messages >= 2 and 2 < self.modulus < 1 << 62 and self.client_stddev > 0.0
+        if not sound or not self.features or not 1 <= self.n_clusters <= 1 << self.depth:
+            raise ConfigError(
+                f"parameters of split_and_mix must have a key of {KEY_BYTES} bytes, depth from 1 to {MOST_LEVELS}, "
+                "features, and a leaf per cluster; use an unchanged parameters file."
+            )
+
+    @property
+    def variant(self) -> ReportVariant:
+        """What a client sends."""
+        return ReportVariant.SPLIT_AND_MIX
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.features)
+
+    @property
+    def n_places(self) -> int:
+        """Sums that are collected: of every coordinate of every leaf, and its count."""
+        return (1 << self.depth) * (self.n_features + 1)
+
+    @property
+    def messages_per_client(self) -> int:
+        """Messages that each client sends."""
+        return self.n_places * self.n_messages
+
+    @property
+    def cost(self) -> str:
+        """What a client sends, in words."""
+        kilobytes = self.messages_per_client * MESSAGE_BYTES / 1024
+        return f"{self.messages_per_client:,} messages ({kilobytes:,.0f} kB) per client"
+
+    @property
+    def columns(self) -> list[dict[str, Any]] | None:
+        """`encoding` as plain data."""
+        return None if self.encoding is None else list(json.loads(self.encoding))
+
+    def to_json(self) -> str:
+        """Text of `parameters.json`; the modulus is a string, since it may not fit into a double."""
+        guarantee = dataclasses.asdict(self.guarantee)
+        del guarantee["local_epsilon"]
+        content = {
+            "version": FORMAT_VERSION,
+            "variant": str(self.variant),
+            "n_clusters": self.n_clusters,
+            "features": list(self.features),
+            "radius": self.radius,
+            "depth": self.depth,
+            "key": self.key.hex(),
+            "guarantee": guarantee,
+            "client_stddev": self.client_stddev,
+            "modulus": str(self.modulus),
+            "n_messages": self.n_messages,
+            "encoding": self.columns,
+        }
+        return json.dumps(content, indent=2, sort_keys=True)
+
+    @classmethod
+    def from_plain(cls, content: dict[str, Any]) -> Self:
+        """Reads the content of `to_json`'s text."""
+        guarantee = content["guarantee"] | {"mode": ReportMode(content["guarantee"]["mode"]), "local_epsilon": math.inf}
+        return cls(
+            n_clusters=int(content["n_clusters"]),
+            features=tuple(content["features"]),
+            radius=float(content["radius"]),
+            depth=int(content["depth"]),
+            key=bytes.fromhex(content["key"]),
+            guarantee=ReportGuarantee(**guarantee),
+            client_stddev=float(content["client_stddev"]),
+            modulus=int(content["modulus"]),
+            n_messages=int(content["n_messages"]),
+            encoding=canonical(content.get("encoding")),
+        )
+
+
+CollectionParameters = ReportParameters | SplitParameters
+
+
+def collection_from_json(text: str, where: str) -> CollectionParameters:
+    """Public parameters of any collection.
+
+    Raises:
+      ConfigError: if the text is none, is of another version, or breaks its promise.
+    """
+    try:
+        content = json.loads(text)
+        if content["version"] == FORMAT_VERSION and content["variant"] == ReportVariant.SPLIT_AND_MIX:
+            return SplitParameters.from_plain(content)
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ConfigError(
+            f"{where} must be report parameters of version {FORMAT_VERSION}; use the file that encode wrote."
+        ) from error
+    return ReportParameters.from_json(text, where)
