@@ -14,18 +14,26 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipelines.graph import run_graph
 from pipelines.options import parse_role, read_text
+from pipelines.spending import spending
 from schemas import yaml_text
+from schemas.choices import Trust
 from schemas.errors import ProtocolError
 from schemas.flow import Promise, PromisedPlan, Zone
+from schemas.ledger_charge import Charge
 from schemas.masked_config import AggregateConfig, validated_aggregate
 from schemas.masked_message import MaskedMessages, MaskedReleases
 from schemas.pairwise_messages import Leg
+from schemas.plan import PrivacyPlan, PrivacyUnit, RoundPlan
+from schemas.statement import PrivacyStatement
+from transforms import accounting
+from transforms.discretization import lattice_noise
 from transforms.exchange_files import Exchange
 from transforms.graph_spending import check_chunk
 from transforms.keys import create_key
 from transforms.masked_sum import AggregateMasked
 from transforms.pairwise_files import PairwiseExchange
 
+_DELTA = 1e-9
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -68,6 +76,20 @@ def build(root: beam.Pipeline, config: AggregateConfig, exchange: Exchange, inde
     )
 
 
+def _charge(config: AggregateConfig, plan: RoundPlan) -> Charge:
+    """What one round costs, stated at `_DELTA`, which the ledger needs only where it does not compose events."""
+    unit = PrivacyUnit(str(config.unit))
+    whole = PrivacyPlan(
+        unit=unit,
+        epsilon=accounting.stated_epsilon((plan,), _DELTA),
+        delta=_DELTA,
+        discretization_slack=0.0,
+        rounds=(plan,),
+    )
+    statement = PrivacyStatement.from_plan(whole, accounting.describe(whole), trust=Trust.MASKED)
+    return Charge.of(statement, dataset=str(config.name), job="aggregate", noise=lattice_noise((plan,)))
+
+
 def _close_list(folder: str, index: int, threshold: int) -> Leg | None:
     """Closes the leg that the round waits for; None if that is the one of messages."""
     exchange = PairwiseExchange(folder)
@@ -99,9 +121,11 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         return {"run_id": exchange.plan().run, "round": index, "leg": leg}
     if not FileSystems.exists(config.key_uri):
         create_key(config.key_uri)
-    rounds = exchange.plan().rounds
-    promise = Promise(zone=Zone.PUBLIC, plans=(PromisedPlan(rounds=rounds),), stages=(rounds[index],))
+    plan = exchange.plan()
+    promise = Promise(zone=Zone.PUBLIC, plans=(PromisedPlan(rounds=plan.rounds),), stages=(plan.rounds[index],))
+    charge = None if config.ledger is None else _charge(config, plan.rounds[index])
     add = functools.partial(build, config=config, exchange=exchange, index=index)
-    check_chunk(run_graph(add, options.beam, promise).rounds, rounds, index)
+    with spending(config.ledger, charge, f"{plan.run}/{plan.rounds[index].path}", again=True):
+        check_chunk(run_graph(add, options.beam, promise).rounds, plan.rounds, index)
     _LOGGER.info("closed: round %d", index)
     return {"run_id": exchange.plan().run, "round": index}

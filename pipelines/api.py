@@ -14,8 +14,9 @@ from pipelines import fit as fit_job
 from pipelines import profile as profile_job
 from pipelines.decode import DecodeResult
 from pipelines.estimator import DPKMeans
-from pipelines.options import beam_options
+from pipelines.options import beam_options, new_run_id
 from pipelines.prepared_fit import FitResult, prepare
+from pipelines.spending import charge_of, spending
 from schemas.assign_config import AssignConfig
 from schemas.config import FitConfig
 from schemas.evaluate_config import EvaluateConfig
@@ -23,6 +24,7 @@ from schemas.metrics import Metrics
 from schemas.profile import ProfileResult
 from schemas.profile_config import ProfileConfig
 from schemas.report_config import DecodeConfig
+from transforms.profile_accounting import statement
 from transforms.saved_model import load_model
 
 __all__ = [
@@ -51,8 +53,10 @@ def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
-        return fit_job.execute(prepare(config), beam_options([]) if options is None else options, folder)
+    prepared = prepare(config)
+    charge = charge_of(prepared.statement, config.data, "fit", prepared.plan.rounds)
+    with spending(config.ledger, charge, new_run_id()), tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+        return fit_job.execute(prepared, beam_options([]) if options is None else options, folder)
 
 
 def assign(config: AssignConfig, options: PipelineOptions | None = None) -> pa.Table:
@@ -103,7 +107,8 @@ def profile(config: ProfileConfig, options: PipelineOptions | None = None) -> Pr
       DappleError: what stopped the run, in one sentence.
     """
     prepared = profile_job.prepare(config, load_model(config.model))
-    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+    charge = charge_of(statement(prepared.params.plan), config.data, "profile")
+    with spending(config.ledger, charge, new_run_id()), tempfile.TemporaryDirectory(prefix="dapple-") as folder:
         return profile_job.execute(prepared, beam_options([]) if options is None else options, folder)
 
 

@@ -62,6 +62,10 @@ class ClientsRole:
                 "masked.secret_uri must be given for this job, got nothing; give the place of the secret that all "
                 "clients share, or with scheme pairwise of this client's own."
             )
+        if config.ledger is not None:
+            raise ConfigError(
+                f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
+            )
         if secret.startswith(exchange.rstrip("/") + "/"):
             raise ConfigError(
                 f"masked.secret_uri must be outside of --exchange, which all roles can read, got {secret}; move it."

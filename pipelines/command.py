@@ -17,10 +17,23 @@ from pipelines.failures import describe_unexpected
 from schemas.errors import ConfigError, DappleError
 
 _REPORT_JOBS = ("encode", "shuffle", "decode")
-JOBS = ("fit", "prepare", "assign", "evaluate", "profile", "sweep", "upload", "aggregate", "unmask", *_REPORT_JOBS)
+JOBS = (
+    "fit",
+    "prepare",
+    "assign",
+    "evaluate",
+    "profile",
+    "sweep",
+    "upload",
+    "aggregate",
+    "unmask",
+    *_REPORT_JOBS,
+    "ledger",
+)
 _USAGE = (
     "usage: dapple JOB --config FILE --output DIR [--run_id ID] [--verbose] [Beam flags]; upload, aggregate and unmask "
-    "have --exchange DIR, and upload and unmask --released DIR, instead of --output; JOB is one of: "
+    "have --exchange DIR, and upload and unmask --released DIR, instead of --output; ledger has limit, show, verify "
+    "or export and --ledger FILE; JOB is one of: "
 )
 
 
@@ -48,7 +61,8 @@ def _run(words: list[str], stream: TextIO, verbose: bool) -> int:
         return _fail(str(error), error.exit_code, stream, verbose)
     except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
         return _fail(describe_unexpected(error), 1, stream, verbose)
-    sys.stdout.write(json.dumps(summary) + "\n")
+    if summary is not None:
+        sys.stdout.write(json.dumps(summary) + "\n")
     sys.stdout.flush()
     return 0
 

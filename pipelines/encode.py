@@ -18,6 +18,7 @@ from pipelines.options import parse_job, read_text, shuffles_in_memory
 from pipelines.prepared_fit import feature_names, learned_encoder
 from pipelines.run_folder import KEY_FILE, RunFolder
 from pipelines.shuffle import shuffling, written_files
+from pipelines.spending import charge_of, spending
 from schemas.config import PrepareOptions
 from schemas.errors import ConfigError
 from schemas.flow import Promise, Zone
@@ -157,16 +158,13 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     job = prepare(config)
     guarantee = job.parameters.guarantee
     _LOGGER.info("run %s: %s, %s", options.run_id, guarantee.mode, job.parameters.cost)
-    folder.open()
-    try:
+    charge = charge_of(report_outputs.statement(job.parameters), config.data, "encode")
+    with spending(config.ledger, charge, options.run_id), folder.opened():
         for file in execute(job, options.beam, folder.staging):
             folder.record(f"{REPORTS_FOLDER}/{file.name}", file.digest)
         folder.write(PARAMETERS_FILE, job.parameters.to_json().encode())
         folder.write("privacy.json", report_outputs.privacy_json(job.parameters))
         folder.publish(report_outputs.encode_manifest(job.parameters, config, options.run_id))
-    except BaseException:
-        folder.discard()
-        raise
     _LOGGER.info("done: %s", FileSystems.join(options.output, REPORTS_FOLDER))
     spent = {"epsilon": guarantee.epsilon, "delta": guarantee.delta}
     return {"run_id": options.run_id, "output": options.output} | spent

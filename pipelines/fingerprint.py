@@ -1,21 +1,28 @@
 """What a run says of its input: a keyed digest that means nothing to those without the key."""
 
+import concurrent.futures
 import glob
 import hashlib
 import hmac
+import os
 from collections.abc import Iterator
 
-from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.prepared_fit import PreparedFit
 from schemas.columns import find
 from schemas.config import config_digest
+from schemas.errors import InputError
+from schemas.prepared import MANIFEST_FILE
 from schemas.table import TableContract
 from transforms import hive
 from transforms.keys import read_key
 from transforms.read import open_parquet
-from transforms.source import Source
+from transforms.source import Source, list_files
+
+_READERS = 4
+_CHUNK = 1 << 22
 
 
 def keyed_fingerprint(prepared: PreparedFit, key_uri: str) -> str:
@@ -36,6 +43,51 @@ def source_fingerprint(source: Source, contract: TableContract, digest: str, key
     files = source.list_files()
     entries = [digest, *_columns(files[0], contract), *map(_state, files)]
     return hmac.new(read_key(key_uri), "\n".join(entries).encode(), hashlib.sha256).hexdigest()
+
+
+def content_fingerprint(prepared: PreparedFit, digest: str, key_uri: str) -> str:
+    """HMAC of every octet of the input and of the public server data under the run key, its times of change left out.
+
+    Files count under their resolved paths, of which rows take values of partitions. Cost: one more pass over the files,
+    by the launcher.
+
+    Args:
+      prepared: the job.
+      digest: of the settings.
+      key_uri: where the run key is.
+
+    Raises:
+      InputError: if a file cannot be read.
+    """
+    config = prepared.config
+    files = prepared.source.list_files()
+    listing = FileSystems.join(config.data.path.rstrip("/"), MANIFEST_FILE)
+    files += [listing] if prepared.source.snapshot is None and FileSystems.exists(listing) else []
+    if config.server_data is not None:
+        files += list_files(config.server_data.path, {}, "server_data.path")
+    with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
+        contents = list(pool.map(_content, files))
+    entries = sorted(f"{resolved(path)}\t{content}" for path, content in zip(files, contents, strict=True))
+    return hmac.new(read_key(key_uri), "\n".join([digest, *entries]).encode(), hashlib.sha256).hexdigest()
+
+
+def resolved(path: str) -> str:
+    """A path as it is spelled without links, dots and trailing slashes; one of another filesystem keeps its links."""
+    if FileSystems.get_scheme(path) in (None, "file"):
+        return os.path.realpath(path.removeprefix("file://"))
+    return path.rstrip("/")
+
+
+def _content(path: str) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    try:
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except (OSError, BeamIOError) as error:
+        raise InputError(f"{path} must be readable; check the permissions and that nobody rewrites it.") from error
+    return digest.hexdigest()
 
 
 def _columns(path: str, contract: TableContract) -> Iterator[str]:

@@ -17,6 +17,7 @@ from pipelines.fingerprint import keyed_fingerprint
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.prepared_fit import FitResult, PreparedFit, message_contract, prepare
+from pipelines.run_account import RunAccount
 from pipelines.run_folder import KEY_FILE, SECRET_FILE, RunFolder
 from schemas import yaml_text
 from schemas.choices import MaskScheme, Trust
@@ -80,7 +81,9 @@ def _masking(config: FitConfig, folder: str) -> Masking | None:
     )
 
 
-def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> FitResult:
+def execute(
+    prepared: PreparedFit, options: PipelineOptions, folder: str, account: RunAccount | None = None
+) -> FitResult:
     """Runs a prepared job to its end.
 
     The run key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
@@ -90,16 +93,19 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
       prepared: the job.
       options: for Beam.
       folder: private staging folder; the released files are there afterwards.
+      account: of the run in the ledger, which then keeps the key; None without one.
 
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
+    hold = lasting_key if account is None else account.held_key
     key_uri = prepared.config.key_uri or FileSystems.join(folder, KEY_FILE)
     with contextlib.ExitStack() as secrets:
-        secrets.enter_context(lasting_key(key_uri))
+        secrets.enter_context(hold(key_uri))
         masking = _masking(prepared.config, folder)
         if masking is not None:
-            secrets.enter_context(lasting_key(masking.secret_uri, SECRET_SETTING))
+            secrets.enter_context(hold(masking.secret_uri, SECRET_SETTING))
+        fingerprint = "" if account is None else account.start(prepared)
         rows = prepared.rows
         with staged_by_client(rows, options, key_uri, folder) as staged:
             job = dataclasses.replace(prepared, source=staged.source, contract=staged.contract)
@@ -108,7 +114,7 @@ def execute(prepared: PreparedFit, options: PipelineOptions, folder: str) -> Fit
                 build, prepared=job, key_uri=key_uri, folder=folder, counted=counted, masking=masking
             )
             found = run_graph(add, options, prepared.promise)
-        fingerprint = keyed_fingerprint(prepared, key_uri)
+        fingerprint = fingerprint or keyed_fingerprint(prepared, key_uri)
     tables = [table_from_bytes(read_bytes(FileSystems.join(folder, name))) for name in RELEASED_FILES]
     return FitResult(model_from_tables(*tables), prepared.statement.of_graph(found), fingerprint)
 
@@ -124,17 +130,22 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     if is_pooled(settings):
         return pooled_fit.run(options, settings)  # type: ignore[arg-type]
     config = validated(settings)  # type: ignore[arg-type]
-    folder = RunFolder(options.output, options.run_id)
+    account = RunAccount.of(config, options)
+    stored = None if account is None else account.stored_release()
+    if stored is not None:
+        return stored
+    folder = RunFolder(options.output, options.run_id) if account is None else account.folder
     folder.check()
     _LOGGER.info("run %s: reading public server data and calibrating noise", options.run_id)
     prepared = prepare(config)
     _LOGGER.info(
         "plan: %d rounds, epsilon %.6g, delta %.3g", len(prepared.rounds), prepared.plan.epsilon, prepared.plan.delta
     )
-    with folder.opened():
-        result = execute(prepared, options.beam, folder.staging)
+    with folder.opened() if account is None else account.opened(prepared):
+        result = execute(prepared, options.beam, folder.staging, account)
         outputs.write_outputs(folder, prepared, result)
-        folder.publish(outputs.manifest(prepared, result, options.run_id))
+        publish = folder.publish if account is None else account.publish
+        publish(outputs.manifest(prepared, result, options.run_id))
     _LOGGER.info("done: %s", FileSystems.join(options.output, "report.html"))
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
     return {"run_id": options.run_id, "output": options.output} | spent

@@ -6,6 +6,7 @@ import difflib
 import secrets
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
@@ -33,12 +34,20 @@ class JobOptions:
     beam: PipelineOptions
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are `ConfigError`s."""
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are `ConfigError`s.
+
+    Args:
+      form: of the command, for errors; other arguments are argparse's.
+    """
+
+    def __init__(self, *, form: str = "dapple JOB --config FILE --output DIR [Beam flags]", **more: Any):
+        super().__init__(**more)
+        self._form = form
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """Raises instead of exiting."""
-        raise ConfigError(f"the command line must be `dapple JOB --config FILE --output DIR [Beam flags]`: {message}.")
+        raise ConfigError(f"the command line must be `{self._form}`: {message}.")
 
 
 def parse_job(job: str, argv: Sequence[str]) -> JobOptions:
@@ -47,7 +56,7 @@ def parse_job(job: str, argv: Sequence[str]) -> JobOptions:
     Raises:
       ConfigError: for a missing or mistyped flag, with the nearest known one.
     """
-    parser = _Parser(prog=f"dapple {job}", allow_abbrev=False)
+    parser = Parser(prog=f"dapple {job}", allow_abbrev=False)
     parser.add_argument("--config", required=True, help="the job's YAML file")
     parser.add_argument("--output", required=True, help="folder of the results; must be new or empty")
     parser.add_argument("--run_id", default=None, help="name of the run; default: time and a random part")
@@ -92,7 +101,7 @@ def parse_role(job: str, argv: Sequence[str], own: Sequence[str] = ()) -> RoleOp
     Raises:
       ConfigError: for a missing or mistyped flag, with the nearest known one.
     """
-    parser = _Parser(prog=f"dapple {job}", allow_abbrev=False)
+    parser = Parser(prog=f"dapple {job}", allow_abbrev=False)
     for flag in ("--config", "--exchange", *own):
         parser.add_argument(flag, required=flag != "--run_id")
     known, rest = parser.parse_known_args(list(argv))
@@ -160,7 +169,7 @@ def shuffles_in_memory(options: PipelineOptions) -> bool:
 
 def _refuse_unknown(flags: Sequence[str]) -> None:
     """Stops at the first flag Beam does not know."""
-    parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
+    parser = Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
     for option_class in (PipelineOptions, *_subclasses(PipelineOptions)):
         option_class._add_argparse_args(parser)
     unknown = parser.parse_known_args(list(flags))[1]

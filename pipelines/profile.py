@@ -14,6 +14,7 @@ from pipelines.fingerprint import source_fingerprint
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text, shuffles_in_memory
 from pipelines.run_folder import KEY_FILE, RunFolder
+from pipelines.spending import charge_of, spending
 from pipelines.versions import versions
 from schemas.config import config_digest
 from schemas.errors import ConfigError
@@ -171,7 +172,8 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     prepared = prepare(config, model)
     plan = prepared.params.plan
     _LOGGER.info("plan: %d mechanisms, epsilon %.6g, delta %.3g", len(plan.events), plan.epsilon, plan.delta)
-    with folder.opened():
+    charge = charge_of(statement(plan), config.data, "profile")
+    with spending(config.ledger, charge, options.run_id), folder.opened():
         result = execute(prepared, options.beam, folder.staging)
         folder.adopt(PROFILE_FILE)
         folder.write("privacy.json", json.dumps(result.privacy.to_json(), indent=2, sort_keys=True).encode())

@@ -1,6 +1,7 @@
 """Where a run writes: a private staging folder first, the output folder at the end, the manifest last."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, LedgerRefusedError
 from transforms.publish import read_bytes, write_bytes
 
 MANIFEST = "run.json"
@@ -33,6 +34,7 @@ class RunFolder:
         self._local = FileSystems.get_scheme(output) in (None, "file")
         self._published: dict[str, str] = {}
         self._made: list[str] = []
+        self._lock = -1
 
     def check(self) -> None:
         """Refuses an output folder that holds something."""
@@ -61,6 +63,44 @@ class RunFolder:
         except BaseException:
             self.discard()
             raise
+
+    def take_up(self) -> None:
+        """Creates the staging folder, or takes up that of a killed attempt; see `clear` for what it left.
+
+        Raises:
+          LedgerRefusedError: if the other attempt is not over; this one holds a lock until `release`.
+        """
+        if not self._local:
+            if not FileSystems.exists(self.staging):
+                FileSystems.mkdirs(self.staging)
+            return
+        if not os.path.isdir(self.staging):
+            self.open()
+        self._lock = os.open(self.staging, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.release()
+            raise LedgerRefusedError(
+                f"--run_id must be of a run that is not under way, got that of {self.staging}; wait for it to end."
+            ) from error
+
+    def clear(self) -> None:
+        """Removes what a killed attempt left on a local disk: all but its keys."""
+        if not self._local:
+            return
+        shutil.rmtree(f"{self.staging}.clients", ignore_errors=True)
+        for entry in list(os.scandir(self.staging)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            elif entry.name not in (KEY_FILE, SECRET_FILE):
+                os.unlink(entry.path)
+
+    def release(self) -> None:
+        """Gives up the lock of `take_up`."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _make_parents(self) -> None:
         """Creates the folders above the output that are missing and remembers them, outermost first."""
@@ -97,9 +137,14 @@ class RunFolder:
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Writes the manifest, with the digest of every staged file, and makes the folder the output."""
+        self.seal(manifest)
+        self.move([*self._published, MANIFEST])
+
+    def seal(self, manifest: dict[str, Any]) -> str:
+        """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
         content = json.dumps(manifest | {"files": self._published}, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
-        self.move([*self._published, MANIFEST])
+        return hashlib.sha256(content).hexdigest()
 
     def move(self, names: list[str]) -> None:
         """Makes the folder the output; where that is one move per file, of these and in this order."""
@@ -111,7 +156,7 @@ class RunFolder:
         FileSystems.mkdirs(self.output)
         for folder in sorted({os.path.dirname(name) for name in names} - {""}):
             FileSystems.mkdirs(FileSystems.join(self.output, folder))
-        for name in names:
+        for name in filter(lambda name: FileSystems.exists(self.path(name)), names):
             FileSystems.rename([self.path(name)], [FileSystems.join(self.output, name)])
         self.discard()
 

@@ -6,6 +6,7 @@ Every cell keeps its own guarantee, but costs are exact and cells add up, so tha
 import dataclasses
 import functools
 import logging
+import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,11 +22,13 @@ from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.prepared_fit import PreparedFit, prepare
 from pipelines.run_folder import KEY_FILE
+from pipelines.spending import charge_of, spending
 from pipelines.sweep_folder import REPORT_FILE, SweepFolder
 from pipelines.trusted_output import check_apart
 from schemas.config import FitConfig
 from schemas.errors import ConfigError
 from schemas.flow import Promise, Zone
+from schemas.ledger_charge import Charge
 from schemas.model import ClusterModel
 from schemas.model_job import NOT_PRIVATE
 from schemas.pooled_config import PooledFitConfig
@@ -155,13 +158,16 @@ def job_rows(cells: Sequence[PreparedCell]) -> JobRows:
     return dataclasses.replace(widest, contract=contract, keep_staging=False)
 
 
-def execute(config: SweepConfig, options: PipelineOptions, output: str) -> tuple[pa.Table, pa.Table]:
+def execute(
+    config: SweepConfig, options: PipelineOptions, output: str, run_id: str = "sweep"
+) -> tuple[pa.Table, pa.Table]:
     """Runs a sweep, or what is left of it.
 
     Args:
       config: the sweep.
       options: for Beam.
       output: see `SweepFolder`.
+      run_id: under which parts are charged, if there is a ledger.
 
     Returns:
       All cells (`CELL_SCHEMA`) and all curves (`POINT_SCHEMA`).
@@ -179,11 +185,31 @@ def execute(config: SweepConfig, options: PipelineOptions, output: str) -> tuple
             part = left[start : start + size]
             first = len(done) + start + 1
             _LOGGER.info("cells %d to %d of %d: calibrating", first, first + len(part) - 1, total)
-            _run_part(prepare_cells(part), options, folder)
+            cells = prepare_cells(part)
+            charge = None if config.ledger is None else _charge(cells)
+            with spending(config.ledger, charge, f"{run_id}/{first}", again=True):
+                _run_part(cells, options, folder)
         return folder.finish()
     except BaseException:
         folder.discard_empty()
         raise
+
+
+def _charge(cells: Sequence[PreparedCell]) -> Charge | None:
+    """What the private cells of a part cost together; None without any."""
+    fits = [each.fit for each in cells if each.fit is not None]
+    if not fits:
+        return None
+    rounds = [each for fit in fits for each in fit.plan.rounds]
+    statement = dataclasses.replace(
+        fits[0].statement,
+        epsilon=math.fsum(fit.plan.epsilon for fit in fits),
+        delta=math.fsum(fit.plan.delta for fit in fits),
+        events=tuple(event for fit in fits for event in fit.statement.events),
+    )
+    if any(fit.plan.unit is not statement.unit for fit in fits):
+        raise ConfigError("privacy.unit must be the same in all methods of a sweep with a ledger; run two sweeps.")
+    return charge_of(statement, fits[0].config.data, "sweep", rounds)
 
 
 def _run_part(cells: Sequence[PreparedCell], options: PipelineOptions, folder: SweepFolder) -> None:
@@ -210,6 +236,6 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     config = load_sweep_config(read_text(options.config))
     check_apart(options.output)
     _LOGGER.info("run %s: %d cells; %s", options.run_id, len(config.cells), NOT_PRIVATE["label"])
-    execute(config, options.beam, options.output)
+    execute(config, options.beam, options.output, options.run_id)
     _LOGGER.info("done: %s; it is as private as the input", os.path.join(options.output, REPORT_FILE))
     return {"run_id": options.run_id, "output": options.output, "epsilon": None, "delta": None}

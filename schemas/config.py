@@ -23,7 +23,7 @@ from schemas.choices import (
     Trust,
 )
 from schemas.cluster_choice import ClusterChoice, ClusterCount
-from schemas.data_config import DataConfig, OptionalServerData
+from schemas.data_config import DataConfig, LedgerPath, OptionalServerData, check_named
 from schemas.dp_lloyd_checks import check_dp_lloyd, with_domain_clipping
 from schemas.dp_lloyd_config import DPLloydConfig
 from schemas.encoding import Encodings, check_encodings
@@ -170,6 +170,7 @@ class FitConfig(Section):
         default=None,
         description="the place of the noise key on any Beam filesystem, or leave it out for a key of the run",
     )
+    ledger: LedgerPath = None
     seed: Annotated[int, Field(strict=True, ge=0), Scalar] | None = Field(
         default=None, description="the seed of public randomness (never of noise), an integer >= 0, or leave it out"
     )
@@ -255,6 +256,11 @@ class FitConfig(Section):
     @pydantic.model_validator(mode="after")
     def _masks_are_asked_for(self) -> Self:
         check_masked(self.trust, self.masked, self.key_uri)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _ledger_knows_the_data(self) -> Self:
+        check_named(self.ledger, self.data)
         return self
 
     @pydantic.model_validator(mode="after")

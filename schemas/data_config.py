@@ -1,6 +1,7 @@
 """Where the rows of a job are, and what may be said of them in public."""
 
 import collections
+import json
 from typing import Annotated, Self
 
 import pydantic
@@ -67,9 +68,31 @@ class DataConfig(Section):
         description="the largest number of rows that one client may contribute, an integer >= 1, or leave it out",
     )
 
+    disjoint_partitions: Text | None = Field(
+        default=None,
+        description="the reason why no privacy unit has rows in two partitions, in words, or leave it out",
+    )
+
     def partition_values(self) -> dict[str, str]:
         """`partitions` as Hive writes them into folder names."""
         return {column: str(value) for column, value in self.partitions.items()}
+
+    @property
+    def disjoint_scope(self) -> str | None:
+        """The partition to which a run is charged alone, as canonical JSON; None if it is charged to all of them."""
+        if self.disjoint_partitions is None:
+            return None
+        return json.dumps(self.partition_values(), sort_keys=True)
+
+    @pydantic.model_validator(mode="after")
+    def _disjoint_partitions_are_folders(self) -> Self:
+        if self.disjoint_partitions is not None and (not self.partitions or self.table is not None):
+            got = "none" if not self.partitions else "a table, whose log may spell one value in two ways"
+            raise ConfigError(
+                f"data.partitions must name Hive folders for data.disjoint_partitions, got {got}; "
+                "leave data.disjoint_partitions out."
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _client_id_is_no_feature(self) -> Self:
@@ -103,3 +126,20 @@ def _section_or_none(value: object) -> object:
 
 
 OptionalServerData = Annotated[ServerDataConfig | None, BeforeValidator(_section_or_none)]
+
+LedgerPath = Annotated[
+    Text | None,
+    Field(description="the path of the privacy ledger, a file on a local disk, or leave it out to spend unrecorded"),
+]
+
+
+def check_named(ledger: str | None, data: DataConfig) -> None:
+    """Refuses a job that charges a ledger for data without a name.
+
+    Raises:
+      ConfigError: one sentence.
+    """
+    if ledger is not None and data.name is None:
+        raise ConfigError(
+            "data.name must be given with a ledger, got nothing; give the name of the data set that the ledger charges."
+        )

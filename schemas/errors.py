@@ -39,10 +39,14 @@ class ProtocolError(DappleError):
     exit_code = 5
 
 
-class BudgetExceededError(DappleError):
-    """The ledger refused the run: its limit would be passed."""
+class LedgerRefusedError(DappleError):
+    """The ledger refused the run; what it has recorded stays as it is."""
 
     exit_code = 3
+
+
+class BudgetExceededError(LedgerRefusedError):
+    """The ledger refused the run: its limit would be passed."""
 
 
 class PrivacyFlowError(DappleError):

@@ -1,13 +1,16 @@
 """Settings of masked aggregation: what the clients' role knows, and the little that the aggregator may know."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Self
 
+import pydantic
 from pydantic import Field
 
 from schemas import rejection
 from schemas.choices import MaskScheme, NoiseBy, Trust
+from schemas.data_config import LedgerPath
 from schemas.errors import ConfigError
+from schemas.plan import PrivacyUnit
 from schemas.section import Count, Scalar, Section, Text
 
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
@@ -67,6 +70,22 @@ class AggregateConfig(Section):
 
     key_uri: Text = Field(description="the place of the aggregator's noise key on any Beam filesystem")
     threshold: Count = Field(default=1, description="the fewest messages to add up, an integer >= 1")
+    ledger: LedgerPath = None
+    name: Text | None = Field(
+        default=None, description="the name of the data set that the ledger charges, a non-empty string"
+    )
+    unit: PrivacyUnit | None = Field(
+        default=None, description="record or client: what one neighbor adds or removes, for the ledger"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _ledger_knows_the_data(self) -> Self:
+        for name, value in {"name": self.name, "unit": self.unit}.items():
+            if self.ledger is not None and value is None:
+                raise ConfigError(
+                    f"{name} must be given with a ledger, got nothing; give {rejection.description(name, type(self))}."
+                )
+        return self
 
 
 def validated_aggregate(data: Mapping[str, object]) -> AggregateConfig:

@@ -46,8 +46,8 @@ def parse_model_job(text: str, kind: type[Job]) -> Job:
         raise ConfigError(
             f"the job must be a mapping of settings, got {type(settings).__name__}; start with model and data."
         )
-    # Without a fit's job in the file, `privacy` is that of a profile.
-    others = _SECTIONS if "algorithm" in settings else (*_SECTIONS, "privacy")
+    # Without a fit's job in the file, `privacy` and `ledger` are those of a profile.
+    others = _SECTIONS if "algorithm" in settings else (*_SECTIONS, "privacy", "ledger")
     settings = {name: value for name, value in settings.items() if name in kind.model_fields or name not in others}
     if "algorithm" in settings:
         own = {name: value for name, value in settings.items() if name in kind.model_fields}

@@ -9,6 +9,7 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas import rejection
+from schemas.data_config import LedgerPath, check_named
 from schemas.encoding import Category
 from schemas.errors import ConfigError
 from schemas.model_job import ModelJob, parse_model_job
@@ -154,6 +155,7 @@ class ProfileConfig(ModelJob):
 
     privacy: ProfilePrivacy = Field(description="a section with unit, epsilon and delta")
     profile: ProfileOptions = Field(default=ProfileOptions(), description="a section of columns and options")
+    ledger: LedgerPath = None
 
     @property
     def by_client(self) -> bool:
@@ -172,6 +174,11 @@ class ProfileConfig(ModelJob):
         if options.max_rows is None:
             return options.sampling_rate or 1.0
         return min(1.0, options.max_rows / (float(self.data.public_rows or 1) * self.unit_rows))
+
+    @pydantic.model_validator(mode="after")
+    def _ledger_knows_the_data(self) -> Self:
+        check_named(self.ledger, self.data)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _columns_are_distinct(self) -> Self:

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from schemas import rejection, yaml_text
 from schemas.choices import InvalidRows, ReportMode, TreeDepth
-from schemas.data_config import DataConfig, OptionalServerData
+from schemas.data_config import DataConfig, LedgerPath, OptionalServerData, check_named
 from schemas.encoding import Encodings, check_encodings
 from schemas.errors import ConfigError
 from schemas.plan import PrivacyUnit
@@ -103,6 +103,12 @@ class EncodeConfig(Section):
     key_uri: Text | None = Field(
         default=None, description="the place of the key of nonces and coins, or leave it out for a key of the run"
     )
+    ledger: LedgerPath = None
+
+    @pydantic.model_validator(mode="after")
+    def _ledger_knows_the_data(self) -> Self:
+        check_named(self.ledger, self.data)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _one_report_per_client(self) -> Self:

@@ -17,7 +17,7 @@ from schemas.errors import ConfigError
 from schemas.pooled_config import PooledFitConfig, is_pooled, pooled
 from schemas.section import Count, Positive, Section, Text, python_scalar
 
-_SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client")
+_SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name")
 """Settings of `data` that all cells share, because they read the same shards."""
 _VARIED = ("privacy.epsilon", "seed")
 """Settings that `epsilons` and `seeds` vary."""
@@ -97,6 +97,11 @@ class SweepConfig:
 
     options: SweepOptions
     cells: tuple[SweepCell, ...]
+
+    @property
+    def ledger(self) -> str | None:
+        """Path of the ledger that all private cells charge; None without one."""
+        return _ledger(self.cells)
 
     @property
     def digest(self) -> str:
@@ -199,11 +204,20 @@ def _check_shared(cells: tuple[SweepCell, ...]) -> None:
                     f"data.{name} must be the same in all methods of a sweep, got another one in {cell.method}; "
                     "run a sweep of its own for it."
                 )
+        if isinstance(cell.config, FitConfig) and cell.config.ledger != _ledger(cells):
+            raise ConfigError(
+                f"ledger must be the same in all methods of a sweep, got another one in {cell.method}; give it once."
+            )
         if cell.config.encode != cells[0].config.encode:
             raise ConfigError(
                 f"encode must be the same in all methods of a sweep, got another one in {cell.method}; "
                 "run a sweep of its own for it."
             )
+
+
+def _ledger(cells: tuple[SweepCell, ...]) -> str | None:
+    """The ledger of the first private cell."""
+    return next((cell.config.ledger for cell in cells if isinstance(cell.config, FitConfig)), None)
 
 
 def _check_own(cells: tuple[SweepCell, ...]) -> None:

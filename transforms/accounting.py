@@ -89,6 +89,13 @@ def compose_epsilon(rounds: Sequence[RoundPlan], delta: float, target_epsilon: f
     return float(accountant.get_epsilon(delta - _FLOAT_MARGIN)) if delta > _FLOAT_MARGIN else math.inf
 
 
+def stated_epsilon(rounds: Sequence[RoundPlan], delta: float) -> float:
+    """Epsilon of calibrated rounds at `delta`, the slack for discrete noise included."""
+    target = _single_epsilon(tuple(rounds), delta)
+    slack = discretization_slack(rounds, 2.0 * target, delta)
+    return compose_epsilon(rounds, delta - slack.delta, target) + slack.epsilon
+
+
 def calibrate(
     unit: PrivacyUnit, rounds: Sequence[RoundSpec], epsilon: float, delta: float, allocation: Allocation
 ) -> PrivacyPlan:

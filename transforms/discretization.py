@@ -33,6 +33,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from schemas.ledger_charge import LatticeNoise
 from schemas.plan import Geometry, Mechanism, ReleasePlan, RoundPlan
 
 _TAIL_PART = 5e-4
@@ -66,20 +67,36 @@ def discretization_slack(rounds: Sequence[RoundPlan], epsilon: float, delta: flo
 
     Source: the module docstring.
     """
+    noise = lattice_noise(rounds)
+    if noise == LatticeNoise():
+        return DiscretizationSlack(0.0, 0.0)
+    tail = _TAIL_PART * delta
+    upper = upper_ratio(noise, epsilon - math.log(tail))
+    if math.isinf(noise.lower):
+        return DiscretizationSlack(math.inf, delta)
+    return DiscretizationSlack(noise.lower + upper, delta - (delta - tail) * math.exp(-noise.lower))
+
+
+def lattice_noise(rounds: Sequence[RoundPlan]) -> LatticeNoise:
+    """What the bound needs to know of rounds: zeros without Gaussian releases, infinities below `_MIN_VARIANCE`."""
     groups = [group for each in rounds for release in each.releases for group in _noise_groups(release)]
     if not groups:
-        return DiscretizationSlack(0.0, 0.0)
+        return LatticeNoise()
     if min(variance for _, variance in groups) < _MIN_VARIANCE:
-        return DiscretizationSlack(math.inf, delta)
-    tail = _TAIL_PART * delta
-    exponent = epsilon - math.log(tail)
-    lower = -math.fsum(size * math.log1p(-1.0 / (24.0 * variance)) for size, variance in groups)
-    upper = (
-        math.fsum(size * (0.5 / variance + 3.0 * math.exp(-2.0 * math.pi**2 * variance)) for size, variance in groups)
-        + math.sqrt(exponent * math.fsum(size / variance**2 for size, variance in groups))
-        + exponent * max(1.0 / variance for _, variance in groups)
+        return LatticeNoise(math.inf, math.inf, math.inf, math.inf)
+    return LatticeNoise(
+        lower=-math.fsum(size * math.log1p(-1.0 / (24.0 * variance)) for size, variance in groups),
+        mean=math.fsum(
+            size * (0.5 / variance + 3.0 * math.exp(-2.0 * math.pi**2 * variance)) for size, variance in groups
+        ),
+        square=math.fsum(size / variance**2 for size, variance in groups),
+        largest=max(1.0 / variance for _, variance in groups),
     )
-    return DiscretizationSlack(lower + upper, delta - (delta - tail) * math.exp(-lower))
+
+
+def upper_ratio(noise: LatticeNoise, exponent: float) -> float:
+    """The bound B of step 3, passed with probability at most exp(-exponent)."""
+    return noise.mean + math.sqrt(exponent * noise.square) + exponent * noise.largest
 
 
 def _noise_groups(release: ReleasePlan) -> Iterator[tuple[int, float]]:

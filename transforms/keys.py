@@ -5,6 +5,8 @@ never a field of a transform, never in the job graph and never logged.
 """
 
 import contextlib
+import hashlib
+import hmac
 import os
 import secrets
 import stat
@@ -93,6 +95,29 @@ def lasting_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
     finally:
         if made:
             delete_key(uri, setting)
+
+
+@contextlib.contextmanager
+def kept_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
+    """A key at `uri` that stays for whoever takes up the run: one that exists is used, otherwise one is made.
+
+    Args:
+      uri: where, on any Beam filesystem.
+      setting: what the place is called in error messages.
+
+    Yields:
+      `uri`.
+    """
+    if FileSystems.exists(uri) and _is_local(uri) and os.path.getsize(uri) == 0:
+        os.unlink(uri)  # Whoever made it was killed before it held anything.
+    if not FileSystems.exists(uri):
+        create_key(uri, setting)
+    yield uri
+
+
+def key_digest(uri: str, setting: str = "key_uri") -> str:
+    """64 hex digits that tell whether a key is the same, and nothing else of it."""
+    return hmac.new(read_key(uri, setting), b"dapple: which key this is", hashlib.sha256).hexdigest()
 
 
 def _is_local(uri: str) -> bool:

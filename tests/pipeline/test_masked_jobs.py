@@ -10,8 +10,9 @@ import yaml
 
 from pipelines.prepared_fit import prepare
 from schemas.config import validated
+from schemas.ledger_charge import Limit
 from schemas.model import model_from_tables
-from tests import lake
+from tests import lake, ledgers
 from tests.pipeline.test_secrets import spellings_in
 from tests.statistical.test_mask_uniformity import looks_uniform
 from transforms.exchange_files import Exchange
@@ -316,3 +317,41 @@ def test_two_holders_of_many_clients_each(tmp_path):
         assert parties.unmask().code == 0
     assert result_of(parties).n_clusters == 3
     assert not [path for path in pathlib.Path(parties.released).iterdir() if path.name.startswith("client")]
+
+
+def test_the_aggregator_charges_every_round_and_asks_first(tmp_path):
+    parties = Parties(tmp_path)
+    ledger = ledgers.new_ledger(tmp_path, Limit(epsilon=1e-3, delta=1e-6))
+    about = {"ledger": ledger.path, "name": "homes", "unit": "record", "threshold": 2}
+    parties.aggregator(**about)
+    assert parties.unmask().code == 0
+    assert parties.upload(0).code == 0
+    refused = parties.aggregate()
+    assert (refused.code, "data.name must be a data set with a limit, got homes" in refused.err) == (3, True)
+    ledger.set_limit("homes", Limit(epsilon=2.0, delta=1e-6))
+    assert parties.aggregate().code == 5
+    assert ledgers.kinds(ledger)[2:] == ["reserve", "void"]
+    assert parties.upload(1).code == 0
+    assert parties.aggregate().code == 0
+    assert ledgers.kinds(ledger)[4:] == ["reserve", "commit"]
+    assert ledger.entries()[-1].run == "run/feddp_kmeans/outer_product~2"
+    ledger.set_limit("homes", Limit(epsilon=0.1, delta=1e-6))
+    assert parties.unmask().code == 0
+    for client in range(2):
+        assert parties.upload(client).code == 0
+    assert parties.aggregate().code == 3
+
+
+def test_clients_do_not_charge(tmp_path):
+    parties = Parties(tmp_path, ledger=str(tmp_path / "ledger.sqlite"), data__name="homes")
+    outcome = parties.unmask()
+    assert (outcome.code, "ledger must be left out for this job" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("missing", ["name", "unit"])
+def test_an_aggregator_with_a_ledger_says_what_it_charges(tmp_path, missing):
+    parties = Parties(tmp_path)
+    about = {"ledger": str(tmp_path / "ledger.sqlite"), "name": "homes", "unit": "record"}
+    parties.aggregator(**{name: value for name, value in about.items() if name != missing})
+    outcome = parties.aggregate()
+    assert (outcome.code, f"{missing} must be given with a ledger" in outcome.err) == (2, True)
