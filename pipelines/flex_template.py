@@ -72,7 +72,7 @@ class Setting(NamedTuple):
     def parameter(self) -> dict[str, Any]:
         """Its entry in the metadata."""
         description = str(self.field.description)
-        found = {
+        found: dict[str, Any] = {
             "name": self.name,
             "label": ".".join(self.path),
             "helpText": f"Give {description}{'' if self.kind is not None else ' (as YAML)'}.",
@@ -134,7 +134,7 @@ def metadata() -> dict[str, Any]:
         "name": "Dapple fit",
         "description": "Differentially private clustering of a Parquet data set. Parameters are the settings of the "
         "job: sections and names joined by underscores.",
-        "parameters": [*map(dict, _OWN), *(each.parameter() for each in settings())],
+        "parameters": [*_OWN, *(each.parameter() for each in settings())],
     }
 
 
