@@ -56,6 +56,12 @@ job=${JOB:-$here/job.yaml}
 mkdir -p "${RUNS:-runs}"
 runs=$(cd -- "${RUNS:-runs}" && pwd -P)
 
+# One date at a time, since each starts from one before it. The lock is the job's until it ends, however it ends.
+exec 9>"$runs/.lock"
+if command -v flock >/dev/null && ! flock -n 9; then
+  say "another date is running in $runs; try again when it has ended."
+  exit 75
+fi
 if [[ -f $runs/$date/run.json ]]; then
   say "$date is done: $runs/$date"
   exit

@@ -2,12 +2,14 @@
 
 import ast
 import datetime
+import fcntl
 import inspect
 import json
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -103,6 +105,17 @@ def test_anything_but_a_date_is_refused(place, word):
     refused = run_partition(place, word)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "DATE must be written as YYYY-MM-DD" in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="without flock the script takes no lock")
+def test_one_date_at_a_time(place):
+    (place / "runs").mkdir(exist_ok=True)
+    with open(place / "runs" / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = run_partition(place, "2026-03-09")
+    assert (refused.returncode, refused.stdout) == (75, "")
+    assert "another date is running" in refused.stderr
+    assert not (place / "runs" / "2026-03-09.yaml").exists()
 
 
 def cron_lines():
