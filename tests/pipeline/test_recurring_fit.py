@@ -11,7 +11,7 @@ import yaml
 from dp_accounting import gaussian_mechanism
 
 from pipelines.prepared_fit import FitResult
-from pipelines.previous_run import PreviousRun, frame_json
+from pipelines.previous_run import PreviousRun, frame_json, load_previous
 from pipelines.recurrence import followed
 from schemas.client_block import ClientBlock
 from schemas.config import validated
@@ -97,6 +97,7 @@ def test_the_manifest_names_the_earlier_run_not_its_place(series):
     }
     assert str(series.folder) not in json.dumps(manifest)
     assert "drift.json" in manifest["files"]
+    assert "It follows run first." in (series.folder / "warm" / "deployment.yaml").read_text()
     assert series.json("first", "run.json")["previous"] is None
     assert not (series.folder / "first" / "drift.json").exists()
 
@@ -120,6 +121,14 @@ def test_drift_is_made_of_the_two_releases(series):
         stddev = np.hypot(found["size_noise_stddev"], found["previous_size_noise_stddev"])
         assert each["size_score"] == pytest.approx(change / stddev)
         assert abs(each["movement_score"]) < 6.0
+
+
+def test_whoever_has_both_folders_can_write_the_drift_report(series):
+    """So it holds nothing but what was released."""
+    fit = dataclasses.replace(lake.prepared(series.settings), previous=load_previous(str(series.folder / "first")))
+    again = followed(fit, series.model("warm"))[1]
+    assert again.rows == (0, 1, 2)
+    assert again.to_json() == series.json("warm", "drift.json")
 
 
 def test_the_report_has_a_section_on_drift(series):
