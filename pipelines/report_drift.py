@@ -22,9 +22,10 @@ def drift_sections(view: FitView) -> tuple[Section, ...]:
     drift = view.result.drift
     if drift is None:
         return ()
-    began = "started from" if view.prepared.config.starts_warm else "took over the cluster numbers of"
+    warm = view.prepared.config.starts_warm
+    began = "started from the centers" if warm else "found its centers anew and took over the cluster numbers"
     lead = (
-        f"This run {began} the centers of run {drift.previous_run}. What follows compares the two releases: how far "
+        f"This run {began} of run {drift.previous_run}. What follows compares the two releases: how far "
         "centers and sizes moved, against the noise of both. It cost nothing and is covered by both guarantees "
         "together; no private row was compared."
     )
@@ -65,7 +66,8 @@ def _plot(view: FitView, drift: Drift) -> Block:
         Badge.RELEASED,
         lambda: _dots(drift, view.summary.largest_clusters(MOST_BARS)),
         "A score is standard normal where nothing but noise moved. It does not know how much means of other rows "
-        "differ by chance, so with large clusters and little noise a new partition alone may pass the line.",
+        "differ by chance, so with large clusters and little noise a new partition alone may pass the line. Scores beyond "
+        f"{_SHOWN_SCORE:g} are drawn there.",
     )
 
 
