@@ -66,8 +66,8 @@ def _plot(view: FitView, drift: Drift) -> Block:
         Badge.RELEASED,
         lambda: _dots(drift, view.summary.largest_clusters(MOST_BARS)),
         "A score is standard normal where nothing but noise moved. It does not know how much means of other rows "
-        "differ by chance, so with large clusters and little noise a new partition alone may pass the line. Scores beyond "
-        f"{_SHOWN_SCORE:g} are drawn there.",
+        "differ by chance, so with large clusters and little noise a new partition alone may pass the line. Scores "
+        f"beyond {_SHOWN_SCORE:g} are drawn there.",
     )
 
 
