@@ -66,6 +66,7 @@ def execute(config: AssignConfig, model: SavedModel, options: PipelineOptions, f
         digest=model.digest,
         contract=model.contract(config.data),
         id_columns=config.id_columns,
+        numbers=model.numbers,
     )
     FileSystems.mkdirs(FileSystems.join(folder, ASSIGNMENTS))
     add = functools.partial(build, source=resolve(config.data), params=params, folder=folder)

@@ -19,20 +19,34 @@ class CenterSummary:
       sizes: shape (k,), noisy.
       names: d names.
       spread: shape (d,): stddev across clusters, feature units.
+      numbers: k numbers of the clusters.
     """
 
     centers: NDArray[np.float64]
     sizes: NDArray[np.float64]
     names: tuple[str, ...]
     spread: NDArray[np.float64]
+    numbers: tuple[int, ...]
 
     @classmethod
-    def of(cls, centers: NDArray[np.float64], sizes: NDArray[np.float64], names: Sequence[str]) -> "CenterSummary":
-        """Summary of k centers; features without a name get their number."""
+    def of(
+        cls,
+        centers: NDArray[np.float64],
+        sizes: NDArray[np.float64],
+        names: Sequence[str],
+        numbers: tuple[int, ...] = (),
+    ) -> "CenterSummary":
+        """Summary of k centers; features without a name get their number, clusters without numbers 0, 1, ..."""
         known = [str(name) for name in names[: centers.shape[1]]]
         known += [f"feature {index}" for index in range(len(known), centers.shape[1])]
         finite = np.nan_to_num(np.asarray(centers, dtype=np.float64))
-        return cls(centers=finite, sizes=np.nan_to_num(sizes), names=tuple(known), spread=scaled_stddev(finite))
+        return cls(
+            centers=finite,
+            sizes=np.nan_to_num(sizes),
+            names=tuple(known),
+            spread=scaled_stddev(finite),
+            numbers=numbers or tuple(range(len(finite))),
+        )
 
     @property
     def n_clusters(self) -> int:

@@ -25,6 +25,7 @@ _LOCAL = (
     "data.table",
     "data.partitions",
     "server_data.path",
+    "recurring.previous",
     "masked.secret_uri",
     "key_uri",
     "prepare",

@@ -108,6 +108,7 @@ def _model(prepared: PreparedFit) -> dict[str, Any]:
     """Who is trusted, and how often there is a release."""
     trust = prepared.statement.trust
     details, assumptions = _TRUST[Trust(trust)]
+    follows = "" if prepared.previous is None else f" It follows run {prepared.previous.run_id}."
     return {
         "model_name": trust.capitalize(),
         "model_name_details": details,
@@ -115,7 +116,8 @@ def _model(prepared: PreparedFit) -> dict[str, Any]:
         "actors": "Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
         "may know everything else.",
         "release_type": "One release",
-        "release_type_details": "One run, published once. Whether it is repeated on the same data is unknown.",
+        "release_type_details": f"One run, published once.{follows} Whether it is repeated on the same data is "
+        "unknown.",
         "data_source_type": "Static",
         "data_source_type_details": "One snapshot of the data, read by one run.",
         "access_type": "Non-interactive",

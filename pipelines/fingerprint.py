@@ -46,7 +46,9 @@ def source_fingerprint(source: Source, contract: TableContract, digest: str, key
 
 
 def content_fingerprint(prepared: PreparedFit, digest: str, key_uri: str) -> str:
-    """HMAC of every octet of the input and of the public server data under the run key, its times of change left out.
+    """HMAC of every octet of the input and of what is public under the run key, times of change left out.
+
+    Public are the server data and the run that this one follows.
 
     Files count under their resolved paths, of which rows take values of partitions. Cost: one more pass over the files,
     by the launcher.
@@ -68,6 +70,8 @@ def content_fingerprint(prepared: PreparedFit, digest: str, key_uri: str) -> str
     with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
         contents = list(pool.map(_content, files))
     entries = sorted(f"{resolved(path)}\t{content}" for path, content in zip(files, contents, strict=True))
+    if prepared.previous is not None:
+        entries.append(f"previous\t{prepared.previous.saved.digest}")
     return hmac.new(read_key(key_uri), "\n".join([digest, *entries]).encode(), hashlib.sha256).hexdigest()
 
 

@@ -17,6 +17,7 @@ from pipelines.fingerprint import keyed_fingerprint
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.prepared_fit import FitResult, PreparedFit, message_contract, prepare
+from pipelines.recurrence import followed
 from pipelines.run_account import RunAccount
 from pipelines.run_folder import KEY_FILE, SECRET_FILE, RunFolder
 from schemas import yaml_text
@@ -28,7 +29,15 @@ from schemas.pooled_config import is_pooled
 from transforms.client_messages import SECRET_SETTING, Masking
 from transforms.keys import lasting_key
 from transforms.masked_rounds import RunMaskedRounds
-from transforms.publish import RELEASED_FILES, PublishModel, read_bytes, table_from_bytes
+from transforms.publish import (
+    CENTERS_FILE,
+    RELEASED_FILES,
+    PublishModel,
+    read_bytes,
+    table_bytes,
+    table_from_bytes,
+    write_bytes,
+)
 from transforms.read import CheckRows, ListShards
 from transforms.rounds import RunRounds
 
@@ -116,7 +125,10 @@ def execute(
             found = run_graph(add, options, prepared.promise)
         fingerprint = fingerprint or keyed_fingerprint(prepared, key_uri)
     tables = [table_from_bytes(read_bytes(FileSystems.join(folder, name))) for name in RELEASED_FILES]
-    return FitResult(model_from_tables(*tables), prepared.statement.of_graph(found), fingerprint)
+    model, drift = followed(prepared, model_from_tables(*tables))
+    if drift is not None:
+        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table()))
+    return FitResult(model, prepared.statement.of_graph(found), fingerprint, drift)
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:

@@ -34,12 +34,12 @@ class FitView:
     @classmethod
     def of(cls, prepared: PreparedFit, result: FitResult) -> "FitView":
         """View of a run."""
-        model = result.model
+        model, found = result.model, replay(prepared.initial, prepared.rounds, result.model.releases)
         return cls(
             prepared=prepared,
             result=result,
-            replay=replay(prepared.initial, prepared.rounds, model.releases),
-            summary=CenterSummary.of(model.centers, model.noisy_sizes, prepared.feature_names),
+            replay=found if result.drift is None else found.reordered(result.drift.rows),
+            summary=CenterSummary.of(model.centers, model.noisy_sizes, prepared.feature_names, model.cluster_numbers),
         )
 
     @property

@@ -6,12 +6,13 @@ from typing import Any
 
 import yaml
 
-from pipelines import report
+from pipelines import recurrence, report
 from pipelines.deployment import deployment
 from pipelines.prepared_fit import FitResult, PreparedFit
 from pipelines.run_folder import RunFolder
 from pipelines.versions import versions
 from schemas.config import config_digest
+from schemas.drift import DRIFT_FILE
 from transforms.publish import RELEASED_FILES
 
 
@@ -21,6 +22,8 @@ def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -
         folder.adopt(name)
     folder.write("privacy.json", _json(result.privacy.to_json()))
     folder.write("deployment.yaml", yaml.safe_dump(deployment(prepared), sort_keys=False).encode())
+    if result.drift is not None:
+        folder.write(DRIFT_FILE, _json(result.drift.to_json()))
     folder.write("report.html", report.render(prepared, result).encode())
 
 
@@ -33,6 +36,9 @@ def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str,
         "algorithm": str(prepared.config.algorithm),
         "features": list(prepared.feature_names),
         "encoding": None if encoder is None else encoder.to_json(),
+        "clusters": recurrence.clusters_json(result),
+        "frame": recurrence.final_frame(prepared, result.model),
+        "previous": recurrence.previous_json(prepared),
         "config_digest": config_digest(prepared.config),
         "input_fingerprint": result.fingerprint,
         "noisy_cost": None if cost is None else dataclasses.asdict(cost),

@@ -7,9 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.client_staging import JobRows
+from pipelines.previous_run import PreviousRun, load_previous
 from schemas.choices import Algorithm, Trust
 from schemas.config import FitConfig
 from schemas.data_config import DataConfig
+from schemas.drift import Drift
 from schemas.encoder import Encoder
 from schemas.flow import Promise, PromisedPlan, Zone
 from schemas.model import ClusterModel
@@ -18,7 +20,16 @@ from schemas.pooled_config import PooledFitConfig
 from schemas.report_config import EncodeConfig
 from schemas.statement import PrivacyStatement
 from schemas.table import TableContract
-from transforms import accounting, central_tree, dp_lloyd, feddp_kmeans, feddp_server, server_starts, tree_server
+from transforms import (
+    accounting,
+    central_tree,
+    dp_lloyd,
+    feddp_kmeans,
+    feddp_server,
+    server_starts,
+    tree_server,
+    warm_start,
+)
 from transforms.dp_lloyd_state import LloydState
 from transforms.feddp_state import FedDPState
 from transforms.numerics import seeding
@@ -44,6 +55,7 @@ class PreparedFit:
       initial: state before the first round.
       plan: what will be spent.
       rounds: statistics, plans and server steps.
+      previous: the earlier run that this one follows; None for a run of its own.
     """
 
     config: FitConfig
@@ -52,6 +64,7 @@ class PreparedFit:
     initial: FedDPState | LloydState | TreeState
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
+    previous: PreviousRun | None = None
 
     @property
     def rows(self) -> JobRows:
@@ -110,27 +123,34 @@ class FitResult(NamedTuple):
       model: centers, noisy sizes and releases.
       privacy: the guarantee.
       fingerprint: HMAC of the input's files under the run key.
+      drift: from the run that this one follows; None if it follows none.
     """
 
     model: ClusterModel
     privacy: PrivacyStatement
     fingerprint: str
+    drift: Drift | None = None
 
 
 def prepare(config: FitConfig) -> PreparedFit:
     """Chooses the snapshot of the table, reads the public server data, learns encodings and calibrates the plan.
 
     Raises:
-      ConfigError: if the settings do not fit the server data, or no noise meets the budget.
+      ConfigError: if the settings do not fit the server data or an earlier run, or no noise meets the budget.
       InputError: if the server data or the table's snapshot cannot be used.
     """
     source = resolve(config.data)
     encoder = learned_encoder(config)
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
+    previous = _previous(config, encoder, n_features)
     allocation = config.privacy.allocation
     initial: FedDPState | LloydState | TreeState
-    if config.algorithm is Algorithm.DP_LLOYD:
+    if previous is not None and config.starts_warm:
+        initial = warm_start.initial_state(config, server, previous.model.centers)
+        previous.check_frame(initial.frame)
+        specs, allocation = warm_start.round_specs(config, n_features), warm_start.allocation(config)
+    elif config.algorithm is Algorithm.DP_LLOYD:
         initial = dp_lloyd.initial_state(config, server, n_features)
         specs, allocation = dp_lloyd.round_specs(config, n_features, len(server)), dp_lloyd.allocation(config)
     elif config.algorithm is Algorithm.CENTRAL_TREE:
@@ -153,7 +173,17 @@ def prepare(config: FitConfig) -> PreparedFit:
         initial=initial,
         plan=plan,
         rounds=_PROTOCOLS.get(config.algorithm, feddp_kmeans).rounds(config, plan),
+        previous=previous,
     )
+
+
+def _previous(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
+    """The earlier run that a job names, if its centers mean the same."""
+    if config.recurring is None:
+        return None
+    previous = load_previous(config.recurring.previous)
+    previous.check(config, feature_names(config.data.features, encoder, n_features), encoder)
+    return previous
 
 
 def message_contract(prepared: PreparedFit) -> TableContract:

@@ -46,11 +46,13 @@ class PreparedProfile(NamedTuple):
       config: of the job.
       source: where the rows are.
       params: what is read and measured, with the calibrated plan.
+      numbers: of the model's clusters, in its order; empty for 0, 1, ...
     """
 
     config: ProfileConfig
     source: Source
     params: ProfileParams
+    numbers: tuple[int, ...] = ()
 
 
 def prepare(config: ProfileConfig, model: SavedModel) -> PreparedProfile:
@@ -67,7 +69,7 @@ def prepare(config: ProfileConfig, model: SavedModel) -> PreparedProfile:
     source = resolve(config.data)
     _check_whole_rows(config)
     _check_first_file(source, params)
-    return PreparedProfile(config, source, params)
+    return PreparedProfile(config, source, params, model.numbers)
 
 
 def _check_whole_rows(config: ProfileConfig) -> None:
@@ -107,7 +109,7 @@ def build(root: beam.Pipeline, prepared: PreparedProfile, key_uri: str, folder: 
         params=params, key_uri=key_uri, spill_folder=folder if spill else None
     )
     noised = measured | "PipelineDPNoise" >> AddPipelineDPNoise(plan=params.plan)
-    _ = noised | "Publish" >> PublishProfile(plan=params.plan, folder=folder)
+    _ = noised | "Publish" >> PublishProfile(plan=params.plan, folder=folder, numbers=prepared.numbers)
 
 
 def execute(prepared: PreparedProfile, options: PipelineOptions, folder: str) -> ProfileResult:

@@ -44,6 +44,15 @@ class Replay:
     state: ProtocolState
     movements: tuple[Movement, ...]
 
+    def reordered(self, rows: Sequence[int]) -> "Replay":
+        """The same with the clusters of every movement in another order; movements of other clusters are left out."""
+        order = list(rows)
+        kept = (each for each in self.movements if len(each.distances) == len(order))
+        movements = tuple(
+            dataclasses.replace(each, distances=each.distances[order], noise=each.noise[order]) for each in kept
+        )
+        return dataclasses.replace(self, movements=movements)
+
 
 def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
     """Repeats the server steps of a run.

@@ -154,7 +154,7 @@ def _words(view: FitView) -> Table:
         columns=("cluster", "stands out by", f"noisy size ± {2 * view.size_stddev:,.3g}", "share"),
         rows=tuple(
             (
-                f"{index}",
+                f"{summary.numbers[index]}",
                 _high_and_low(view, int(index)),
                 f"{summary.sizes[index]:,.1f}",
                 Bar(f"{shares[index]:.1%}", float(shares[index])),
@@ -194,7 +194,7 @@ def _numbers(view: FitView) -> Table:
     return Table(
         title="Centers in feature units",
         badge=Badge.RELEASED,
-        columns=("feature", *(f"{index}" for index in clusters)),
+        columns=("feature", *(f"{summary.numbers[index]}" for index in clusters)),
         rows=tuple(
             (summary.names[feature], *(f"{summary.centers[cluster, feature]:.4g}" for cluster in clusters))
             for feature in features

@@ -67,7 +67,7 @@ def size_bars(summary: CenterSummary, stddev: float, unit: str) -> Figure:
     axes.barh(rows, sizes, height=0.66, color=[ACCENT if size > 2 * stddev else MUTED for size in sizes])
     axes.errorbar(sizes, rows, xerr=2 * stddev, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
     axes.axvline(0.0, color=MUTED, linewidth=0.8)
-    _label_rows(axes, [f"{index}" for index in shown])
+    _label_rows(axes, [f"{summary.numbers[index]}" for index in shown])
     axes.set_ylabel("cluster")
     axes.set_xlabel(f"noisy size, {unit} (whiskers: 2 noise stddevs)")
     _plain_numbers(axes)
@@ -84,7 +84,7 @@ def heat_map(summary: CenterSummary) -> Figure:
     for step in range(-_STEPS, _STEPS + 1):
         _cells(axes, np.argwhere(steps == step), step / _STEPS)
     axes.set_xlim(0, len(clusters))
-    axes.set_xticks(np.arange(len(clusters)) + 0.5, [f"{index}" for index in clusters])
+    axes.set_xticks(np.arange(len(clusters)) + 0.5, [f"{summary.numbers[index]}" for index in clusters])
     axes.tick_params(axis="x", labelsize=12 if len(clusters) <= 16 else 9)
     axes.set_yticks(np.arange(len(features)) + 0.5, [short(summary.names[index]) for index in features])
     axes.set_ylim(len(features), 0)
@@ -127,7 +127,7 @@ def parallel_coordinates(summary: CenterSummary) -> Figure:
         axes.plot(values[index], color=MUTED, linewidth=0.8, alpha=0.5)
     for color, index in zip(SERIES, named, strict=False):
         axes.plot(values[index], color=color, marker="o", markersize=4)
-    _end_labels(axes, [(f"{index}", float(values[index, -1])) for index in named], len(features) - 1)
+    _end_labels(axes, [(f"{summary.numbers[index]}", float(values[index, -1])) for index in named], len(features) - 1)
     axes.set_xticks(range(len(features)), [short(summary.names[index], 16) for index in features])
     _slant_names(axes)
     axes.grid(axis="x")
@@ -161,7 +161,7 @@ def center_map(summary: CenterSummary) -> Figure:
     axes.scatter(places[:, 0], places[:, 1], s=areas, color=ACCENT, alpha=0.3, linewidths=0)
     axes.scatter(places[:, 0], places[:, 1], s=6, color=INK, linewidths=0)
     axes.margins(0.18)
-    _name_points(axes, places, sorted(named))
+    _name_points(axes, places, sorted(named), summary.numbers)
     axes.set_xlabel(f"widest direction ({shares[0]:.0%} of the spread)")
     axes.set_ylabel(f"second direction ({shares[1]:.0%})")
     if not shares[1] > 0.0:
@@ -171,7 +171,7 @@ def center_map(summary: CenterSummary) -> Figure:
     return figure
 
 
-def _name_points(axes: Axes, places: NDArray[np.float64], named: Sequence[int]) -> None:
+def _name_points(axes: Axes, places: NDArray[np.float64], named: Sequence[int], numbers: Sequence[int]) -> None:
     """Numbers beside points, each on the side where there is most room."""
     low, high = np.array([axes.get_xlim(), axes.get_ylim()]).T
     points = (places - low) / (high - low) * (340.0, 290.0)
@@ -184,12 +184,11 @@ def _name_points(axes: Axes, places: NDArray[np.float64], named: Sequence[int]) 
         best = int(np.minimum(np.round(room), 14.0).argmax())
         taken = np.vstack([taken, candidates[best]])
         where = (float(places[index, 0]), float(places[index, 1]))
-        axes.annotate(
-            f"{index}", where, tuple(offsets[best]), textcoords="offset points", ha="center", va="center", fontsize=11
-        )
+        offset, text = tuple(offsets[best]), f"{numbers[index]}"
+        axes.annotate(text, where, offset, textcoords="offset points", ha="center", va="center", fontsize=11)
 
 
-def movement_dots(movement: Movement, clusters: NDArray[np.int64]) -> Figure:
+def movement_dots(movement: Movement, clusters: NDArray[np.int64], numbers: Sequence[int]) -> Figure:
     """How far one round moved each of these clusters, beside how far noise alone would."""
     figure = new_figure(104 + 19 * len(clusters))
     axes = figure.subplots()
@@ -197,7 +196,7 @@ def movement_dots(movement: Movement, clusters: NDArray[np.int64]) -> Figure:
     axes.hlines(rows, 0.0, movement.distances[clusters], color=GRID, linewidth=2)
     axes.plot(movement.distances[clusters], rows, "o", color=ACCENT, markersize=7, label="moved")
     axes.plot(movement.noise[clusters], rows, "|", color=WARM, markersize=13, markeredgewidth=2.5, label="noise alone")
-    _label_rows(axes, [f"{index}" for index in clusters])
+    _label_rows(axes, [f"{numbers[index]}" for index in clusters])
     axes.set_ylabel("cluster")
     axes.set_xlim(left=0.0)
     axes.set_xlabel("distance, feature units")

@@ -7,6 +7,7 @@ import numpy as np
 from pipelines import report_plots
 from pipelines.fit_view import FitView
 from pipelines.report_clusters import clusters_section
+from pipelines.report_drift import drift_sections
 from pipelines.report_page import Badge, Bar, Block, Code, Facts, Level, Notice, Section, Table, plot
 from pipelines.report_warnings import warnings
 from pipelines.versions import versions
@@ -43,7 +44,8 @@ _PURPOSES = (
 
 def fit_sections(view: FitView) -> tuple[Section, ...]:
     """All of them, in the order of the page."""
-    return (_guarantee(view), _warnings(view), clusters_section(view), _rounds(view), _reading(view))
+    first = (_guarantee(view), _warnings(view), clusters_section(view))
+    return (*first, *drift_sections(view), _rounds(view), _reading(view))
 
 
 def _guarantee(view: FitView) -> Section:
@@ -159,7 +161,7 @@ def _movement_plot(view: FitView) -> list[Block]:
                 "From the start to the centers",
                 "Distance of each center from where it was before the round, beside what noise explains.",
                 Badge.RELEASED,
-                lambda: report_plots.movement_dots(movements[0], clusters),
+                lambda: report_plots.movement_dots(movements[0], clusters, view.summary.numbers),
                 f"From where each center was before the round to where it was released. {noise}",
             )
         ]

@@ -128,7 +128,8 @@ def _of_server_data(view: FitView) -> list[Notice]:
 
 def _of_clusters(view: FitView) -> list[Notice]:
     """Clusters that are hardly there, and centers that nearly coincide."""
-    found, small, pairs = [], view.small_clusters, view.summary.coincident()
+    numbers, pairs = view.summary.numbers, view.summary.coincident()
+    found, small = [], [numbers[index] for index in view.small_clusters]
     if small:
         found.append(
             _warning(
@@ -139,7 +140,7 @@ def _of_clusters(view: FitView) -> list[Notice]:
             )
         )
     if pairs:
-        named = ", ".join(f"{first} and {second}" for first, second in pairs[:_MOST_NAMED])
+        named = ", ".join(f"{numbers[first]} and {numbers[second]}" for first, second in pairs[:_MOST_NAMED])
         more = f" and {len(pairs) - _MOST_NAMED} more pairs" if len(pairs) > _MOST_NAMED else ""
         found.append(
             _warning(
@@ -151,11 +152,11 @@ def _of_clusters(view: FitView) -> list[Notice]:
     return found
 
 
-def _clusters(indices: list[int]) -> str:
+def _clusters(numbers: list[int]) -> str:
     """Names of clusters, not all if there are many."""
-    named = ", ".join(map(str, indices[:_MOST_NAMED]))
-    more = f" and {len(indices) - _MOST_NAMED} more" if len(indices) > _MOST_NAMED else ""
-    return f"Cluster{'s' if len(indices) > 1 else ''} {named}{more}"
+    named = ", ".join(map(str, numbers[:_MOST_NAMED]))
+    more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
+    return f"Cluster{'s' if len(numbers) > 1 else ''} {named}{more}"
 
 
 def _of_noise(view: FitView) -> list[Notice]:

@@ -36,7 +36,19 @@ from transforms.keys import delete_key, kept_key, key_digest
 from transforms.publish import RELEASED_FILES, read_bytes
 
 _LOGGER = logging.getLogger(__name__)
-_PLACES = (("data", "path"), ("server_data", "path"), ("masked", "secret_uri"), ("", "key_uri"))
+_PLACES = (
+    ("data", "path"),
+    ("server_data", "path"),
+    ("recurring", "previous"),
+    ("masked", "secret_uri"),
+    ("", "key_uri"),
+)
+    ("data", "path"),
+    ("server_data", "path"),
+    ("recurring", "previous"),
+    ("masked", "secret_uri"),
+    ("", "key_uri"),
+)
 _NO_MATTER = ("ledger", "keep_staging")
 
 

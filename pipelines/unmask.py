@@ -20,6 +20,7 @@ from pipelines.clients_role import ClientsRole
 from pipelines.graph import run_graph
 from pipelines.options import parse_role, read_text
 from pipelines.prepared_fit import FitResult
+from pipelines.recurrence import followed
 from pipelines.run_folder import MANIFEST, RunFolder
 from schemas.choices import NoiseBy
 from schemas.config import load_config
@@ -137,8 +138,9 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
     """The files that `fit` would write."""
     folder = RunFolder(output, run_id)
     folder.check()
-    model, statement = role.state().model(), role.prepared.statement.with_roles("jobs of their own")
-    result = FitResult(model, statement, _NO_FINGERPRINT)
+    statement = role.prepared.statement.with_roles("jobs of their own")
+    model, drift = followed(role.prepared, role.state().model())
+    result = FitResult(model, statement, _NO_FINGERPRINT, drift)
     with folder.opened():
         write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
         write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table()))

@@ -31,6 +31,7 @@ from schemas.errors import ConfigError
 from schemas.feddp_config import FedDPOptions, LloydConfig, QualityConfig
 from schemas.masked_config import MaskedConfig, check_masked
 from schemas.plan import PrivacyUnit
+from schemas.recurring_config import RecurringConfig, check_recurring
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
 from schemas.tree_checks import check_central_tree, with_tree_clipping, with_tree_start
 from schemas.tree_config import TreeConfig
@@ -155,6 +156,9 @@ class FitConfig(Section):
     tree: TreeConfig | None = Field(
         default=None, description="a section with radius for algorithm central_tree, or leave it out"
     )
+    recurring: RecurringConfig | None = Field(
+        default=None, description="a section with previous to follow an earlier fit, or leave it out"
+    )
     prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
     trust: Trust = Field(
         default=Trust.CENTRAL,
@@ -204,6 +208,11 @@ class FitConfig(Section):
         """Whether the centers before the Lloyd rounds come from private data, for a part of the budget."""
         return self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.CENTRAL_TREE)
 
+    @property
+    def starts_warm(self) -> bool:
+        """Whether the Lloyd rounds start from the centers of an earlier fit."""
+        return self.recurring is not None and self.recurring.warm_start
+
     @pydantic.model_validator(mode="before")
     @classmethod
     def _public_sets_bound_rows(cls, data: object) -> object:
@@ -214,6 +223,7 @@ class FitConfig(Section):
     def _sections_belong_to_their_algorithms(self) -> Self:
         check_dp_lloyd(self)
         check_central_tree(self)
+        check_recurring(self)
         return self
 
     @pydantic.model_validator(mode="after")

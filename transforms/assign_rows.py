@@ -55,12 +55,14 @@ class AssignParams:
       digest: of the model.
       contract: how shards are read; not by client.
       id_columns: to copy; if there are none, the file and the row's position in it are written.
+      numbers: of the model's clusters, in its order; empty for 0, 1, ...
     """
 
     model: NearestCenters
     digest: str
     contract: TableContract
     id_columns: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
 
 
 class _AssignFn(beam.DoFn):
@@ -97,7 +99,9 @@ def _assigned(rows: ValidRows, params: AssignParams, shard: ShardRef) -> pa.Tabl
     ids = {name: rows.others.column(name) for name in params.id_columns}
     if not ids:
         ids = {FILE: pa.array([shard.path] * len(rows.places), pa.string()), ROW: pa.array(rows.places)}
-    return pa.table(ids | {CLUSTER: pa.array(params.model.labels(rows.points).astype(np.int32))})
+    labels = params.model.labels(rows.points)
+    clusters = np.array(params.numbers)[labels] if params.numbers else labels
+    return pa.table(ids | {CLUSTER: pa.array(clusters.astype(np.int32))})
 
 
 def _file_name(shard: ShardRef) -> str:

@@ -67,7 +67,12 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
         specs += central_tree.start_specs(config, n_features, settings.options.start_share)
     elif start is LloydStart.BEST:
         specs += feddp_kmeans.for_sampled_rows(config, _start_specs(settings, n_features))
-    return (*specs, *feddp_kmeans.for_sampled_rows(config, _lloyd_specs(settings, n_features)))
+    return (*specs, *lloyd_round_specs(config, n_features))
+
+
+def lloyd_round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
+    """The Lloyd rounds alone; after a start that costs nothing they share the whole budget."""
+    return feddp_kmeans.for_sampled_rows(config, _lloyd_specs(LloydSettings.from_config(config), n_features))
 
 
 def _scaled(specs: tuple[RoundSpec, ...], total: float) -> list[RoundSpec]:
@@ -135,7 +140,7 @@ def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
     settings = LloydSettings.from_config(config)
     of_start = tuple(each for each in plan.rounds if not each.path.startswith(f"{NAME}/"))
     switch: _Step = _switch_step
-    if settings.options.start is LloydStart.CENTRAL_TREE:
+    if settings.options.start is LloydStart.CENTRAL_TREE and of_start:
         inherited, switch = central_tree.start_rounds(of_start), _leave_tree_step
     else:
         inherited = feddp_kmeans.rounds(config, dataclasses.replace(plan, rounds=of_start))

@@ -25,8 +25,8 @@ def relative_step(state: LloydState, releases: Releases) -> LloydState:
     else:
         found, longest = moves.divided(sums.decoded, counts.decoded), radius
     moved = state.known_centers * state.unit + folding.clip_moves(found, longest)
-    following = state.radius if settings.options.starts_privately else lattice_radius(state.frame, radius)
-    return _moved_to(dataclasses.replace(state, radius=following), moved, (sums, counts))
+    following = state.radius if settings.starts_near else lattice_radius(state.frame, radius)
+    return _moved_to(dataclasses.replace(state, radius=following, origins=state.centers), moved, (sums, counts))
 
 
 def relative_unit(state: LloydState, bound: int) -> float:

@@ -13,6 +13,7 @@ from schemas.dp_lloyd_config import DPLloydConfig
 from schemas.model import ClusterModel
 from schemas.plan import PrivacyUnit
 from schemas.release import Release
+from transforms.cluster_means import last_means
 from transforms.numerics import lattice, lloyd_rules
 from transforms.numerics.frame import Box, Frame
 from transforms.numerics.grid import Grid
@@ -20,7 +21,7 @@ from transforms.numerics.lloyd_rules import Problem
 from transforms.numerics.relative_sums import MAX_CENTER_NORM, Neighborhoods
 
 REFINEMENT = 0.5
-"""Radius after a private start, in units of that of the paper: rows lie nearer to centers that were found."""
+"""Radius after a private or warm start, in units of that of the paper: rows lie nearer to centers that were found."""
 KMEANS_RESTARTS = 10
 """Restarts of k-means on the cells of a grid."""
 
@@ -38,6 +39,7 @@ class LloydSettings:
       seed: of public randomness.
       epsilon: of the whole run.
       noise_multiplier: what the whole budget would buy one Gaussian release.
+      warm: whether the centers of an earlier run are the start, so that it costs nothing.
     """
 
     options: DPLloydConfig
@@ -48,6 +50,7 @@ class LloydSettings:
     seed: int
     epsilon: float
     noise_multiplier: float
+    warm: bool = False
 
     @classmethod
     def from_config(cls, config: FitConfig) -> "LloydSettings":
@@ -63,6 +66,7 @@ class LloydSettings:
             seed=config.seed or 0,
             epsilon=config.privacy.epsilon,
             noise_multiplier=float(multiplier),
+            warm=config.starts_warm,
         )
 
     @property
@@ -73,7 +77,12 @@ class LloydSettings:
     @property
     def rounds_share(self) -> float:
         """Share of the budget for the Lloyd rounds."""
-        return 1.0 - self.options.start_share if self.options.starts_privately else 1.0
+        return 1.0 - self.options.start_share if self.options.starts_privately and not self.warm else 1.0
+
+    @property
+    def starts_near(self) -> bool:
+        """Whether the first round starts from centers that were found, here or by an earlier run."""
+        return self.warm or self.options.starts_privately
 
     def multiplier(self, share: float) -> float:
         """Noise multiplier of a Gaussian release with this share of the whole budget."""
@@ -87,7 +96,7 @@ class LloydSettings:
         share = self.rounds_share
         problem = Problem(self.public_rows, self.n_clusters, n_features, self.multiplier(share), self.epsilon * share)
         scaled = lloyd_rules.radius(self.n_clusters, n_features, options.radius_factor)
-        fewest = 1 if options.starts_privately else lloyd_rules.FEWEST_ROUNDS
+        fewest = 1 if self.starts_near else lloyd_rules.FEWEST_ROUNDS
         return lloyd_rules.n_rounds(options.variant, problem, scaled, fewest)
 
     def radius(self, n_features: int) -> float:
@@ -96,7 +105,7 @@ class LloydSettings:
 
     def first_radius(self, n_features: int) -> float:
         """Radius of the first Lloyd round, feature units."""
-        if self.options.starts_privately:
+        if self.starts_near:
             return (REFINEMENT if self.options.shrinks else 1.0) * self.radius(n_features)
         if self.options.radius is RadiusRule.STEP:
             return self.box.half_side * math.sqrt(n_features)
@@ -114,6 +123,7 @@ class LloydState:
       centers: integers, shape (k, d), lattice units at SUM_BITS; None before a private start has found them.
       radius: lattice units: radius of the next round of relative sums.
       n_rows: public or noisy number of rows (clients); None before it is known.
+      origins: as `centers`: from where the last round measured its sums; None for the middle of the domain.
       sizes: shape (k,): noisy counts, after a Lloyd round.
       mean: integers, shape (d,), lattice units: noisy mean of the rows, after the round that finds it.
       near: frame around that mean in which the scatter is formed.
@@ -127,6 +137,7 @@ class LloydState:
     centers: NDArray[np.float64] | None
     radius: int
     n_rows: float | None = None
+    origins: NDArray[np.float64] | None = None
     sizes: NDArray[np.float64] | None = None
     mean: NDArray[np.float64] | None = None
     near: Frame | None = None
@@ -135,7 +146,7 @@ class LloydState:
 
     def broadcast(self) -> "LloydState":
         """What statistics read of the state: all but public points and releases."""
-        return dataclasses.replace(self, server=self.server[:0], releases=())
+        return dataclasses.replace(self, server=self.server[:0], origins=None, releases=())
 
     @property
     def n_features(self) -> int:
@@ -173,8 +184,14 @@ class LloydState:
         """The released clustering; asked for after the last round."""
         if self.sizes is None:
             raise ValueError("model must be asked for after a Lloyd round; run that round first.")
-        centers = self.known_centers * self.unit + self.frame.lattice.center
-        return ClusterModel(centers=centers, noisy_sizes=self.sizes, releases=self.releases)
+        middle, noisy = self.frame.lattice.center, last_means(self.releases, len(self.known_centers))
+        origins = middle if self.origins is None else self.origins * self.unit + middle
+        return ClusterModel(
+            centers=self.known_centers * self.unit + middle,
+            noisy_sizes=self.sizes,
+            releases=self.releases,
+            noisy_means=None if noisy is None else origins + noisy.means,
+        )
 
 
 def lattice_radius(frame: Frame, radius: float) -> int:

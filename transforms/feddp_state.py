@@ -10,6 +10,7 @@ from schemas.config import FitConfig
 from schemas.model import ClusterModel, NoisyCost
 from schemas.plan import PrivacyUnit
 from schemas.release import Release
+from transforms.cluster_means import last_means
 from transforms.numerics import assignment, lattice
 from transforms.numerics.assignment import Assigner, Projection
 from transforms.numerics.centers import Prior
@@ -165,11 +166,12 @@ class FedDPState:
         """The released clustering; asked for after the last round."""
         if self.centers is None or self.sizes is None:
             raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
-        absolute = self.frame.restore(self.centers + self.frame.lattice.center)
+        middle, noisy = self.frame.lattice.center, last_means(self.releases, len(self.centers))
         return ClusterModel(
-            centers=absolute,
+            centers=self.frame.restore(self.centers + middle),
             noisy_sizes=self.sizes,
             releases=self.releases,
             proxy_costs=self.proxy_costs,
             noisy_cost=self.noisy_cost,
+            noisy_means=None if noisy is None else self.frame.restore(noisy.means + middle),
         )

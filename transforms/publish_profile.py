@@ -27,12 +27,13 @@ from transforms.publish import table_bytes, write_bytes
 _Row = tuple[int, str | None, str, str | None, float, float | None]
 
 
-def profile_table(plan: ProfilePlan, noised: Iterable[Noised]) -> pa.Table:
+def profile_table(plan: ProfilePlan, noised: Iterable[Noised], numbers: tuple[int, ...] = ()) -> pa.Table:
     """The released table; rows by column and statistic, then cluster, then value.
 
     Args:
       plan: of the run.
       noised: all of it, in any order.
+      numbers: of the model's clusters, in its order; empty for 0, 1, ...
 
     Returns:
       A table of `PROFILE_SCHEMA`. Counts may be negative where noise outweighs them. A mean is the noisy sum over the
@@ -42,6 +43,7 @@ def profile_table(plan: ProfilePlan, noised: Iterable[Noised]) -> pa.Table:
     for each in sorted(noised):
         found.setdefault(each.path, []).append(each)
     rows = [*_sizes(plan, found), *_numeric(plan, found), *_categorical(plan, found)]
+    rows = [(numbers[row[0]], *row[1:]) for row in rows] if numbers else rows
     names = PROFILE_SCHEMA.names
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=PROFILE_SCHEMA)
 
@@ -97,8 +99,8 @@ def _categorical(plan: ProfilePlan, found: dict[str, list[Noised]]) -> Iterator[
                 yield cluster, name, statistic, text, number, stddev
 
 
-def _write(noised: list[Any], plan: ProfilePlan, folder: str) -> None:
-    write_bytes(FileSystems.join(folder, PROFILE_FILE), table_bytes(profile_table(plan, noised)))
+def _write(noised: list[Any], plan: ProfilePlan, folder: str, numbers: tuple[int, ...]) -> None:
+    write_bytes(FileSystems.join(folder, PROFILE_FILE), table_bytes(profile_table(plan, noised, numbers)))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -110,11 +112,14 @@ class PublishProfile(beam.PTransform):
     Attributes:
       plan: of the run.
       folder: on any Beam filesystem; exists.
+      numbers: of the model's clusters, in its order; empty for 0, 1, ...
     """
 
     plan: ProfilePlan
     folder: str
+    numbers: tuple[int, ...] = ()
 
     def expand(self, noised: beam.PCollection) -> beam.PCollection:
         """Collects and writes."""
-        return noised | "Collect" >> beam.combiners.ToList() | "Write" >> beam.Map(_write, self.plan, self.folder)
+        collected = noised | "Collect" >> beam.combiners.ToList()
+        return collected | "Write" >> beam.Map(_write, self.plan, self.folder, self.numbers)

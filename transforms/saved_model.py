@@ -31,6 +31,7 @@ class SavedModel:
       digest: SHA-256 of the file with the centers, 64 hex digits.
       feature_names: of the coordinates of a center.
       encoder: turns raw columns into features; None if rows are features.
+      numbers: of the clusters, ascending, in the order of `centers`; empty for 0, 1, ...
     """
 
     folder: str
@@ -38,6 +39,7 @@ class SavedModel:
     digest: str
     feature_names: tuple[str, ...]
     encoder: Encoder | None
+    numbers: tuple[int, ...] = ()
 
     def contract(self, data: DataConfig, *, by_client: bool = False) -> TableContract:
         """How rows of a data set are read for this model.
@@ -64,21 +66,22 @@ class SavedModel:
         return ConfigError(f"{rule}, got {found[index]!r} where it has {wanted[index]!r}; use the fit's data.features.")
 
 
-def load_model(folder: str) -> SavedModel:
+def load_model(folder: str, setting: str = "model") -> SavedModel:
     """The model in a fit's output folder.
 
     Args:
       folder: on any Beam filesystem.
+      setting: that names it.
 
     Raises:
       ConfigError: if it holds no finished fit, or the centers are not those that the fit wrote.
     """
     folder = folder.rstrip("/") or folder
-    manifest, content = _files(folder)
+    manifest, content = _files(folder, setting)
     digest = hashlib.sha256(content).hexdigest()
     if manifest["files"].get(CENTERS_FILE) != digest:
         raise ConfigError(f"{CENTERS_FILE} in {folder} must be the file that fit wrote, got another; fit again.")
-    centers = _centers(content, f"{folder}/{CENTERS_FILE}", "model")
+    centers = _centers(content, f"{folder}/{CENTERS_FILE}", setting)
     try:
         encoder = None if manifest["encoding"] is None else Encoder.from_json(manifest["encoding"])
         names = tuple(manifest["features"])
@@ -86,10 +89,24 @@ def load_model(folder: str) -> SavedModel:
         raise ConfigError(f"{MANIFEST} in {folder} must be the file that fit wrote, got another; fit again.") from error
     if len(names) != centers.shape[1] or (encoder is not None and encoder.names != names):
         raise ConfigError(f"{MANIFEST} in {folder} must name the features of its centers; fit again.")
-    return SavedModel(folder=folder, centers=centers, digest=digest, feature_names=names, encoder=encoder)
+    return SavedModel(
+        folder=folder,
+        centers=centers,
+        digest=digest,
+        feature_names=names,
+        encoder=encoder,
+        numbers=_numbers(table_from_bytes(content)),
+    )
 
 
-def _files(folder: str) -> tuple[dict[str, Any], bytes]:
+def _numbers(table: pa.Table) -> tuple[int, ...]:
+    """Numbers of the clusters, ascending; empty where they are 0, 1, ..."""
+    plain = tuple(range(table.num_rows))
+    numbers = tuple(sorted(table.column("cluster").to_pylist())) if "cluster" in table.column_names else plain
+    return () if numbers == plain else numbers
+
+
+def _files(folder: str, setting: str) -> tuple[dict[str, Any], bytes]:
     """Manifest and centers."""
     try:
         manifest: dict[str, Any] = json.loads(read_bytes(FileSystems.join(folder, MANIFEST)))
@@ -98,7 +115,7 @@ def _files(folder: str) -> tuple[dict[str, Any], bytes]:
         return manifest, read_bytes(FileSystems.join(folder, CENTERS_FILE))
     except (OSError, BeamIOError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
-            f"model must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}, got {folder}; "
+            f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}, got {folder}; "
             "check the path."
         ) from error
 

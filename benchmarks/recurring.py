@@ -1,0 +1,92 @@
+"""Nights of new rows of one mixture, each fitted anew or from the centers of the night before, at the same epsilon.
+
+Every number is the mean over nights and draws of the cost (mean squared distance of the night's rows to the nearest
+center), scaled so that the night's optimum is 49.95; `moved` counts centers that a drift report calls moved although
+the mixture never changes, among all that it scored.
+
+    python -m benchmarks.recurring --out benchmarks/results/recurring.md
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import yaml
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
+
+from benchmarks import machine, mixture
+from benchmarks.feddp_utility import CLIENT_ROWS, OPTIMUM, mean_cost
+from pipelines import fit
+from schemas.drift import DRIFT_SCORE
+
+CELLS = (("record", 100_000, 0.05), ("record", 100_000, 0.2), ("client", 50_000, 0.4), ("client", 50_000, 1.0))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nights", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="Markdown file for the results")
+    arguments = parser.parse_args()
+    lines = machine.heading("Recurring runs: anew, or from the night before")
+    lines += ["| unit | rows | epsilon | first night | anew | warm | moved, anew | moved, warm |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for unit, n_rows, epsilon in CELLS:
+        found = [series(unit, n_rows, epsilon, seed, arguments.nights) for seed in range(arguments.seeds)]
+        lines.append(f"| {unit} | {n_rows:,} | {epsilon} | {' | '.join(summary(found))} |")
+        print(lines[-1], flush=True)
+    if arguments.out:
+        arguments.out.write_text("\n".join(lines) + "\n")
+
+
+def summary(found: list[dict[str, list[float]]]) -> Iterator[str]:
+    """Cells of one row."""
+    for name in ("first", "anew", "warm"):
+        yield f"{np.mean([cost for each in found for cost in each[name]]):.3f}"
+    for name in ("anew scores", "warm scores"):
+        scores = np.array([score for each in found for score in each[name]])
+        yield f"{int((scores > DRIFT_SCORE).sum())} of {len(scores)}"
+
+
+def series(unit: str, n_rows: int, epsilon: float, seed: int, nights: int) -> dict[str, list[float]]:
+    """Costs and scores of one draw."""
+    found: dict[str, list[float]] = {name: [] for name in ("first", "anew", "warm", "anew scores", "warm scores")}
+    drawn, rng = mixture.draw(seed, 0), np.random.default_rng([seed, 7])
+    with tempfile.TemporaryDirectory() as temporary, threadpool_limits(limits=1):
+        folder = Path(temporary)
+        last = {"anew": "", "warm": ""}
+        for night in range(nights):
+            rows = mixture.sample(rng, drawn.means, n_rows)
+            lake = folder / f"night-{night}"
+            mixture.write_lake(lake, drawn._replace(rows=rows), 2, n_rows // 4, CLIENT_ROWS)
+            optimum = KMeans(len(drawn.means), init=drawn.means, n_init=1).fit(rows).inertia_ / n_rows
+            for way in ("anew", "warm") if night else ("first",):
+                output = run(lake, unit, epsilon, way, last.get(way, ""))
+                centers = np.array(pq.read_table(Path(output) / "centers.parquet").column("center").to_pylist())
+                found[way].append(mean_cost(rows, centers) * OPTIMUM / optimum)
+                last |= {way: output} if night else dict.fromkeys(last, output)
+                if night:
+                    drift = json.loads((Path(output) / "drift.json").read_text())["clusters"]
+                    scores = [each["movement_score"] for each in drift]
+                    found[f"{way} scores"] += [score for score in scores if score is not None]
+    return found
+
+
+def run(lake: Path, unit: str, epsilon: float, way: str, previous: str) -> str:
+    """One fit by the command; returns its output folder. Cold runs have no Lloyd round, which is their best."""
+    sections: dict[str, object] = {"lloyd": {"steps": 1 if way == "warm" else 0}}
+    if previous:
+        sections["recurring"] = {"previous": previous, "warm_start": way == "warm"}
+    job = lake / f"{way}.yaml"
+    job.write_text(yaml.safe_dump(mixture.config(lake, unit, epsilon, **sections)))
+    fit.run(["--config", str(job), "--output", str(lake / way)])
+    return str(lake / way)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What changed from one release of a clustering to the next, in units of the noise of both."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DRIFT_FILE = "drift.json"
+DRIFT_SCORE = 3.0
+"""Scores beyond this count as drift; noise alone exceeds it once in 740 times (sizes, either way: once in 370)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drift:
+    """Post-processing of two releases, a place per cluster of the later one; NaN where there is nothing to compare.
+
+    Attributes:
+      previous_run: id of the earlier run.
+      previous_digest: SHA-256 of its centers, 64 hex digits.
+      rows: k: where each cluster was when it was released.
+      numbers: k, ascending: those of the earlier run for clusters that match one of its own, others for new ones.
+      next_number: the least number that no cluster, of now or before, has had.
+      gone: numbers of the earlier run that match no cluster.
+      movements: shape (k,), feature units: distance between the released centers.
+      noise: shape (k,), feature units: how far noise alone would move the noisy means.
+      scores: shape (k,): of the distance between the noisy means; standard normal if only noise moved them.
+      sizes: shape (k, 2): noisy sizes before and after.
+      size_stddevs: noise stddev of one size before and after; NaN where it is not known.
+      size_scores: shape (k,): standard normal if the sizes are equal but for noise.
+    """
+
+    previous_run: str
+    previous_digest: str
+    rows: tuple[int, ...]
+    numbers: tuple[int, ...]
+    next_number: int
+    gone: tuple[int, ...]
+    movements: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    sizes: NDArray[np.float64]
+    size_stddevs: tuple[float, float]
+    size_scores: NDArray[np.float64]
+
+    @property
+    def new(self) -> tuple[int, ...]:
+        """Numbers of clusters that match none of the earlier run."""
+        return tuple(number for number, moved in zip(self.numbers, self.movements, strict=True) if math.isnan(moved))
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """Numbers of clusters whose means lie farther apart than noise explains."""
+        return tuple(np.array(self.numbers)[self.scores > DRIFT_SCORE].tolist())
+
+    @property
+    def resized(self) -> tuple[int, ...]:
+        """Numbers of clusters whose sizes differ by more than noise explains."""
+        return tuple(np.array(self.numbers)[np.abs(self.size_scores) > DRIFT_SCORE].tolist())
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of `drift.json`."""
+        return {
+            "label": "released",
+            "previous": {"run_id": self.previous_run, "digest": self.previous_digest},
+            "threshold": DRIFT_SCORE,
+            "moved": list(self.moved),
+            "resized": list(self.resized),
+            "new": list(self.new),
+            "gone": list(self.gone),
+            "size_noise_stddev": _number(self.size_stddevs[1]),
+            "previous_size_noise_stddev": _number(self.size_stddevs[0]),
+            "clusters": [self._cluster(index) for index in range(len(self.numbers))],
+        }
+
+    def _cluster(self, index: int) -> dict[str, Any]:
+        return {
+            "cluster": self.numbers[index],
+            "movement": _number(self.movements[index]),
+            "movement_noise": _number(self.noise[index]),
+            "movement_score": _number(self.scores[index]),
+            "noisy_size": _number(self.sizes[index, 1]),
+            "previous_noisy_size": _number(self.sizes[index, 0]),
+            "size_score": _number(self.size_scores[index]),
+        }
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN."""
+    return float(value) if math.isfinite(value) else None
