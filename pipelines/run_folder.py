@@ -97,9 +97,13 @@ class RunFolder:
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Writes the manifest, with the digest of every staged file, and makes the folder the output."""
+        self.seal(manifest)
+        self.move([*self._published, MANIFEST])
+
+    def seal(self, manifest: dict[str, Any]) -> None:
+        """Writes the manifest, with the digest of every staged file; nothing but private files may go after that."""
         content = json.dumps(manifest | {"files": self._published}, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
-        self.move([*self._published, MANIFEST])
 
     def move(self, names: list[str]) -> None:
         """Makes the folder the output; where that is one move per file, of these and in this order."""
