@@ -72,7 +72,9 @@ def judge(
     path = FileSystems.join(folder, _COUNTS_FILE)
     models = dict(zip(prepared.clients.names, state.assignments.tolist(), strict=True))
     used = ClientModels(prepared.federation.shape, state.models, models)
-    add = functools.partial(_build_judgment, prepared=prepared, used=used, source=Source(path=evaluation.path), path=path)
+    add = functools.partial(
+        _build_judgment, prepared=prepared, used=used, source=Source(path=evaluation.path), path=path
+    )
     run_graph(add, options)
     counts = json.loads(read_bytes(path))
     FileSystems.delete([path])
@@ -97,7 +99,9 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     _LOGGER.info("checking rows and calibrating the noise of every client")
     prepared = prepare(config, options, folder.staging)
     statement = prepared.statement
-    _LOGGER.info("plan: %d rounds, epsilon %.6g, delta %.3g", config.training.rounds, statement.epsilon, statement.delta)
+    _LOGGER.info(
+        "plan: %d rounds, epsilon %.6g, delta %.3g", config.training.rounds, statement.epsilon, statement.delta
+    )
     state = train(prepared, options, folder.staging, key_uri)
     judged = judge(prepared, state, options, folder.staging)
     view = FederationView(config, prepared.federation, state, prepared.clients.groups, statement, judged)

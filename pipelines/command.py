@@ -16,7 +16,20 @@ from rich.logging import RichHandler
 from pipelines.failures import describe_unexpected
 from schemas.errors import ConfigError, DappleError
 
-JOBS = ("fit", "prepare", "assign", "evaluate", "profile", "sweep", "upload", "aggregate", "unmask", "encode", "decode", "clustered_fl")
+JOBS = (
+    "fit",
+    "prepare",
+    "assign",
+    "evaluate",
+    "profile",
+    "sweep",
+    "upload",
+    "aggregate",
+    "unmask",
+    "encode",
+    "decode",
+    "clustered_fl",
+)
 _USAGE = (
     "usage: dapple JOB --config FILE --output DIR [--run_id ID] [--verbose] [Beam flags]; upload, aggregate and unmask "
     "have --exchange DIR, and upload and unmask --released DIR, instead of --output; JOB is one of: "

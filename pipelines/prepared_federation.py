@@ -8,6 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from transforms.silo_accounting import SiloBudget, SiloPlan, selection_rounds, silo_plan
 
 from pipelines.graph import run_graph
 from pipelines.round_driver import key_digest, plan_digest
@@ -33,7 +34,6 @@ from transforms.keys import read_key
 from transforms.labeled_clients import Clients, InspectClients, parts_from_json, parts_path
 from transforms.publish import read_bytes
 from transforms.read import CheckRows, ListShards
-from transforms.silo_accounting import SiloBudget, SiloPlan, selection_rounds, silo_plan
 from transforms.source import Source
 from transforms.table_snapshots import resolve
 
@@ -234,4 +234,3 @@ def _silos(config: ClusteredFLConfig, clients: Clients, plans: tuple[SiloPlan, .
         )
         for name, n_rows, group, plan in zip(clients.names, clients.n_rows, clients.groups, plans, strict=True)
     )
-

@@ -210,3 +210,9 @@ class SiloAccountant(enum.StrEnum):
     RDP = "rdp"
     PLD = "pld"
     PAPER_CODE = "paper_code"
+
+
+class ClusterSearch(enum.StrEnum):
+    """How the number of clusters of clients is found."""
+
+    MSS = "mss"

@@ -62,7 +62,7 @@ def _row_counts(value: object) -> object:
 class LabeledDataConfig(DataConfig):
     """The private tables of all clients, and what may be said of them in public."""
 
-    client_id: Text = Field(  # type: ignore[assignment]
+    client_id: Text = Field(
         description="the column (or Hive partition column) that names the client"
     )
     label: Text = Field(description="the integer column with the classes, numbered from 0")
@@ -86,8 +86,8 @@ class LabeledDataConfig(DataConfig):
         for name in (self.label, self.group):
             if name is not None and name in (*features, self.client_id):
                 raise ConfigError(
-                    f"data.{'label' if name == self.label else 'group'} must be a column of its own, got {name!r}; name "
-                    "another one."
+                    f"data.{'label' if name == self.label else 'group'} must be a column of its own, got {name!r}; "
+                    "name another one."
                 )
         if self.max_rows_per_client is not None:
             raise ConfigError(
@@ -136,7 +136,7 @@ class ClusteringConfig(Section):
 
     view: UpdateView = Field(
         default=UpdateView.PCA,
-        description="pca for clusters - 1 principal components of the first updates, two_pc for two, raw for all of them",
+        description="pca for clusters - 1 principal components of the first updates, two_pc for two, raw for all",
     )
     start: ModelStart = Field(
         default=ModelStart.IDENTICAL, description="identical or random: how the models of algorithm ifca start"
@@ -173,7 +173,9 @@ class ClusteredFLConfig(Section):
     )
     privacy: SiloPrivacyConfig = Field(description="the section of the guarantee with epsilon, delta and adjacency")
     training: TrainingConfig = Field(description="the section of training with model, rounds and batch_size")
-    clustering: ClusteringConfig = Field(default=ClusteringConfig(), description="a section of options, or leave it out")
+    clustering: ClusteringConfig = Field(
+        default=ClusteringConfig(), description="a section of options, or leave it out"
+    )
     evaluation: EvaluationConfig | None = Field(
         default=None, description="a section with the path of rows on which the report judges models, or leave it out"
     )

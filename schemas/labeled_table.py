@@ -106,12 +106,11 @@ class LabeledContract:
 
     def _invalid(self, where: str, *, labeled: bool) -> InputError:
         """The error for a row that is not valid; names the column at fault."""
-        name, rule = str(self.table.client_id), "name a client in every row"
+        named = str(self.table.client_id) if self.group is None else f"{self.table.client_id}' or '{self.group}"
+        name, rule = named, "name a client in every row" if self.group is None else "name a client and its group"
         if not labeled:
             name, rule = self.label, f"hold integers from 0 to {self.n_classes - 1} only"
-        elif self.group is not None:
-            name, rule = f"{name!r} or {self.group}", "name a client and its group in every row"
         return InputError(
-            f"column {name!r} of {where} must {rule}, got a null or another value; correct the data or data.classes, or "
-            "set data.on_invalid_rows to drop."
+            f"column '{name}' of {where} must {rule}, got a null or another value; correct the data or data.classes, "
+            "or set data.on_invalid_rows to drop."
         )
