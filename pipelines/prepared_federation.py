@@ -4,11 +4,12 @@ import dataclasses
 import functools
 import hashlib
 import hmac
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from transforms.silo_accounting import SiloBudget, SiloPlan, selection_rounds, silo_plan
+from transforms.silo_accounting import selection_rounds, silo_plan
 
 from pipelines.graph import run_graph
 from pipelines.round_driver import key_digest, plan_digest
@@ -28,6 +29,7 @@ from schemas.federated import (
 )
 from schemas.federated_output import SiloStatement
 from schemas.labeled_table import LabeledContract
+from schemas.silo_plan import SiloBudget, SiloPlan
 from schemas.table import TableContract
 from transforms.checkpoint import RunBinding
 from transforms.keys import read_key
@@ -36,6 +38,9 @@ from transforms.publish import read_bytes
 from transforms.read import CheckRows, ListShards
 from transforms.source import Source
 from transforms.table_snapshots import resolve
+
+FULL_BATCH_STEPS, SAMPLED_STEPS, SELECTIONS = "full_batch_steps", "sampled_steps", "selections"
+"""Events of a client's plan."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,17 +68,31 @@ class PreparedFederation:
             adjacency=self.config.privacy.adjacency,
             epsilon=max(plan.epsilon for plan in self.plans),
             delta=self.config.privacy.delta,
-            accountant=str(self.config.privacy.accountant),
+            accountant=str(self.config.privacy.accountant_used),
             events=tuple(self.events(self.federation.training.rounds)),
         )
 
     def events(self, n_rounds: int) -> list[dict[str, Any]]:
-        """What the first rounds spend, at most: every event of every client."""
+        """What the first rounds spend, at most: every kind of event of every client with its count."""
         return [
             {"client_id": silo.client_id, "public_rows": silo.n_rows} | event
             for silo, plan in zip(self.federation.silos, self.plans, strict=True)
-            for event in plan.events_through(n_rounds)
+            for event in self._events_of(plan, n_rounds)
         ]
+
+    def _events_of(self, plan: SiloPlan, n_rounds: int) -> Iterator[dict[str, Any]]:
+        """The events of one client."""
+        rounds = self.federation.training.rounds
+        first = int(self.config.algorithm is FederatedAlgorithm.R_DPCFL)
+        counts = {
+            FULL_BATCH_STEPS: lambda count: count * min(n_rounds, 1),
+            SAMPLED_STEPS: lambda count: count * max(n_rounds - first, 0) // max(rounds - first, 1),
+            SELECTIONS: lambda count: min(count, n_rounds),
+        }
+        for event in plan.events:
+            count = counts[event.name](event.count)
+            if count:
+                yield event.to_json() | {"count": count}
 
     def binding(self, key_uri: str) -> RunBinding:
         """What an interrupted run must share with this one."""
@@ -117,7 +136,7 @@ def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) ->
         epsilon=config.privacy.epsilon,
         delta=config.privacy.delta,
         adjacency=config.privacy.adjacency,
-        accountant=config.privacy.accountant,
+        accountant=config.privacy.accountant_used,
         select_share=config.privacy.select_share,
         first_round_noise_ratio=config.privacy.first_round_noise_ratio,
     )
@@ -163,17 +182,12 @@ def _declared(config: ClusteredFLConfig, clients: Clients) -> Clients:
 
 def _check_sizes(config: ClusteredFLConfig, clients: Clients) -> None:
     """Refuses clients that are too small for the job."""
-    batch, delta = config.training.batch_size, config.privacy.delta
+    batch = config.training.batch_size
     for name, n_rows in zip(clients.names, clients.n_rows, strict=True):
         if n_rows < batch:
             raise InputError(
                 f"client {name} must have at least training.batch_size = {batch} rows, got {n_rows}; lower the batch "
                 "size or leave the client out."
-            )
-        if delta * n_rows >= 1.0:
-            raise ConfigError(
-                f"privacy.delta must be below 1 / rows of every client, got {delta:g} for client {name} with {n_rows} "
-                f"rows; give less than {1.0 / n_rows:.3g}."
             )
 
 

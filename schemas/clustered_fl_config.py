@@ -104,8 +104,10 @@ class SiloPrivacyConfig(Section):
     adjacency: Adjacency = Field(
         description="add_remove if neighbors differ by one row more or less, replace_one by one row replaced"
     )
-    accountant: SiloAccountant = Field(
-        default=SiloAccountant.RDP, description="rdp, pld, or paper_code for the conversion of the published code"
+    accountant: SiloAccountant | None = Field(
+        default=None,
+        description="rdp, pld, or paper_code for the conversion of the published code; or leave it out for rdp "
+        "(adjacency replace_one: pld)",
     )
     select_share: Share = Field(
         default=0.03, description="the epsilon of one selection as a share of epsilon, strictly between 0 and 1"
@@ -113,6 +115,13 @@ class SiloPrivacyConfig(Section):
     first_round_noise_ratio: Positive = Field(
         default=1.0, description="the noise multiplier of the first round over that of later ones, a number > 0"
     )
+
+    @property
+    def accountant_used(self) -> SiloAccountant:
+        """The accountant that is given, or the default of the adjacency."""
+        if self.accountant is not None:
+            return self.accountant
+        return SiloAccountant.RDP if self.adjacency is Adjacency.ADD_REMOVE else SiloAccountant.PLD
 
 
 class TrainingConfig(Section):
