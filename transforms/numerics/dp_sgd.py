@@ -4,13 +4,14 @@ A declared exception to noise on the lattice: the noise is floating-point Gaussi
 sum that it hides; `ROUNDING_SHARE` pays for the rounding of that sum.
 """
 
+import math
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import ModelKind
-from schemas.federated import ClientRows, ModelShape
+from schemas.federated import ClientRows, ModelShape, TrainingParams
 from transforms.numerics.keystream import KeyStream, encode_label
 from transforms.numerics.mlp_model import MlpModel
 from transforms.numerics.normal import normals, sampled_positions
@@ -45,22 +46,32 @@ class Model(Protocol):
         ...
 
 
-class Sgd(NamedTuple):
-    """Noisy steps.
+class Schedule(NamedTuple):
+    """Batches of a client's round; accounting and training both ask `schedule_of`.
 
     Attributes:
       n_steps: >= 0.
       rate: in (0, 1]; probability of a row to be in a batch, 1 for full batches.
       expected_batch: > 0; what the noisy sum is divided by.
+    """
+
+    n_steps: int
+    rate: float
+    expected_batch: float
+
+
+class Sgd(NamedTuple):
+    """Noisy steps.
+
+    Attributes:
+      schedule: of the batches.
       learning_rate: > 0.
       clipping_norm: > 0.
       noise_multiplier: noise stddev over sensitivity.
       pull: weight of the distance to `anchor` in every step.
     """
 
-    n_steps: int
-    rate: float
-    expected_batch: float
+    schedule: Schedule
     learning_rate: float
     clipping_norm: float
     noise_multiplier: float
@@ -70,6 +81,20 @@ class Sgd(NamedTuple):
     def noise_stddev(self) -> float:
         """Of the summed clipped gradient."""
         return self.noise_multiplier * self.clipping_norm * (1.0 + ROUNDING_SHARE)
+
+
+def schedule_of(training: TrainingParams, n_rows: int, *, full: bool) -> Schedule:
+    """K full batches, or K times ceil(N / b) Poisson-sampled ones of rate b / N.
+
+    Args:
+      training: of the client.
+      n_rows: N, declared in public.
+      full: whether batches are full; they are, too, if b >= N.
+    """
+    if full or training.batch_size >= n_rows:
+        return Schedule(training.local_epochs, 1.0, float(n_rows))
+    n_steps = training.local_epochs * math.ceil(n_rows / training.batch_size)
+    return Schedule(n_steps, training.batch_size / n_rows, float(training.batch_size))
 
 
 def model_of(shape: ModelShape) -> Model:
@@ -87,7 +112,7 @@ def train(
     stream: KeyStream,
     anchor: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Parameters after `sgd.n_steps` noisy steps; noise is added to an empty batch, too.
+    """Parameters after the scheduled noisy steps; noise is added to an empty batch, too.
 
     Each step is a Gaussian mechanism of noise multiplier `sgd.noise_multiplier` on a Poisson-sampled batch. The
     pull to `anchor` uses no rows and follows the noise.
@@ -105,19 +130,19 @@ def train(
 
     Source: Abadi et al. (2016), "Deep learning with differential privacy", Algorithm 1.
     """
-    n_rows = len(rows.labels)
-    taken = sampled_positions(stream.substream(encode_label("batches")), sgd.rate, n_rows * sgd.n_steps)
-    bounds = np.searchsorted(taken, n_rows * np.arange(sgd.n_steps + 1))
+    n_rows, n_steps = len(rows.labels), sgd.schedule.n_steps
+    taken = sampled_positions(stream.substream(encode_label("batches")), sgd.schedule.rate, n_rows * n_steps)
+    bounds = np.searchsorted(taken, n_rows * np.arange(n_steps + 1))
     noise_stream = stream.substream(encode_label("noise"))
     at_once = max(1, _NOISE_WORDS // len(parameters))
     noise = np.empty((0, len(parameters)))
-    for step in range(sgd.n_steps):
+    for step in range(n_steps):
         if step % at_once == 0:
-            steps = min(at_once, sgd.n_steps - step)
+            steps = min(at_once, n_steps - step)
             noise = normals(noise_stream, steps * len(parameters)).reshape(steps, -1) * sgd.noise_stddev
         features, labels = _batch(rows, taken[bounds[step] : bounds[step + 1]] - n_rows * step)
         gradient = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
-        direction = (gradient + noise[step % at_once]) / sgd.expected_batch
+        direction = (gradient + noise[step % at_once]) / sgd.schedule.expected_batch
         if anchor is not None:
             direction += sgd.pull * (parameters - anchor)
         parameters = parameters - sgd.learning_rate * direction

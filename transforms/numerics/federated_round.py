@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart
 from schemas.errors import ProtocolError
 from schemas.federated import MAX_UNITS, UPDATE_UNIT, ClientRows, ClientUpdate, FederatedState, Federation, Silo
-from transforms.numerics.dp_sgd import Model, Sgd, model_of, train
+from transforms.numerics.dp_sgd import Model, Sgd, model_of, schedule_of, train
 from transforms.numerics.keystream import KeyStream, encode_label
 from transforms.numerics.normal import uniforms
 from transforms.numerics.private_selection import select
@@ -145,14 +145,10 @@ def client_step(
 
 
 def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
-    """A client's noisy steps of one round: K full batches in the first one, else K times ceil(N / b) samples."""
+    """A client's noisy steps of one round."""
     training = federation.training
-    full = phase is Phase.FIRST or training.batch_size >= silo.n_rows
-    per_epoch = 1 if full else math.ceil(silo.n_rows / training.batch_size)
     return Sgd(
-        n_steps=training.local_epochs * per_epoch,
-        rate=1.0 if full else training.batch_size / silo.n_rows,
-        expected_batch=float(silo.n_rows if full else training.batch_size),
+        schedule=schedule_of(training, silo.n_rows, full=phase is Phase.FIRST),
         learning_rate=training.learning_rate,
         clipping_norm=training.clipping_norm,
         noise_multiplier=silo.first_round_multiplier if phase is Phase.FIRST else silo.noise_multiplier,
