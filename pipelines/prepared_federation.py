@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
-from transforms.silo_accounting import selection_rounds, silo_plan
 
 from pipelines.graph import run_graph
 from pipelines.round_driver import key_digest, plan_digest
@@ -36,6 +36,7 @@ from transforms.keys import read_key
 from transforms.labeled_clients import Clients, InspectClients, parts_from_json, parts_path
 from transforms.publish import read_bytes
 from transforms.read import CheckRows, ListShards
+from transforms.silo_accounting import selection_rounds, silo_plan
 from transforms.source import Source
 from transforms.table_snapshots import resolve
 
@@ -127,6 +128,7 @@ def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) ->
     contract, path = labeled_contract(config), parts_path(folder)
     run_graph(functools.partial(_build, source=resolve(config.data), contract=contract, path=path), options)
     parts = parts_from_json(read_bytes(path))
+    FileSystems.delete([path])
     if not parts:
         raise InputError("data must have at least one valid row, got none; check the data and data.on_invalid_rows.")
     clients = _declared(config, Clients.of(parts, contract))

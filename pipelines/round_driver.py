@@ -192,9 +192,15 @@ def is_sealed(folder: RunFolder) -> bool:
 
 
 def finish(folder: RunFolder) -> dict[str, Any]:
-    """Deletes key and checkpoint of a sealed run, makes its folder the output, and returns its manifest."""
+    """Makes the folder of a sealed run its output, without key, checkpoint and all else that its manifest does not name.
+
+    Returns:
+      The manifest.
+    """
     manifest = json.loads(read_bytes(folder.path(MANIFEST)))
     delete_key(folder.path(KEY_FILE))
     CheckpointFolder(folder.staging).clear()
-    folder.move([*manifest["files"], MANIFEST])
+    names = [*manifest["files"], MANIFEST]
+    folder.keep_only(names)
+    folder.move(names)
     return manifest

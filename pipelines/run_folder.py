@@ -1,6 +1,7 @@
 """Where a run writes: a private staging folder first, the output folder at the end, the manifest last."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -104,6 +105,13 @@ class RunFolder:
         """Writes the manifest, with the digest of every staged file; nothing but private files may go after that."""
         content = json.dumps(manifest | {"files": self._published}, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
+
+    def keep_only(self, names: list[str]) -> None:
+        """Removes every other staged file."""
+        found = FileSystems.match([f"{glob.escape(self.staging)}/**"])[0].metadata_list
+        others = [each.path for each in found if each.path not in {self.path(name) for name in names}]
+        if others:
+            FileSystems.delete(others)
 
     def move(self, names: list[str]) -> None:
         """Makes the folder the output; where that is one move per file, of these and in this order."""

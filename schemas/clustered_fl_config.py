@@ -33,7 +33,7 @@ class SearchedClusters(Section):
 def _searched_or_given(value: object) -> object:
     """An integer >= 1, or a section with `max` and `choose`."""
     value = python_scalar(value)
-    if isinstance(value, SearchedClusters):
+    if value is None or isinstance(value, SearchedClusters):
         return value
     if isinstance(value, Mapping):
         try:
@@ -62,9 +62,7 @@ def _row_counts(value: object) -> object:
 class LabeledDataConfig(DataConfig):
     """The private tables of all clients, and what may be said of them in public."""
 
-    client_id: Text = Field(
-        description="the column (or Hive partition column) that names the client"
-    )
+    client_id: Text = Field(description="the column (or Hive partition column) that names the client")
     label: Text = Field(description="the integer column with the classes, numbered from 0")
     classes: Annotated[int, Field(strict=True, ge=2, le=100_000), Scalar] = Field(
         default=10, description="the public number of classes, an integer >= 2"
