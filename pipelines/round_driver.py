@@ -192,7 +192,7 @@ def is_sealed(folder: RunFolder) -> bool:
 
 
 def finish(folder: RunFolder) -> dict[str, Any]:
-    """Makes the folder of a sealed run its output, without key, checkpoint and all else that its manifest does not name.
+    """Makes the folder of a sealed run its output, without key, checkpoint and what else its manifest does not name.
 
     Returns:
       The manifest.

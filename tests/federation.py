@@ -55,7 +55,7 @@ def job(data: str, algorithm: str = "r_dpcfl", **settings: Any) -> dict[str, Any
         "algorithm": algorithm,
         "data": {"path": data, "client_id": "client_id", "features": "x", "label": "y", "classes": N_CLASSES},
         "n_clusters": 2,
-        "privacy": {"epsilon": 20.0, "delta": 1e-3, "adjacency": "add_remove"},
+        "privacy": {"epsilon": 8.0, "delta": 1e-3, "adjacency": "add_remove"},
         "training": {
             "model": "softmax",
             "rounds": 6,
@@ -63,7 +63,6 @@ def job(data: str, algorithm: str = "r_dpcfl", **settings: Any) -> dict[str, Any
             "learning_rate": 0.5,
             "clipping_norm": 1.0,
         },
-        "chunks": {"rounds": 2},
     }
     if algorithm == "oracle":
         found["data"]["group"] = "kind"
