@@ -54,6 +54,7 @@ class TrainingParams:
       batch_size: expected size of a Poisson-sampled batch.
       learning_rate: > 0.
       clipping_norm: > 0, of one row's gradient.
+      first_batch_size: the same as `batch_size` in the first round of R-DPCFL; None for full batches.
     """
 
     rounds: int
@@ -61,6 +62,7 @@ class TrainingParams:
     batch_size: int
     learning_rate: float
     clipping_norm: float
+    first_batch_size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ class Silo:
       client_id: of the client.
       n_rows: number of rows that the client declared in public, >= 1.
       noise_multiplier: z; noise stddev over clipping norm of a Poisson-sampled step. 0 means no privacy.
-      first_round_multiplier: the same of full-batch steps of the first round (R-DPCFL).
+      first_round_multiplier: the same of steps of the first round (R-DPCFL).
       select_epsilon: of one selection; infinity means no privacy.
       true_cluster: known to the oracle only.
     """

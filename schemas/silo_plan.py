@@ -32,7 +32,7 @@ class SiloEvent:
     """A mechanism and how often a client runs it.
 
     Attributes:
-      name: full_batch_steps, sampled_steps or selections.
+      name: first_round_steps, steps or selections.
       count: >= 1.
       noise_multiplier: of Gaussian steps; None for selections.
       sampling_rate: of Poisson sampling; 1 without.
@@ -57,7 +57,7 @@ class SiloPlan:
     Attributes:
       n_rows: N, declared in public.
       noise_multiplier: z of Poisson-sampled steps.
-      first_round_multiplier: z of full-batch steps of the first round.
+      first_round_multiplier: z of steps of the first round.
       select_epsilon: of one selection.
       epsilon: spent by all events at `delta`.
       delta: of the whole run.

@@ -78,16 +78,17 @@ def silo_events(
 ) -> tuple[SiloEvent, ...]:
     """All events of a client; as many selections as a run may need, whatever it finds."""
     first = clustering.algorithm is FederatedAlgorithm.R_DPCFL
-    full = schedule_of(training, n_rows, full=True)
-    later = schedule_of(training, n_rows, full=False)
+    start = schedule_of(training, n_rows, first=True)
+    later = schedule_of(training, n_rows, first=False)
     events = (
         SiloEvent(
-            name="full_batch_steps",
-            count=full.n_steps * first,
+            name="first_round_steps",
+            count=start.n_steps * first,
             noise_multiplier=multiplier * budget.first_round_noise_ratio,
+            sampling_rate=start.rate,
         ),
         SiloEvent(
-            name="sampled_steps",
+            name="steps",
             count=later.n_steps * (training.rounds - first),
             noise_multiplier=multiplier,
             sampling_rate=later.rate,

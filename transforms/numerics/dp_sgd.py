@@ -83,18 +83,18 @@ class Sgd(NamedTuple):
         return self.noise_multiplier * self.clipping_norm * (1.0 + ROUNDING_SHARE)
 
 
-def schedule_of(training: TrainingParams, n_rows: int, *, full: bool) -> Schedule:
+def schedule_of(training: TrainingParams, n_rows: int, *, first: bool) -> Schedule:
     """K full batches, or K times ceil(N / b) Poisson-sampled ones of rate b / N.
 
     Args:
       training: of the client.
       n_rows: N, declared in public.
-      full: whether batches are full; they are, too, if b >= N.
+      first: whether this is the first round of R-DPCFL; its batches are full unless the training says otherwise.
     """
-    if full or training.batch_size >= n_rows:
+    size = (training.first_batch_size or n_rows) if first else training.batch_size
+    if size >= n_rows:
         return Schedule(training.local_epochs, 1.0, float(n_rows))
-    n_steps = training.local_epochs * math.ceil(n_rows / training.batch_size)
-    return Schedule(n_steps, training.batch_size / n_rows, float(training.batch_size))
+    return Schedule(training.local_epochs * math.ceil(n_rows / size), size / n_rows, float(size))
 
 
 def model_of(shape: ModelShape) -> Model:

@@ -33,7 +33,7 @@ _SHARE_BITS = 20
 class Phase(enum.StrEnum):
     """What clients do in a round.
 
-    FIRST: full batches from the common start, updates kept apart. ASSIGNED: train the assigned model.
+    FIRST: (full) batches from the common start, updates kept apart. ASSIGNED: train the assigned model.
     SELECT: select a model in private, then train it.
     """
 
@@ -148,7 +148,7 @@ def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
     """A client's noisy steps of one round."""
     training = federation.training
     return Sgd(
-        schedule=schedule_of(training, silo.n_rows, full=phase is Phase.FIRST),
+        schedule=schedule_of(training, silo.n_rows, first=phase is Phase.FIRST),
         learning_rate=training.learning_rate,
         clipping_norm=training.clipping_norm,
         noise_multiplier=silo.first_round_multiplier if phase is Phase.FIRST else silo.noise_multiplier,
