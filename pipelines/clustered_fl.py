@@ -3,6 +3,7 @@
 import functools
 import json
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ from transforms.read import ListShards
 from transforms.source import Source
 
 _LOGGER = logging.getLogger(__name__)
-MODELS_FILE, ASSIGNMENTS_FILE = "models.parquet", "assignments.parquet"
+MODELS_FILE, ASSIGNMENTS_FILE, REPORT_FILE = "models.parquet", "assignments.parquet", "report.html"
 _COUNTS_FILE = "judged.json"
 
 
@@ -109,7 +110,7 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     folder.write(MODELS_FILE, table_bytes(models_table(state.models, prepared.federation.shape)))
     folder.write(ASSIGNMENTS_FILE, table_bytes(assignments_table(ids, state.assignments)))
     folder.write("privacy.json", json.dumps(statement.to_json(), indent=2, sort_keys=True).encode())
-    folder.write("report.html", report_federation.render(view).encode())
+    folder.write(REPORT_FILE, report_federation.render(view).encode())
     return _manifest(prepared, state, prepared.binding(key_uri).input_fingerprint)
 
 
@@ -121,9 +122,10 @@ def _manifest(prepared: PreparedFederation, state: FederatedState, fingerprint: 
         "config_digest": config_digest(config),
         "input_fingerprint": fingerprint,
         "models_digest": state.digest(),
-        "separation": None if state.separation != state.separation else state.separation,
+        "separation": None if math.isnan(state.separation) else state.separation,
         "epsilon": statement.epsilon,
         "delta": statement.delta,
+        "not_private": [] if config.evaluation is None else [REPORT_FILE],
         "versions": versions(),
     }
 
@@ -145,7 +147,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         else:
             folder.seal(execute(config, options.beam, folder) | {"run_id": options.run_id})
         manifest = finish(folder)
-    _LOGGER.info("done: %s", FileSystems.join(options.output, "report.html"))
+    _LOGGER.info("done: %s", FileSystems.join(options.output, REPORT_FILE))
     spent = {"epsilon": manifest["epsilon"], "delta": manifest["delta"]}
     return {"run_id": options.run_id, "output": options.output} | spent
 

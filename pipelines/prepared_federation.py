@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import hmac
+import platform
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,7 +104,7 @@ class PreparedFederation:
             input_fingerprint=hmac.new(read_key(key_uri), content, hashlib.sha256).hexdigest(),
             key_digest=key_digest(key_uri),
             plan_digest=plan_digest(self.events(self.federation.training.rounds)),
-            code_version=version("dapple"),
+            code_version=f"{version('dapple')} {platform.machine()} numpy {version('numpy')}",
         )
 
 
