@@ -18,10 +18,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import heading
-from benchmarks.silo_lake import write_lake
+from benchmarks.papers import federated_clients
 from pipelines.clustered_fl import train
 from pipelines.options import beam_options
 from pipelines.prepared_federation import PreparedFederation, prepare
@@ -33,8 +36,8 @@ from transforms.keys import create_key, read_key
 from transforms.labeled_clients import read_clients
 from transforms.numerics.federated_loop import run_rounds
 
-SETTINGS = {"small": (1_000, True, 40), "large": (6_600, False, 10)}
-"""Rows per silo, whether images are pooled to 14 x 14, and rounds."""
+SETTINGS = {"small": (1_000, 14, 40), "large": (6_600, 28, 10)}
+"""Rows per silo, pixels of a side, and rounds."""
 
 
 def job(lake: Path, rounds: int, chunk: int) -> ClusteredFLConfig:
@@ -55,6 +58,20 @@ def job(lake: Path, rounds: int, chunk: int) -> ClusteredFLConfig:
     return rejection.checked(ClusteredFLConfig, settings)
 
 
+def write_lake(folder: Path, data: Path, n_rows: int, side: int) -> None:
+    """A file per silo with columns client_id, x and y."""
+    folder.mkdir()
+    images = federated_clients.load(data / "mnist.npz", side)
+    for number, rows in enumerate(federated_clients.clients(images, "rotation", n_rows, seed=0).rows):
+        flat = pa.array(np.ascontiguousarray(rows.features).ravel())
+        columns = {
+            "client_id": pa.array([f"silo-{number:02d}"] * n_rows).dictionary_encode(),
+            "x": pa.FixedSizeListArray.from_arrays(flat, rows.features.shape[1]),
+            "y": pa.array(rows.labels),
+        }
+        pq.write_table(pa.table(columns), folder / f"silo-{number:02d}.parquet", compression="none")
+
+
 def timed(action: Callable[[], FederatedState]) -> tuple[FederatedState, float, float]:
     """The result, wall and CPU seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
@@ -73,8 +90,8 @@ def in_beam(prepared: PreparedFederation, key_uri: str) -> FederatedState:
 
 
 def measure(name: str, data: Path, folder: Path, repeats: int, chunks: list[int]) -> list[str]:
-    n_rows, pooled, rounds = SETTINGS[name]
-    write_lake(folder / name, data, n_rows, pooled=pooled)
+    n_rows, side, rounds = SETTINGS[name]
+    write_lake(folder / name, data, n_rows, side)
     key_uri = str(folder / f"{name}.key")
     create_key(key_uri)
     options, lines = beam_options([]), []
