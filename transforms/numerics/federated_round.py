@@ -24,6 +24,7 @@ from transforms.numerics.dp_sgd import Model, Sgd, model_of, schedule_of, train
 from transforms.numerics.keystream import KeyStream, encode_label
 from transforms.numerics.normal import uniforms
 from transforms.numerics.private_selection import select
+from transforms.numerics.softmax_model import BLOCK_ROWS
 from transforms.numerics.update_clusters import cluster_updates, switch_round
 
 _PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
@@ -224,7 +225,11 @@ def _sampled(federation: Federation, responsibilities: NDArray[np.float64], comi
 
 def _selected(model: Model, state: FederatedState, rows: ClientRows, silo: Silo, stream: KeyStream) -> int:
     """The model that the client selects by its counts of correct rows."""
-    counts = np.array([(model.predictions(each, rows.features) == rows.labels).sum() for each in state.models])
+    counts = np.zeros(len(state.models), dtype=np.int64)
+    for start in range(0, len(rows.labels), BLOCK_ROWS):
+        block = rows.features[start : start + BLOCK_ROWS].astype(np.float64, copy=False)
+        labels = rows.labels[start : start + BLOCK_ROWS]
+        counts += [(model.predictions(each, block) == labels).sum() for each in state.models]
     return select(counts, silo.select_epsilon, stream.substream(encode_label("selection")))
 
 
