@@ -5,7 +5,6 @@ import functools
 import hashlib
 import hmac
 import platform
-from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -37,12 +36,9 @@ from transforms.keys import read_key
 from transforms.labeled_clients import Clients, InspectClients, parts_from_json, parts_path
 from transforms.publish import read_bytes
 from transforms.read import CheckRows, ListShards
-from transforms.silo_accounting import selection_rounds, silo_plan
+from transforms.silo_accounting import selection_rounds, silo_events, silo_plan
 from transforms.source import Source
 from transforms.table_snapshots import resolve
-
-FULL_BATCH_STEPS, SAMPLED_STEPS, SELECTIONS = "full_batch_steps", "sampled_steps", "selections"
-"""Events of a client's plan."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,21 +50,23 @@ class PreparedFederation:
       contract: how rows are read.
       clients: who takes part and where their rows lie.
       federation: public terms.
-      plans: what each client spends, in the order of the clients.
+      budget: of every client.
+      epsilon: that the client that spends most spends.
     """
 
     config: ClusteredFLConfig
     contract: LabeledContract
     clients: Clients
     federation: Federation
-    plans: tuple[SiloPlan, ...]
+    budget: SiloBudget
+    epsilon: float
 
     @property
     def statement(self) -> SiloStatement:
         """The guarantee that every output repeats."""
         return SiloStatement(
             adjacency=self.config.privacy.adjacency,
-            epsilon=max(plan.epsilon for plan in self.plans),
+            epsilon=self.epsilon,
             delta=self.config.privacy.delta,
             accountant=str(self.config.privacy.accountant_used),
             events=tuple(self.events(self.federation.training.rounds)),
@@ -76,25 +74,16 @@ class PreparedFederation:
 
     def events(self, n_rounds: int) -> list[dict[str, Any]]:
         """What the first rounds spend, at most: every kind of event of every client with its count."""
+        if not n_rounds:
+            return []
+        training = dataclasses.replace(self.federation.training, rounds=n_rounds)
+        most = min(self.federation.clustering.selection_rounds, n_rounds)
+        clustering = dataclasses.replace(self.federation.clustering, selection_rounds=most)
         return [
-            {"client_id": silo.client_id, "public_rows": silo.n_rows} | event
-            for silo, plan in zip(self.federation.silos, self.plans, strict=True)
-            for event in self._events_of(plan, n_rounds)
+            {"client_id": silo.client_id, "public_rows": silo.n_rows} | event.to_json()
+            for silo in self.federation.silos
+            for event in silo_events(silo.n_rows, training, clustering, self.budget, silo.noise_multiplier)
         ]
-
-    def _events_of(self, plan: SiloPlan, n_rounds: int) -> Iterator[dict[str, Any]]:
-        """The events of one client."""
-        rounds = self.federation.training.rounds
-        first = int(self.config.algorithm is FederatedAlgorithm.R_DPCFL)
-        counts = {
-            FULL_BATCH_STEPS: lambda count: count * min(n_rounds, 1),
-            SAMPLED_STEPS: lambda count: count * max(n_rounds - first, 0) // max(rounds - first, 1),
-            SELECTIONS: lambda count: min(count, n_rounds),
-        }
-        for event in plan.events:
-            count = counts[event.name](event.count)
-            if count:
-                yield event.to_json() | {"count": count}
 
     def binding(self, key_uri: str) -> RunBinding:
         """What an interrupted run must share with this one."""
@@ -159,7 +148,8 @@ def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) ->
         contract=dataclasses.replace(contract, table=table),
         clients=clients,
         federation=federation,
-        plans=plans,
+        budget=budget,
+        epsilon=max(plan.epsilon for plan in plans),
     )
 
 
@@ -211,6 +201,7 @@ def _training(config: ClusteredFLConfig) -> TrainingParams:
         batch_size=training.batch_size,
         learning_rate=training.learning_rate,
         clipping_norm=training.clipping_norm,
+        first_batch_size=training.first_batch_size,
     )
 
 

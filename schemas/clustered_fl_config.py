@@ -131,6 +131,11 @@ class TrainingConfig(Section):
     )
     local_epochs: Count = Field(default=1, description="the number of epochs of a client in a round, an integer >= 1")
     batch_size: Count = Field(description="the expected size of a batch after the first round, an integer >= 1")
+    first_batch_size: Count | None = Field(
+        default=None,
+        description="the expected size of a batch in the first round of algorithm r_dpcfl, an integer >= 1, or leave it "
+        "out for all rows",
+    )
     learning_rate: Positive = Field(description="the learning rate, a finite number > 0")
     clipping_norm: Positive = Field(description="the largest L2 norm of the gradient of a row, a finite number > 0")
     hidden_units: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(

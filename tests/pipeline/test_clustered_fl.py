@@ -88,8 +88,8 @@ def test_the_guarantee_is_one_list_of_events_per_client(finished):
     assert privacy["epsilon"] <= 8.0
     own = [event for event in privacy["events"] if event["client_id"] == "silo-3"]
     assert {event["name"]: event["count"] for event in own} == {
-        "full_batch_steps": 1,
-        "sampled_steps": 5 * 4,
+        "first_round_steps": 1,
+        "steps": 5 * 4,
         "selections": 1,
     }
 
