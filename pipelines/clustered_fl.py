@@ -12,6 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines import report_federation
+from pipelines.federation_deployment import deployment_yaml
 from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.prepared_federation import PreparedFederation, prepare
@@ -110,6 +111,7 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     folder.write(MODELS_FILE, table_bytes(models_table(state.models, prepared.federation.shape)))
     folder.write(ASSIGNMENTS_FILE, table_bytes(assignments_table(ids, state.assignments)))
     folder.write("privacy.json", json.dumps(statement.to_json(), indent=2, sort_keys=True).encode())
+    folder.write("deployment.yaml", deployment_yaml(prepared))
     folder.write(REPORT_FILE, report_federation.render(view).encode())
     return _manifest(prepared, state, prepared.binding(key_uri).input_fingerprint)
 

@@ -15,7 +15,7 @@ from pipelines.graph import run_graph
 from pipelines.round_driver import key_digest, plan_digest
 from pipelines.versions import version
 from schemas.choices import FederatedAlgorithm, ModelKind
-from schemas.clustered_fl_config import ClusteredFLConfig, SearchedClusters
+from schemas.clustered_fl_config import ChunksConfig, ClusteredFLConfig, SearchedClusters
 from schemas.config import config_digest
 from schemas.errors import ConfigError, InputError
 from schemas.federated import (
@@ -87,9 +87,11 @@ class PreparedFederation:
 
     def binding(self, key_uri: str) -> RunBinding:
         """What an interrupted run must share with this one."""
-        content = f"{config_digest(self.config)} {self.clients.digest}".encode()
+        # An interrupted run may go on in larger or smaller chunks.
+        digest = config_digest(self.config.model_copy(update={"chunks": ChunksConfig()}))
+        content = f"{digest} {self.clients.digest}".encode()
         return RunBinding(
-            config_digest=config_digest(self.config),
+            config_digest=digest,
             input_fingerprint=hmac.new(read_key(key_uri), content, hashlib.sha256).hexdigest(),
             key_digest=key_digest(key_uri),
             plan_digest=plan_digest(self.events(self.federation.training.rounds)),

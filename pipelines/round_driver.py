@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.graph import run_graph
 from pipelines.run_folder import KEY_FILE, MANIFEST, RunFolder
-from schemas.errors import ConfigError, DappleError
+from schemas.errors import ConfigError
 from transforms.checkpoint import (
     MANIFEST_FILE,
     Arrays,
@@ -120,8 +120,8 @@ def _build(root: beam.Pipeline, protocol: ChunkedProtocol, arrays: Arrays, first
 def resumable(folder: RunFolder) -> Iterator[None]:
     """The staging folder of a run of chunks, new or of the interrupted run of the same id; no other process has it.
 
-    If what follows fails before a round is done, the folder goes and nothing has been written; later it stays, and the
-    same command with this --run_id goes on.
+    If what follows fails before the first round, the folder goes and nothing has been written; later it stays, since
+    noise may have been drawn, and the same command with this --run_id goes on.
 
     Raises:
       ConfigError: if the folder cannot be made, or the run goes on in another process.
@@ -132,8 +132,8 @@ def resumable(folder: RunFolder) -> Iterator[None]:
         try:
             yield
         except Exception:
-            if is_sealed(folder) or _rounds_done(CheckpointFolder(folder.staging)):
-                _LOGGER.info("rounds that are done stay; give the same --run_id to go on")
+            if is_sealed(folder) or _has_begun(folder):
+                _LOGGER.info("what is done stays; the same command with --run_id %s goes on", folder.run_id)
             else:
                 folder.discard()
             raise
@@ -163,13 +163,9 @@ def _lock(descriptor: int) -> None:
         ) from error
 
 
-def _rounds_done(checkpoints: CheckpointFolder) -> int:
-    """Rounds in the checkpoint; 1 if it cannot be read, so that it stays."""
-    try:
-        found = checkpoints.latest()
-    except DappleError:
-        return 1
-    return 0 if found is None else found.rounds
+def _has_begun(folder: RunFolder) -> bool:
+    """Whether there is a checkpoint, so that noise may have been drawn under the run's key."""
+    return FileSystems.exists(folder.path(MANIFEST_FILE))
 
 
 def run_key(folder: RunFolder, key_uri: str | None) -> str:
@@ -179,8 +175,7 @@ def run_key(folder: RunFolder, key_uri: str | None) -> str:
       ConfigError: if the key of an interrupted run, or a given one, is missing.
     """
     uri = key_uri or folder.path(KEY_FILE)
-    begun = FileSystems.exists(folder.path(MANIFEST_FILE))
-    if key_uri is None and not begun and not FileSystems.exists(uri):
+    if key_uri is None and not _has_begun(folder) and not FileSystems.exists(uri):
         create_key(uri)
     read_key(uri)
     return uri

@@ -30,6 +30,7 @@ class RunFolder:
 
     def __init__(self, output: str, run_id: str):
         self.output = output
+        self.run_id = run_id
         self.staging = f"{output}.partial-{run_id}"
         self._local = FileSystems.get_scheme(output) in (None, "file")
         self._published: dict[str, str] = {}

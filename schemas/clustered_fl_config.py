@@ -133,8 +133,8 @@ class TrainingConfig(Section):
     batch_size: Count = Field(description="the expected size of a batch after the first round, an integer >= 1")
     first_batch_size: Count | None = Field(
         default=None,
-        description="the expected size of a batch in the first round of algorithm r_dpcfl, an integer >= 1, or leave it "
-        "out for all rows",
+        description="the expected size of a batch in the first round of algorithm r_dpcfl, an integer >= 1, or leave "
+        "it out for all rows",
     )
     learning_rate: Positive = Field(description="the learning rate, a finite number > 0")
     clipping_norm: Positive = Field(description="the largest L2 norm of the gradient of a row, a finite number > 0")

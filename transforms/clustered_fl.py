@@ -24,7 +24,7 @@ from schemas.federated import ClientUpdate, FederatedState, Federation
 from schemas.labeled_table import LabeledContract
 from transforms.checkpoint import Arrays
 from transforms.keys import read_key
-from transforms.labeled_clients import ClientGroup, RowCache, make_new_cache
+from transforms.labeled_clients import ClientGroup, ListClients, RowCache, make_new_cache
 from transforms.numerics.federated_round import RoundSums, client_step, initial_state, server_step, slots_of
 from transforms.numerics.keystream import KeyStream, encode_label
 
@@ -219,7 +219,7 @@ class FederatedProtocol:
         """Unrolls rounds `first` to `last`; workers keep rows from one to the next."""
         shared = Shared()
         state = root | "State" >> beam.Create([FederatedState.from_arrays(dict(arrays))], reshuffle=False)
-        places = root | "Clients" >> beam.Create(self._places)
+        places = root | "Clients" >> ListClients(places=tuple(self._places))
         for number in range(first, last + 1):
             state = places | f"Round{number}" >> FederatedRound(setup=self._setup, state=state, shared=shared)
         return state | "Arrays" >> beam.Map(_to_arrays)

@@ -255,6 +255,21 @@ def _joined(pieces: list[tuple[NDArray[Any], NDArray[np.int64]]]) -> ClientRows:
     return ClientRows.of(np.concatenate([each for each, _ in pieces]), np.concatenate([each for _, each in pieces]))
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ListClients(beam.PTransform):
+    """Pipeline root → `ClientGroup`s: which clients a worker reads from which shards; private references.
+
+    Attributes:
+      places: of all clients, found by `InspectClients`.
+    """
+
+    places: tuple[ClientGroup, ...]
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
+        """Spreads them over workers."""
+        return root | "Places" >> beam.Create(self.places)
+
+
 class RowCache:
     """Rows that a worker process keeps between rounds, up to a size; private memory of the trusted zone."""
 

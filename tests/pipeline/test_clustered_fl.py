@@ -23,7 +23,7 @@ from tests import federation
 from tests.lake import KEY, Outcome, run_command, write_files, write_key
 from transforms.checkpoint import MANIFEST_FILE
 
-FILES = ["assignments.parquet", "models.parquet", "privacy.json", "report.html", "run.json"]
+FILES = ["assignments.parquet", "deployment.yaml", "models.parquet", "privacy.json", "report.html", "run.json"]
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,13 @@ def test_the_guarantee_is_one_list_of_events_per_client(finished):
         "steps": 5 * 4,
         "selections": 1,
     }
+
+
+def test_the_deployment_is_that_of_a_client(finished):
+    entry = yaml.safe_load((finished / "out" / "deployment.yaml").read_text())["deployment"]
+    assert entry["privacy_loss"]["privacy_parameters"]["epsilon"] <= 8.0
+    assert "one row of one client added or removed" in entry["privacy_loss"]["privacy_unit_details"]
+    assert entry["privacy_loss"]["number_of_privacy_units"] == 480
 
 
 def test_the_report_labels_accuracy_as_evaluation(finished):

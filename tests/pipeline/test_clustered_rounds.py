@@ -1,19 +1,23 @@
 """Rounds of clustered federated learning as pipelines equal the same rounds without Beam, bit for bit."""
 
+import dataclasses
 import functools
 
 import pytest
+from apache_beam.internal import pickler
+from apache_beam.utils.shared import Shared
 
 from pipelines.graph import run_graph
 from pipelines.options import beam_options
 from pipelines.round_driver import run_chunks
 from schemas.choices import FederatedAlgorithm
+from schemas.errors import ProtocolError
 from schemas.federated import FederatedState, Federation
 from schemas.labeled_table import LabeledContract
 from schemas.table import TableContract
 from tests import federation, lake
 from transforms.checkpoint import RunBinding
-from transforms.clustered_fl import FederatedProtocol, TrainingSetup
+from transforms.clustered_fl import FederatedProtocol, TrainingSetup, _TrainPrivatelyFn
 from transforms.labeled_clients import Clients, InspectClients, parts_from_json
 from transforms.read import ListShards
 from transforms.source import Source
@@ -98,3 +102,27 @@ def test_other_terms_share_no_noise(clients):
     one = federation.federation(FederatedAlgorithm.GLOBAL, rounds=1)
     other = federation.federation(FederatedAlgorithm.GLOBAL, rounds=2)
     assert federation.looped(one).models.tolist() != federation.looped(other).models.tolist()
+
+
+def test_neither_key_nor_rows_travel(tmp_path, clients):
+    key_uri = lake.write_key(tmp_path / "key")
+    terms = federation.federation(FederatedAlgorithm.R_DPCFL, rounds=2)
+    setup = TrainingSetup(federation=terms, contract=contract(), key_uri=key_uri, cache_bytes=1 << 20)
+    function = _TrainPrivatelyFn(setup, Shared())
+    function.setup()
+    state = FederatedState.from_arrays(dict(FederatedProtocol(setup, clients.places, list).initial()))
+    assert len(list(function.process(clients.places[0], state))) == 2
+    assert "_key" not in vars(function)
+    copy = pickler.loads(pickler.dumps(function))
+    assert (copy._stream, copy._cache) == (None, None)
+    with pytest.raises(RuntimeError, match="between setup and teardown"):
+        list(copy.process(clients.places[0], state))
+    function.teardown()
+    assert function._stream is None
+
+
+def test_a_client_that_sends_nothing_stops_the_round(tmp_path, clients):
+    terms = federation.federation(FederatedAlgorithm.GLOBAL, rounds=1)
+    fewer = dataclasses.replace(clients, places=clients.places[1:])
+    with pytest.raises(ProtocolError, match="every client must send one update per round"):
+        trained(tmp_path, fewer, terms)

@@ -141,6 +141,19 @@ def test_a_run_killed_after_it_was_sealed_is_finished(tmp_path):
     assert sorted(os.listdir(tmp_path / "out")) == ["run.json", "total.txt"]
 
 
+def test_a_run_that_fails_in_its_first_chunk_keeps_its_key(tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("bad")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(round_driver, "run_graph", fail)
+        with pytest.raises(RuntimeError, match="bad"):
+            toy_rounds.run(CONFIG, str(tmp_path / "out"), "r")
+    key = (tmp_path / "out.partial-r" / "run.key").read_bytes()
+    total = toy_rounds.run(CONFIG, str(tmp_path / "out"), "r")
+    np.testing.assert_array_equal(total, ToyProtocol(5, "").expected(key))
+
+
 def test_a_run_that_fails_before_its_first_round_leaves_nothing(tmp_path):
     with pytest.raises(RuntimeError, match="bad"), round_driver.resumable(RunFolder(str(tmp_path / "a" / "out"), "r")):
         raise RuntimeError("bad")
