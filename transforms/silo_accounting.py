@@ -27,6 +27,8 @@ SELECTION_SHARE = 0.1
 
 _PAPER_ORDERS = (*(1.0 + x / 10.0 for x in range(1, 100)), *(float(x) for x in range(12, 64)))
 _LOG_TOLERANCE = 5e-5
+_LOG_STEP_UP = 0.7
+_LOG_STEP_DOWN = 0.35
 _LARGEST_MULTIPLIER = 1e4
 _SMALLEST_MULTIPLIER = 1e-2
 _RELATIONS = {
@@ -181,9 +183,9 @@ def _search(spent_at: Callable[[float], float], epsilon: float) -> tuple[float, 
                 f"epsilon must leave some for training beside the selections, got {epsilon:g} in all; "
                 "lower select_share or the number of rounds."
             )
-        low, high = high, high + 0.7
+        low, high = high, high + _LOG_STEP_UP
     while excess(low) <= 0.0 and math.exp(low) > _SMALLEST_MULTIPLIER:
-        low, high = low - 0.7, low
+        low, high = low - _LOG_STEP_DOWN, low
     if excess(low) > 0.0:
         scipy.optimize.brentq(excess, low, high, xtol=_LOG_TOLERANCE)
     best = min(each for each, value in spent.items() if value <= epsilon)

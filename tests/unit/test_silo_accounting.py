@@ -134,3 +134,11 @@ def test_json_names_every_event():
     content = silo_plan(1000, _training(40, 50), _clustering(selections=4), _budget(4.0, "rdp")).to_json()
     assert [event["name"] for event in content["events"]] == ["first_round_steps", "steps", "selections"]
     assert content["adjacency"] == "add_remove"
+
+
+def test_a_replaced_row_moves_sums_twice_as_far():
+    def spent(adjacency, multiplier):
+        events = (SiloEvent(name="first_round_steps", count=3, noise_multiplier=multiplier),)
+        return silo_epsilon(events, _budget(accountant="pld", adjacency=adjacency))
+
+    assert spent(Adjacency.REPLACE_ONE, 4.0) == pytest.approx(spent(Adjacency.ADD_REMOVE, 2.0), rel=1e-3)

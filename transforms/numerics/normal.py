@@ -27,8 +27,11 @@ def normals(stream: KeyStream, n: int) -> NDArray[np.float64]:
     """
     half = -(-n // 2)
     radii = np.sqrt(-2.0 * np.log(uniforms(stream, half)))
-    angles = 2.0 * math.pi * uniforms(stream, half)
-    return np.concatenate([radii * np.cos(angles), radii * np.sin(angles)])[:n]
+    # Cosine and sine by the tangent of half the angle, for which NumPy has vector instructions.
+    tangents = np.tan(math.pi * (uniforms(stream, half) - 0.5))
+    squared = tangents * tangents
+    radii /= 1.0 + squared
+    return np.concatenate([radii * (1.0 - squared), radii * (2.0 * tangents)])[:n]
 
 
 def gumbels(stream: KeyStream, n: int) -> NDArray[np.float64]:
