@@ -210,16 +210,17 @@ class FederatedProtocol:
         self.events = events
         self._setup = setup
         self._places = places
+        # One handle for all chunks: where they run in one process, rows are read once.
+        self._shared = Shared()
 
     def initial(self) -> Arrays:
         """Public models."""
         return initial_state(self._setup.federation).to_arrays()
 
     def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
-        """Unrolls rounds `first` to `last`; workers keep rows from one to the next."""
-        shared = Shared()
+        """Unrolls rounds `first` to `last`; worker processes keep rows from one to the next."""
         state = root | "State" >> beam.Create([FederatedState.from_arrays(dict(arrays))], reshuffle=False)
         places = root | "Clients" >> ListClients(places=tuple(self._places))
         for number in range(first, last + 1):
-            state = places | f"Round{number}" >> FederatedRound(setup=self._setup, state=state, shared=shared)
+            state = places | f"Round{number}" >> FederatedRound(setup=self._setup, state=state, shared=self._shared)
         return state | "Arrays" >> beam.Map(_to_arrays)
