@@ -124,8 +124,8 @@ def main() -> None:
     words = parser.parse_args()
     lines = heading("Clustered federated learning: Beam against a loop")
     lines += [
-        f"Medians of {words.repeats} turns; digests of the final states were equal in every turn. Where other work runs",
-        "on the machine, compare CPU seconds.",
+        f"Medians of {words.repeats} turns; digests of the final states were equal in every turn.",
+        "Where other work runs on the machine, compare CPU seconds.",
         "",
         "| setting | loop wall s | Beam wall s | ratio | loop CPU s | Beam CPU s | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- |",

@@ -9,6 +9,7 @@ follows from run key, client, round and the client's rows.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,6 +52,12 @@ def run_stream(key: bytes, federation: Federation) -> KeyStream:
     return KeyStream(key, encode_label("clustered_fl", hashlib.sha256(terms.encode()).hexdigest()))
 
 
+@functools.cache
+def _use_one_blas_thread() -> None:
+    """Limits BLAS once in a worker process, since looking for its libraries takes a millisecond or more."""
+    threadpool_limits(limits=1)
+
+
 class _TrainPrivatelyFn(beam.DoFn):
     """Reads clients' rows, or has them from the round before, and yields their private updates."""
 
@@ -67,7 +74,7 @@ class _TrainPrivatelyFn(beam.DoFn):
         """Reads the key on the worker; batches are small, so BLAS gets one thread."""
         self._stream = run_stream(read_key(self._setup.key_uri), self._setup.federation)
         self._cache = self._shared.acquire(make_new_cache)
-        threadpool_limits(limits=1)
+        _use_one_blas_thread()
 
     def teardown(self) -> None:
         """Forgets the key."""
@@ -162,8 +169,8 @@ def _round_sums(arrived: Arrived, state: FederatedState, federation: Federation)
 
 
 def _server_step(arrived: Arrived, state: FederatedState, federation: Federation) -> FederatedState:
-    with threadpool_limits(limits=1):
-        return server_step(federation, state, _round_sums(arrived, state, federation))
+    _use_one_blas_thread()
+    return server_step(federation, state, _round_sums(arrived, state, federation))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
