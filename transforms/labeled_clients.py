@@ -182,7 +182,11 @@ class Clients:
         )
 
     def with_declared(self, n_rows: Mapping[str, int]) -> "Clients":
-        """All clients that declared a number of rows; those without rows are among them and send noise."""
+        """All clients that declared a number of rows; those without rows are among them and send noise.
+
+        Raises:
+          InputError: for names that cannot be ids of the data's kind.
+        """
         names = tuple(sorted(n_rows))
         known = dict(zip(self.names, self.groups, strict=True))
         index = {name: place for place, name in enumerate(names)}
@@ -193,18 +197,26 @@ class Clients:
         absent = tuple((name, index[name]) for name in names if name not in known)
         if absent:
             places.append(ClientGroup(clients=absent, shards=()))
-        return dataclasses.replace(
+        found = dataclasses.replace(
             self,
             names=names,
             n_rows=tuple(n_rows[name] for name in names),
             groups=tuple(known.get(name, "") for name in names),
             places=tuple(places),
         )
+        try:
+            found.ids()
+        except (ValueError, OverflowError) as error:
+            raise InputError(
+                f"data.public_rows must name clients by {self.kind} as the data do, got another name; correct it."
+            ) from error
+        return found
 
     def ids(self) -> pa.Array:
         """Ids of all clients as they were stored, but for the width of integers."""
         if self.kind is IdKind.INTEGER:
-            return pa.array([int(name) for name in self.names])
+            numbers = [int(name) for name in self.names]
+            return pa.array(numbers, pa.uint64() if max(numbers) >= 1 << 63 else pa.int64())
         return pa.array([bytes.fromhex(name) if self.kind is IdKind.OCTETS else name for name in self.names])
 
 
