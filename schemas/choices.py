@@ -176,10 +176,11 @@ class FederatedAlgorithm(enum.StrEnum):
 
 
 class ModelKind(enum.StrEnum):
-    """Classifiers that clients train: softmax regression, or one hidden layer of tanh units before it."""
+    """Classifiers that clients train: softmax regression, a hidden layer of tanh units before it, or convolutions."""
 
     SOFTMAX = "softmax"
     MLP = "mlp"
+    CNN = "cnn"
 
 
 class UpdateView(enum.StrEnum):

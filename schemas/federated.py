@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import io
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,10 @@ UPDATE_UNIT = 2.0**-32
 """What one unit of a client's integer update is worth, in the unit of the model's parameters."""
 MAX_UNITS = 1 << 52
 """Larger coordinates of an update are cut off; sums of a thousand clients then fit int64."""
+CNN_CHANNELS = (8, 16)
+"""Filters of the two convolutions, each of stride 2."""
+CNN_KERNELS = (5, 3)
+"""Widths of their filters."""
 GIVEN_SEPARATION = 2.0
 """Smallest separation that is believed where the number of clusters is given."""
 SEARCHED_SEPARATION = 3.5
@@ -28,7 +33,7 @@ class ModelShape:
       kind: of model.
       n_features: >= 1.
       n_classes: >= 2; labels are 0, ..., n_classes - 1.
-      n_hidden: units of the hidden layer; 0 for softmax regression.
+      n_hidden: units of the hidden layer of an MLP, else 0.
     """
 
     kind: ModelKind
@@ -41,6 +46,11 @@ class ModelShape:
         """Weights and intercepts of all layers."""
         if self.kind is ModelKind.SOFTMAX:
             return (self.n_features + 1) * self.n_classes
+        if self.kind is ModelKind.CNN:
+            first, second = CNN_CHANNELS
+            filters = (CNN_KERNELS[0] ** 2 + 1) * first + (CNN_KERNELS[1] ** 2 * first + 1) * second
+            pixels = math.ceil(math.isqrt(self.n_features) / 4) ** 2
+            return filters + (second * pixels + 1) * self.n_classes
         return (self.n_features + 1) * self.n_hidden + (self.n_hidden + 1) * self.n_classes
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from schemas.choices import ModelKind
 from schemas.federated import ClientRows, ModelShape, TrainingParams
+from transforms.numerics.cnn_model import CnnModel
 from transforms.numerics.keystream import KeyStream, encode_label
 from transforms.numerics.mlp_model import MlpModel
 from transforms.numerics.normal import normals, sampled_positions
@@ -101,6 +102,8 @@ def model_of(shape: ModelShape) -> Model:
     """The model of a shape."""
     if shape.kind is ModelKind.SOFTMAX:
         return SoftmaxModel(shape.n_features, shape.n_classes)
+    if shape.kind is ModelKind.CNN:
+        return CnnModel(shape.n_features, shape.n_classes)
     return MlpModel(shape.n_features, shape.n_hidden, shape.n_classes)
 
 
