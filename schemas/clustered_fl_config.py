@@ -125,7 +125,7 @@ class SiloPrivacyConfig(Section):
 class TrainingConfig(Section):
     """How clients train."""
 
-    model: ModelKind = Field(description="softmax, or mlp for one hidden layer")
+    model: ModelKind = Field(description="softmax, mlp for one hidden layer, or cnn for square images")
     rounds: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(
         description="the number of rounds, the first one included, an integer from 1 to 100000"
     )
