@@ -84,9 +84,12 @@ class LabeledContract:
         valid = finite & labeled & named
         if self.table.on_invalid_rows is InvalidRows.FAIL and not valid.all():
             raise self._invalid(where, labeled=bool(labeled.all()))
-        kept = table.filter(pa.array(valid))
+        names = [str(self.table.client_id), *([] if self.group is None else [self.group])]
+        kept = table.select(names)
+        if not valid.all():
+            points, labels, kept = points[valid[finite]], labels[valid], kept.filter(pa.array(valid))
         groups = None if self.group is None else plain(kept.column(self.group))
-        return LabeledRows(points[valid[finite]], labels[valid], kept.column(str(self.table.client_id)), groups)
+        return LabeledRows(points, labels, kept.column(str(self.table.client_id)), groups)
 
     def _labels(self, table: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Classes, 0 where there is none, and where there is one."""

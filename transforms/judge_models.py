@@ -15,7 +15,7 @@ import numpy as np
 from schemas.federated import ModelShape
 from schemas.labeled_table import LabeledContract
 from schemas.shard import EMPTY_SHARD, ShardRef
-from transforms.labeled_clients import clients_of, read_shard
+from transforms.labeled_clients import clients_of, read_shard, rows_at
 from transforms.numerics.dp_sgd import model_of
 from transforms.publish import write_bytes
 
@@ -41,8 +41,9 @@ def _count(shard: ShardRef, contract: LabeledContract, used: ClientModels) -> It
     rows, model = read_shard(shard, contract), model_of(used.shape)
     for client, own in clients_of(rows):
         if client in used.model_of_client:
-            found = model.predictions(used.models[used.model_of_client[client]], rows.points[own])
-            yield client, np.array([int((found == rows.labels[own]).sum()), len(own)])
+            points, labels = rows_at(rows, own)
+            found = model.predictions(used.models[used.model_of_client[client]], points)
+            yield client, np.array([int((found == labels).sum()), len(own)])
 
 
 def _write_counts(counts: list, path: str) -> None:

@@ -69,8 +69,16 @@ def _texts(ids: pa.Array) -> list[str]:
     return [each.hex() if isinstance(each, bytes) else str(each) for each in ids.to_pylist()]
 
 
+def rows_at(rows: LabeledRows, own: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Features and labels of ascending rows; a view where they follow each other."""
+    if len(own) and own[-1] - own[0] + 1 == len(own):
+        together = slice(int(own[0]), int(own[-1]) + 1)
+        return rows.points[together], rows.labels[together]
+    return rows.points[own], rows.labels[own]
+
+
 def clients_of(rows: LabeledRows) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Ids as text, and the rows of each client in their order."""
+    """Ids as text, and the rows of each client, ascending."""
     order, offsets, unique = group_by_client(rows.ids)
     names = _texts(client_ids.canonical(pa.chunked_array([unique])))
     for name, start, stop in zip(names, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -90,7 +98,7 @@ def _inspect(shard: ShardRef, contract: LabeledContract) -> Iterator[ClientPart]
     kind = client_ids.kind_of(client_ids.canonical(rows.ids))
     for client, own in clients_of(rows):
         group = "" if rows.groups is None else _one_group(rows.groups.take(pa.array(own)), shard, contract)
-        digest = ClientRows.of(rows.points[own], rows.labels[own]).digest.hex()
+        digest = ClientRows.of(*rows_at(rows, own)).digest.hex()
         yield ClientPart(client, str(kind), shard, len(own), rows.points.shape[1], group, digest)
 
 
@@ -255,7 +263,7 @@ def read_clients(place: ClientGroup, contract: LabeledContract) -> dict[int, Cli
         rows = read_shard(shard, contract)
         for name, own in clients_of(rows):
             if name in wanted:
-                pieces[wanted[name]].append((rows.points[own], rows.labels[own]))
+                pieces[wanted[name]].append(rows_at(rows, own))
     none = (np.zeros((0, contract.table.n_features or 0)), np.zeros(0, dtype=np.int64))
     return {index: _joined(own or [none]) for index, own in pieces.items()}
 
