@@ -154,7 +154,7 @@ class ClusteringConfig(Section):
         default=ModelStart.IDENTICAL, description="identical or random: how the models of algorithm ifca start"
     )
     pull: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), Scalar] = Field(
-        default=0.1, description="the weight of the distance to the mean model for algorithm mr_mtl, a number >= 0"
+        default=0.002, description="the weight of the distance to the mean model for algorithm mr_mtl, a number >= 0"
     )
 
 
