@@ -117,32 +117,18 @@ def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) ->
     Raises:
       DappleError: in one sentence, what stops the job.
     """
-    contract, path = labeled_contract(config), parts_path(folder)
-    run_graph(functools.partial(_build, source=resolve(config.data), contract=contract, path=path), options)
-    parts = parts_from_json(read_bytes(path))
-    FileSystems.delete([path])
-    if not parts:
-        raise InputError("data must have at least one valid row, got none; check the data and data.on_invalid_rows.")
-    clients = _declared(config, Clients.of(parts, contract))
+    contract = labeled_contract(config)
+    clients = _inspected(config, contract, options, folder)
     _check_sizes(config, clients)
-    training, clustering = _training(config), _clustering(config, clients)
-    budget = SiloBudget(
-        epsilon=config.privacy.epsilon,
-        delta=config.privacy.delta,
-        adjacency=config.privacy.adjacency,
-        accountant=config.privacy.accountant_used,
-        select_share=config.privacy.select_share,
-        first_round_noise_ratio=config.privacy.first_round_noise_ratio,
-    )
+    training, clustering, budget = _training(config), _clustering(config, clients), _budget(config)
     by_size = {n_rows: silo_plan(n_rows, training, clustering, budget) for n_rows in sorted(set(clients.n_rows))}
     plans = tuple(by_size[n_rows] for n_rows in clients.n_rows)
-    seed = hashlib.sha256(f"clustered_fl {config.seed}".encode()).digest()
     federation = Federation(
         shape=_shape(config, clients.n_features),
         training=training,
         clustering=clustering,
         silos=_silos(config, clients, plans),
-        public_seed=seed,
+        public_seed=hashlib.sha256(f"clustered_fl {config.seed}".encode()).digest(),
     )
     table = dataclasses.replace(contract.table, n_features=clients.n_features)
     return PreparedFederation(
@@ -152,6 +138,30 @@ def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) ->
         federation=federation,
         budget=budget,
         epsilon=max(plan.epsilon for plan in plans),
+    )
+
+
+def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: PipelineOptions, folder: str) -> Clients:
+    """Who is there, found by a pass over all rows; with the numbers of rows that the job declares."""
+    path = parts_path(folder)
+    run_graph(functools.partial(_build, source=resolve(config.data), contract=contract, path=path), options)
+    parts = parts_from_json(read_bytes(path))
+    FileSystems.delete([path])
+    if not parts:
+        raise InputError("data must have at least one valid row, got none; check the data and data.on_invalid_rows.")
+    return _declared(config, Clients.of(parts, contract))
+
+
+def _budget(config: ClusteredFLConfig) -> SiloBudget:
+    """What every client may spend."""
+    privacy = config.privacy
+    return SiloBudget(
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        adjacency=privacy.adjacency,
+        accountant=privacy.accountant_used,
+        select_share=privacy.select_share,
+        first_round_noise_ratio=privacy.first_round_noise_ratio,
     )
 
 
