@@ -19,6 +19,7 @@ INSTALL_REQUIRES = [
     "threadpoolctl>=3.5",
 ]
 DELTA_REQUIRES = ["deltalake>=1.6,<2"]
+JAX_REQUIRES = ["jax>=0.8"]
 ICEBERG_REQUIRES = ["pyiceberg[pyarrow]>=0.12,<0.13"]
 TEST_REQUIRES = [
     *DELTA_REQUIRES,
@@ -40,6 +41,6 @@ setup(
     packages=find_packages(include=["schemas", "schemas.*", "transforms", "transforms.*", "pipelines", "pipelines.*"]),
     package_data={"pipelines": ["templates/*.html.j2", "templates/*.css"]},
     install_requires=INSTALL_REQUIRES,
-    extras_require={"delta": DELTA_REQUIRES, "iceberg": ICEBERG_REQUIRES, "test": TEST_REQUIRES},
+    extras_require={"delta": DELTA_REQUIRES, "iceberg": ICEBERG_REQUIRES, "jax": JAX_REQUIRES, "test": TEST_REQUIRES},
     entry_points={"console_scripts": ["dapple = pipelines.__main__:main"]},
 )

@@ -28,6 +28,7 @@ JOBS = (
     "aggregate",
     "unmask",
     *_REPORT_JOBS,
+    "clustered_fl",
     "ledger",
 )
 _USAGE = (

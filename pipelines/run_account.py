@@ -43,12 +43,6 @@ _PLACES = (
     ("masked", "secret_uri"),
     ("", "key_uri"),
 )
-    ("data", "path"),
-    ("server_data", "path"),
-    ("recurring", "previous"),
-    ("masked", "secret_uri"),
-    ("", "key_uri"),
-)
 _NO_MATTER = ("ledger", "keep_staging")
 
 

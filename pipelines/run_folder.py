@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ class RunFolder:
 
     def __init__(self, output: str, run_id: str):
         self.output = output
+        self.run_id = run_id
         self.staging = f"{output}.partial-{run_id}"
         self._local = FileSystems.get_scheme(output) in (None, "file")
         self._published: dict[str, str] = {}
@@ -145,6 +147,13 @@ class RunFolder:
         content = json.dumps(manifest | {"files": self._published}, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
         return hashlib.sha256(content).hexdigest()
+
+    def keep_only(self, names: list[str]) -> None:
+        """Removes every other staged file."""
+        found = FileSystems.match([f"{glob.escape(self.staging)}/**"])[0].metadata_list
+        others = [each.path for each in found if each.path not in {self.path(name) for name in names}]
+        if others:
+            FileSystems.delete(others)
 
     def move(self, names: list[str]) -> None:
         """Makes the folder the output; where that is one move per file, of these and in this order."""

@@ -170,3 +170,58 @@ class TreeDirections(enum.StrEnum):
 
     SUBSPACE = "subspace"
     RANDOM = "random"
+
+
+class FederatedAlgorithm(enum.StrEnum):
+    """How clients that train models share them."""
+
+    R_DPCFL = "r_dpcfl"
+    GLOBAL = "global"
+    LOCAL = "local"
+    IFCA = "ifca"
+    MR_MTL = "mr_mtl"
+    ORACLE = "oracle"
+
+
+class ModelKind(enum.StrEnum):
+    """Classifiers that clients train: softmax regression, a hidden layer of tanh units before it, or convolutions."""
+
+    SOFTMAX = "softmax"
+    MLP = "mlp"
+    CNN = "cnn"
+
+
+class UpdateView(enum.StrEnum):
+    """What of the first updates is clustered: n_clusters - 1 or two principal components, or all coordinates."""
+
+    PCA = "pca"
+    TWO_PC = "two_pc"
+    RAW = "raw"
+
+
+class ModelStart(enum.StrEnum):
+    """Whether the models of all clusters start alike."""
+
+    IDENTICAL = "identical"
+    RANDOM = "random"
+
+
+class Adjacency(enum.StrEnum):
+    """Neighbors of a client's rows: one row more or less, or one row replaced."""
+
+    ADD_REMOVE = "add_remove"
+    REPLACE_ONE = "replace_one"
+
+
+class SiloAccountant(enum.StrEnum):
+    """How the events of a client are composed; paper_code repeats the published code's old conversion."""
+
+    RDP = "rdp"
+    PLD = "pld"
+    PAPER_CODE = "paper_code"
+
+
+class ClusterSearch(enum.StrEnum):
+    """How the number of clusters of clients is found."""
+
+    MSS = "mss"
