@@ -25,6 +25,7 @@ from schemas.config import config_digest
 from schemas.errors import ConfigError
 from schemas.federated import FederatedState
 from schemas.federated_output import assignments_table, models_table
+from schemas.flow import TRUSTED_ZONE
 from transforms.clustered_fl import FederatedProtocol, TrainingSetup
 from transforms.judge_models import ClientModels, JudgeModels
 from transforms.publish import read_bytes, table_bytes
@@ -77,7 +78,7 @@ def judge(
     add = functools.partial(
         _build_judgment, prepared=prepared, used=used, source=Source(path=evaluation.path), path=path
     )
-    run_graph(add, options)
+    run_graph(add, options, TRUSTED_ZONE)
     counts = json.loads(read_bytes(path))
     FileSystems.delete([path])
     return tuple(Judged(*each) for each in counts)

@@ -28,6 +28,7 @@ from schemas.federated import (
     TrainingParams,
 )
 from schemas.federated_output import SiloStatement
+from schemas.flow import TRUSTED_ZONE
 from schemas.labeled_table import LabeledContract
 from schemas.silo_plan import SiloBudget, SiloPlan
 from schemas.table import TableContract
@@ -144,7 +145,9 @@ def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) ->
 def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: PipelineOptions, folder: str) -> Clients:
     """Who is there, found by a pass over all rows; with the numbers of rows that the job declares."""
     path = parts_path(folder)
-    run_graph(functools.partial(_build, source=resolve(config.data), contract=contract, path=path), options)
+    run_graph(
+        functools.partial(_build, source=resolve(config.data), contract=contract, path=path), options, TRUSTED_ZONE
+    )
     parts = parts_from_json(read_bytes(path))
     FileSystems.delete([path])
     if not parts:

@@ -21,6 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.graph import run_graph
 from pipelines.run_folder import KEY_FILE, MANIFEST, RunFolder
 from schemas.errors import ConfigError
+from schemas.flow import Promise
 from transforms.checkpoint import (
     MANIFEST_FILE,
     Arrays,
@@ -51,6 +52,10 @@ class ChunkedProtocol(Protocol):
 
     def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
         """Adds rounds `first` to `last` to an empty pipeline that starts from `arrays`; one element, of `Arrays`."""
+        ...
+
+    def promise(self, first: int, last: int) -> Promise:
+        """What the graph of these rounds keeps."""
         ...
 
     def events(self, n_rounds: int) -> Sequence[Mapping[str, Any]]:
@@ -101,7 +106,7 @@ def run_chunks(
         first, last = state.rounds + 1, min(state.rounds + rounds_per_pipeline, protocol.n_rounds)
         path = checkpoints.arrays_path(last)
         add = functools.partial(_build, protocol=protocol, arrays=state.arrays, first=first, last=last, path=path)
-        run_graph(add, options)
+        run_graph(add, options, protocol.promise(first, last))
         arrays = arrays_from_bytes(read_bytes(path))
         state = Checkpoint(
             rounds=last, binding=binding, plan={"events": plan}, events=protocol.events(last), arrays=arrays

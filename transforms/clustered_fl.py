@@ -22,8 +22,10 @@ from apache_beam.utils.shared import Shared
 from threadpoolctl import threadpool_limits
 
 from schemas.federated import ClientUpdate, FederatedState, Federation
+from schemas.flow import Promise, Zone
 from schemas.labeled_table import LabeledContract
 from transforms.checkpoint import Arrays
+from transforms.declared_mechanism import DeclaredMechanism
 from transforms.keys import read_key
 from transforms.labeled_clients import ClientGroup, ListClients, RowCache, make_new_cache
 from transforms.numerics.federated_round import RoundSums, client_step, initial_state, server_step, slots_of
@@ -90,7 +92,7 @@ class _TrainPrivatelyFn(beam.DoFn):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class TrainPrivately(beam.PTransform):
+class TrainPrivately(DeclaredMechanism):
     """`ClientGroup`s and one `FederatedState` → `ClientUpdate`s, each (epsilon, delta)-DP for its client's rows.
 
     A declared exception to the one noise stage: DP-SGD and private selections draw their noise here, per client.
@@ -99,6 +101,7 @@ class TrainPrivately(beam.PTransform):
       setup: of all rounds.
       state: PCollection of one state; private updates and public data only.
       shared: handle of the rows that workers keep.
+      number: of the round, from 1.
 
     Windowing: global. Privacy: the events of the round in the plan of each client. Cost: one pass over the rows where
     they are not kept.
@@ -107,6 +110,11 @@ class TrainPrivately(beam.PTransform):
     setup: TrainingSetup
     state: beam.PCollection
     shared: Shared
+    number: int
+
+    def declared(self) -> tuple[int, Federation]:
+        """The round, and the public terms by which every client draws its noise."""
+        return self.number, self.setup.federation
 
     def expand(self, places: beam.PCollection) -> beam.PCollection:
         """Trains."""
@@ -181,6 +189,7 @@ class FederatedRound(beam.PTransform):
       setup: of all rounds.
       state: PCollection of one state.
       shared: handle of the rows that workers keep.
+      number: of the round, from 1.
 
     Windowing: global. Privacy: see `TrainPrivately`; the rest is post-processing. Cost: one shuffle of one vector per
     slot and bundle.
@@ -189,10 +198,11 @@ class FederatedRound(beam.PTransform):
     setup: TrainingSetup
     state: beam.PCollection
     shared: Shared
+    number: int
 
     def expand(self, places: beam.PCollection) -> beam.PCollection:
         """Trains, sums, steps."""
-        train = TrainPrivately(setup=self.setup, state=self.state, shared=self.shared)
+        train = TrainPrivately(setup=self.setup, state=self.state, shared=self.shared, number=self.number)
         sums = places | "TrainPrivately" >> train | "Sum" >> beam.CombineGlobally(SumUpdatesFn()).without_defaults()
         return sums | "Server" >> beam.Map(_server_step, AsSingleton(self.state), self.setup.federation)
 
@@ -229,5 +239,12 @@ class FederatedProtocol:
         state = root | "State" >> beam.Create([FederatedState.from_arrays(dict(arrays))], reshuffle=False)
         places = root | "Clients" >> ListClients(places=tuple(self._places))
         for number in range(first, last + 1):
-            state = places | f"Round{number}" >> FederatedRound(setup=self._setup, state=state, shared=self._shared)
+            state = places | f"Round{number}" >> FederatedRound(
+                setup=self._setup, state=state, shared=self._shared, number=number
+            )
         return state | "Arrays" >> beam.Map(_to_arrays)
+
+    def promise(self, first: int, last: int) -> Promise:
+        """Every round trains under the terms by which it was accounted for."""
+        rounds = range(first, last + 1)
+        return Promise(zone=Zone.PUBLIC, declared=tuple((number, self._setup.federation) for number in rounds))

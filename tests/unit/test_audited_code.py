@@ -39,6 +39,7 @@ def test_only_noise_masks_and_declared_mechanisms_lower_a_level():
     masking = {name for name in lowering if AUDITED[name].gives is Level.MASKED}
     assert lowering - drawing - masking == {
         "transforms.client_messages:_UnmaskFn",
+        "transforms.pairwise_legs:_unmask",
         "transforms.pairwise_rounds:_unmask",
     }
     assert all(AUDITED[name].takes is Level.MASKED_RELEASE for name in lowering - drawing - masking)
