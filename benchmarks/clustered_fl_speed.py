@@ -36,7 +36,7 @@ from transforms.keys import create_key, read_key
 from transforms.labeled_clients import read_clients
 from transforms.numerics.federated_loop import run_rounds
 
-SETTINGS = {"small": (1_000, 14, 40), "large": (6_600, 28, 10)}
+SETTINGS = {"small": (1_000, 14, 40), "large": (6_600, 28, 20)}
 """Rows per silo, pixels of a side, and rounds."""
 
 
