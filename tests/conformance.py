@@ -151,4 +151,7 @@ class Conformance:
         del settings["key_uri"]
         outcome, output = bench.run("fit", settings, *flags)
         assert outcome.code == 0, outcome.err
-        assert {path.name for path in output.iterdir()} == {*json.loads((output / "run.json").read_text())["files"], "run.json"}
+        assert {path.name for path in output.iterdir()} == {
+            *json.loads((output / "run.json").read_text())["files"],
+            "run.json",
+        }

@@ -139,10 +139,24 @@ class FlinkCluster:
         self.processes = {}
         (self.folder / _STATE).unlink(missing_ok=True)
 
+    def cancel_jobs(self) -> int:
+        """Cancels the jobs that run; returns how many. A job goes on when the process that sent it is gone."""
+        jobs = (self.overview("jobs/overview") or {"jobs": []})["jobs"]
+        running = [job["jid"] for job in jobs if job["state"] in ("CREATED", "RUNNING", "RESTARTING")]
+        for job in running:
+            self._ask(urllib.request.Request(self._url(f"jobs/{job}"), method="PATCH"))
+        return len(running)
+
     def overview(self, path: str = "overview") -> dict[str, Any] | None:
         """An answer of Flink's REST interface, or None if there is none."""
+        return self._ask(urllib.request.Request(self._url(path)))
+
+    def _url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.ports.rest}/{path}"
+
+    def _ask(self, request: urllib.request.Request) -> dict[str, Any] | None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports.rest}/{path}", timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
         except (OSError, ValueError):
             return None

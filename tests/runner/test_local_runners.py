@@ -1,12 +1,8 @@
-"""The runners that come with Beam for Python: in memory, in processes, and a pool of workers elsewhere."""
-
-import subprocess
+"""The runners that come with Beam for Python: in memory and in processes."""
 
 import pytest
 
-from examples.runners import processes
-from examples.runners.worker_environment import start_pool, worker_python
-from tests.conformance import Conformance, needed
+from tests.conformance import Conformance
 
 pytestmark = pytest.mark.runner
 
@@ -23,29 +19,3 @@ class TestProcesses(Conformance):
     @classmethod
     def flags(cls):
         return ("--runner=FnApiRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
-
-
-class TestWheelInAnEnvironmentOfItsOwn(Conformance):
-    """Workers have the built wheel and nothing of this repository."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def flags(cls, logs):
-        with needed():
-            python = str(worker_python())
-        (port,) = processes.free_ports(1)
-        pool = start_pool(python, port, logs / "pool.log")
-        yield (
-            "--runner=PortableRunner",
-            "--job_endpoint=embed",
-            "--environment_type=EXTERNAL",
-            f"--environment_config=127.0.0.1:{port}",
-        )
-        pool.stop()
-
-    def test_the_packages_are_those_of_the_wheel(self):
-        with needed():
-            python = worker_python()
-        words = [python, "-P", "-c", "import pipelines, transforms; print(pipelines.__file__)"]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, env={}, cwd=python.parent)
-        assert "site-packages" in done.stdout
