@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -129,5 +130,10 @@ def _run(words: list[str], what: str, **variables: str) -> None:
     except subprocess.TimeoutExpired:
         raise UnavailableError(f"{what} could not be fetched within {_TIMEOUT:.0f} s.") from None
     if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise UnavailableError(f"{what} could not be fetched: {lines[0] if lines else 'no reason given'}")
+        raise UnavailableError(f"{what} could not be fetched: {_reason(done.stdout + done.stderr)}")
+
+
+def _reason(output: str) -> str:
+    """What a client says first, without colors; Maven names what is missing at the end of its first line."""
+    lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", output).splitlines() if line.strip()]
+    return lines[0].rpartition("Couldn't download artifact: ")[2] if lines else "no reason given"

@@ -12,13 +12,20 @@ from tests.faults import FaultBench
 pytestmark = [pytest.mark.runner, pytest.mark.flink]
 
 
+@pytest.fixture(scope="module")
+def fetched():
+    """All that a cluster needs."""
+    with needed():
+        downloads.flink_home()
+        downloads.job_server_jar()
+
+
 @contextlib.contextmanager
 def running(folder):
     """A cluster of its own ports, gone at the end."""
     cluster = FlinkCluster(folder, Ports.free())
-    with needed():
-        cluster.up()
     try:
+        cluster.up()
         yield cluster
     finally:
         cluster.down()
@@ -27,7 +34,7 @@ def running(folder):
 class TestFlink(Conformance):
     @pytest.fixture(scope="class")
     @classmethod
-    def flags(cls, logs):
+    def flags(cls, fetched, logs):
         with running(logs) as cluster:
             yield cluster.flags
 
@@ -38,11 +45,11 @@ class TestFaults:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def faults(cls, tmp_path_factory):
+    def faults(cls, fetched, tmp_path_factory):
         return FaultBench(tmp_path_factory.mktemp("faults"))
 
     @pytest.fixture
-    def cluster(self, tmp_path):
+    def cluster(self, fetched, tmp_path):
         with running(tmp_path / "cluster") as cluster:
             yield cluster
 
@@ -78,6 +85,7 @@ class TestFaults:
         assert faults.finish(faults.start(*cluster.flags)) == faults.reference
 
 
+@pytest.mark.slow
 def test_a_cluster_comes_up_is_found_again_and_goes(tmp_path):
     """Without the job server, so that it runs wherever there is Java."""
     with needed():
