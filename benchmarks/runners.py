@@ -1,9 +1,10 @@
 """What a runner costs: one fit of many rows on each, against the in-memory runner, and whether the bytes are the same.
 
-Every run is the whole command in a process of its own, under one key. Runners take turns, after one run that counts for none. CPU time is that of the command
-and of the processes that serve it; on a machine with other work it says more than the time on the wall. The small lake shows what a
-runner costs that has nothing to do with rows: start, workers, and what it takes from one round to the next. Flink and
-Prism are fetched where the machine has what they need; one that cannot be had is named with the reason.
+Every run is the whole command in a process of its own, under one key. Runners take turns, after one run that counts for
+none. CPU time is that of the command and of the processes that serve it; on a machine with other work it says more than
+the time on the wall. The small lake shows what a runner costs that has nothing to do with rows: start, workers, and
+what it takes from one round to the next. Flink and Prism are fetched where the machine has what they need; one that
+cannot be had is named with the reason.
 
     python -m benchmarks.runners --rows 10000000 --repeats 3 --out benchmarks/results/runners.md
 """
@@ -30,6 +31,7 @@ from examples.runners.flink_cluster import FlinkCluster, Ports
 from examples.runners.worker_environment import start_pool
 
 FEATURES, GROUP_ROWS, SMALL_ROWS = 8, 62_500, 10_000
+SETTLE_SECONDS = 10.0
 IN_MEMORY = "in memory"
 PRISM, FLINK = "Prism, worker in the driver", "Flink, two TaskManagers, pool"
 Flags = tuple[str, ...]
@@ -66,7 +68,7 @@ def main() -> None:
         runners, missing = available(stack)
         lines = heading("Runners: one fit, the whole command")
         lines += table(measure(lakes, runners, arguments.repeats), arguments.repeats)
-    lines += [f"Not run: {name}, because {why}" for name, why in missing.items()]
+    lines += [f"Not run: {name}: {why}" for name, why in missing.items()]
     print("\n".join(lines))
     if arguments.out:
         arguments.out.write_text("\n".join(lines).rstrip() + "\n")
@@ -135,8 +137,7 @@ def flink() -> Iterator[Runner]:
 def measure(lakes: dict[int, Path], runners: dict[str, Runner], repeats: int) -> Runs:
     """Every run, by rows and runner."""
     found: Runs = {n: {name: [] for name in runners} for n in lakes}
-    for folder in lakes.values():
-        fit(folder, runners[IN_MEMORY])
+    fit(lakes[SMALL_ROWS], runners[IN_MEMORY])
     for _ in range(repeats):
         for n, folder in lakes.items():
             for name, runner in runners.items():
@@ -152,7 +153,10 @@ def fit(folder: Path, runner: Runner) -> Run:
         words = [sys.executable, "-m", "pipelines", "fit", "--config", str(folder / "job.yaml"), "--output", str(out)]
         start, before = time.perf_counter(), _cpu(runner)
         subprocess.run([*words, *runner.flags], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wall, cpu = time.perf_counter() - start, _cpu(runner) - before
+        wall = time.perf_counter() - start
+        # A pool knows what its workers used when it has seen them end.
+        time.sleep(SETTLE_SECONDS if runner.servers else 0.0)
+        cpu = _cpu(runner) - before
         content = b"".join((out / name).read_bytes() for name in ("centers.parquet", "releases.parquet"))
     return Run(wall, cpu, hashlib.sha256(content).hexdigest()[:16])
 
@@ -171,8 +175,8 @@ def table(found: Runs, repeats: int) -> list[str]:
     """Markdown lines: a table per lake, a row per runner."""
     lines = [
         f"Record level, {FEATURES} features, 10 clusters, epsilon 1, row groups of {GROUP_ROWS:,} rows. Medians of "
-        f"{repeats} runs (least to most of the time on the wall); ratios are to the runner in memory. Other work on the "
-        f"machine meanwhile: load average {os.getloadavg()[1]:.1f} over five minutes.",
+        f"{repeats} runs (least to most of the time on the wall); ratios are to the runner in memory. Other work "
+        f"on the machine meanwhile: load average {os.getloadavg()[1]:.1f} over five minutes.",
         "",
     ]
     for n, runs in found.items():
