@@ -31,7 +31,6 @@ from examples.runners.flink_cluster import FlinkCluster, Ports
 from examples.runners.worker_environment import start_pool
 
 FEATURES, GROUP_ROWS, SMALL_ROWS = 8, 62_500, 10_000
-SETTLE_SECONDS = 10.0
 IN_MEMORY = "in memory"
 PRISM, FLINK = "Prism, worker in the driver", "Flink, two TaskManagers, pool"
 Flags = tuple[str, ...]
@@ -153,21 +152,21 @@ def fit(folder: Path, runner: Runner) -> Run:
         words = [sys.executable, "-m", "pipelines", "fit", "--config", str(folder / "job.yaml"), "--output", str(out)]
         start, before = time.perf_counter(), _cpu(runner)
         subprocess.run([*words, *runner.flags], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wall = time.perf_counter() - start
-        # A pool knows what its workers used when it has seen them end.
-        time.sleep(SETTLE_SECONDS if runner.servers else 0.0)
-        cpu = _cpu(runner) - before
+        wall, cpu = time.perf_counter() - start, _cpu(runner) - before
         content = b"".join((out / name).read_bytes() for name in ("centers.parquet", "releases.parquet"))
     return Run(wall, cpu, hashlib.sha256(content).hexdigest()[:16])
 
 
 def _cpu(runner: Runner) -> float:
-    """CPU seconds so far of commands that have ended and of the servers, with children that have ended."""
+    """CPU seconds so far of commands that have ended, and of the servers and all they have started."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = used.ru_utime + used.ru_stime
-    for server in runner.servers:
-        fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-        total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    groups = {server.pid for server in runner.servers}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) in groups:
+                total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return total
 
 
