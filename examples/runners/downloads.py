@@ -134,6 +134,7 @@ def _run(words: list[str], what: str, **variables: str) -> None:
 
 
 def _reason(output: str) -> str:
-    """What a client says first, without colors; Maven names what is missing at the end of its first line."""
+    """What a client says first, without colors; of Maven's first line what is missing."""
     lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", output).splitlines() if line.strip()]
-    return lines[0].rpartition("Couldn't download artifact: ")[2] if lines else "no reason given"
+    reason = lines[0].rpartition("Couldn't download artifact: ")[2] if lines else "no reason given"
+    return re.sub(r" \(https?://.*$", "", reason)

@@ -184,6 +184,9 @@ class FlinkCluster:
             "taskmanager.host": "127.0.0.1",
             "taskmanager.bind-host": "127.0.0.1",
             "taskmanager.memory.process.size": "1536m",
+            # Every job brings the job server's classes anew.
+            "taskmanager.memory.jvm-metaspace.size": "384m",
+            "taskmanager.memory.managed.fraction": 0.2,
             "taskmanager.numberOfTaskSlots": 2,
             "parallelism.default": 2,
             "heartbeat.interval": "2 s",
