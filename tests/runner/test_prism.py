@@ -12,7 +12,12 @@ from examples.runners.worker_environment import start_pool
 from tests.conformance import Conformance, needed
 from tests.faults import FaultBench, children
 
-pytestmark = [pytest.mark.runner, pytest.mark.prism]
+pytestmark = [
+    pytest.mark.runner,
+    pytest.mark.prism,
+    # Where a job fails, Beam's worker in the driver loses its stream in a thread that nobody waits for.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")
