@@ -13,9 +13,13 @@ Usage: ./run_local.sh               run the census example end to end
        ./run_local.sh test [ARGS]   run the whole test suite; ARGS go to pytest
        ./run_local.sh lint          ruff check, ruff format --check, mypy
        ./run_local.sh JOB [ARGS]    run a job, the same as `dapple JOB ARGS`
+       ./run_local.sh flink-up      start a Flink cluster on this machine and print the flags of jobs for it
+       ./run_local.sh flink-down    stop it
+       ./run_local.sh prism-up      build the Prism runner and print the flags of jobs for it
        ./run_local.sh --help        print this text
 
-The first run creates .venv beside the script and installs the pinned requirements.
+The first run creates .venv beside the script and installs the pinned requirements. Flink needs Java and Maven, Prism
+needs Go; both are fetched to .runners beside the script.
 TEXT
 }
 
@@ -79,8 +83,8 @@ case ${1:-} in
   test)
     set_up dev
     cd "$root"
-    # The whole suite runs on all cores, a file at a time on each; parts of it are left to pytest's own ways.
-    [[ $# -gt 1 ]] || set -- test -n auto --dist loadfile
+    # The whole suite runs on all cores, a file at a time on each, and says what it skips; parts are left to pytest.
+    [[ $# -gt 1 ]] || set -- test -n auto --dist loadfile -rs
     exec "$python" -m pytest "${@:2}"
     ;;
   lint)
@@ -89,6 +93,11 @@ case ${1:-} in
     "$python" -m ruff check .
     "$python" -m ruff format --check .
     "$python" -m mypy
+    ;;
+  flink-up | flink-down | prism-up)
+    set_up run
+    cd "$root"
+    exec "$python" -m examples.runners "$1"
     ;;
   *)
     set_up run

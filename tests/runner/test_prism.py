@@ -1,0 +1,80 @@
+"""Prism, Beam's portable runner in Go."""
+
+import logging
+import os
+import signal
+import sys
+
+import pytest
+
+from examples.runners import downloads, processes
+from examples.runners.worker_environment import start_pool
+from tests.conformance import Conformance, needed
+from tests.faults import FaultBench, children
+
+pytestmark = [
+    pytest.mark.runner,
+    pytest.mark.prism,
+    # Where a job fails, Beam's worker in the driver loses its stream in a thread that nobody waits for.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def prism():
+    with needed():
+        binary = downloads.prism_binary()
+    yield ("--runner=PrismRunner", f"--prism_location={binary}")
+    # Prism is stopped when this process ends, and Beam would say so on a stream that pytest has closed.
+    logging.getLogger("apache_beam.utils.subprocess_server").disabled = True
+
+
+class TestPrism(Conformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def flags(cls, prism):
+        return prism
+
+
+@pytest.mark.slow
+class TestFaults:
+    """Prism does not try again; a run that is disturbed ends and leaves nothing."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def faults(cls, prism, tmp_path_factory):
+        return FaultBench(tmp_path_factory.mktemp("faults"))
+
+    @pytest.fixture
+    def pool(self, tmp_path):
+        (port,) = processes.free_ports(1)
+        pool = start_pool(sys.executable, port, tmp_path / "pool.log")
+        yield pool, ("--environment_type=EXTERNAL", f"--environment_config=127.0.0.1:{port}")
+        pool.stop()
+
+    def test_the_pool_of_workers_is_killed(self, faults, prism, pool):
+        process, environment = pool
+        run = faults.start(*prism, *environment)
+        run.wait_until_under_way(process)
+        process.kill()
+        assert not faults.check(run)
+
+    def test_a_worker_is_killed(self, faults, prism, pool):
+        process, environment = pool
+        run = faults.start(*prism, *environment)
+        run.wait_until_under_way(process)
+        for worker in children(process):
+            os.kill(worker, signal.SIGKILL)
+        assert not faults.check(run)
+
+    def test_the_driver_is_killed(self, faults, prism, pool):
+        """Only the private staging folder is left, and the next run under the same key publishes the same bytes."""
+        process, environment = pool
+        run = faults.start(*prism, *environment)
+        run.wait_until_under_way(process)
+        run.kill()
+        assert not run.output.exists()
+        (staging,) = run.output.parent.iterdir()
+        assert staging.name.startswith("out.partial-")
+        assert staging.stat().st_mode & 0o077 == 0
+        assert faults.finish(faults.start(*prism, *environment)) == faults.reference
