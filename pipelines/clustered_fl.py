@@ -1,5 +1,6 @@
 """The `clustered_fl` job: a classifier per cluster of clients, every client under DP-SGD of its own."""
 
+import contextlib
 import functools
 import json
 import logging
@@ -17,15 +18,18 @@ from pipelines.graph import run_graph
 from pipelines.options import parse_job, read_text
 from pipelines.prepared_federation import PreparedFederation, prepare
 from pipelines.report_federation import FederationView, Judged
-from pipelines.round_driver import finish, is_sealed, resumable, run_chunks, run_key
+from pipelines.round_driver import finish, has_begun, is_sealed, key_digest, resumable, run_chunks, run_key
 from pipelines.run_folder import MANIFEST, RunFolder
+from pipelines.spending import spending
 from pipelines.versions import versions
-from schemas.clustered_fl_config import ClusteredFLConfig, load_clustered_fl_config
+from schemas.clustered_fl_config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
 from schemas.config import config_digest
 from schemas.errors import ConfigError
 from schemas.federated import FederatedState
-from schemas.federated_output import assignments_table, models_table
+from schemas.federated_output import RELATIONS, assignments_table, models_table
 from schemas.flow import TRUSTED_ZONE
+from schemas.ledger_charge import Charge
+from schemas.plan import PrivacyUnit
 from transforms.clustered_fl import FederatedProtocol, TrainingSetup
 from transforms.judge_models import ClientModels, JudgeModels
 from transforms.publish import read_bytes, table_bytes
@@ -144,7 +148,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     folder = RunFolder(options.output, options.run_id)
     folder.check()
     _LOGGER.info("run %s: %s", options.run_id, config.algorithm)
-    with resumable(folder):
+    with resumable(folder), _spending(config, folder):
         if is_sealed(folder):
             _check_sealed(config, folder)
         else:
@@ -153,6 +157,31 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     _LOGGER.info("done: %s", FileSystems.join(options.output, REPORT_FILE))
     spent = {"epsilon": manifest["epsilon"], "delta": manifest["delta"]}
     return {"run_id": options.run_id, "output": options.output} | spent
+
+
+def _spending(config: ClusteredFLConfig, folder: RunFolder) -> contextlib.AbstractContextManager[None]:
+    """Charges what every client may spend before its rows are read; a run that goes on is not charged again.
+
+    That the rows are the same is for the checkpoint to check: a run with others is refused there.
+    """
+    if config.ledger is None:
+        return contextlib.nullcontext()
+    privacy = config.privacy
+    charge = Charge(
+        dataset=str(config.data.name),
+        job="clustered_fl",
+        unit=PrivacyUnit.RECORD,
+        neighboring_relation=RELATIONS[privacy.adjacency],
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        events=({"mechanism": "dp_sgd", "rounds": config.training.rounds},),
+        scope=config.data.disjoint_scope,
+        reason=config.data.disjoint_partitions,
+    )
+    bound = config.model_copy(update={"chunks": ChunksConfig()})
+    same = f"{config_digest(bound)} {key_digest(run_key(folder, config.key_uri))}"
+    begun = functools.partial(has_begun, folder)
+    return spending(config.ledger, charge, folder.run_id, same=same, begun=begun)
 
 
 def _check_sealed(config: ClusteredFLConfig, folder: RunFolder) -> None:

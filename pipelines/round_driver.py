@@ -137,7 +137,7 @@ def resumable(folder: RunFolder) -> Iterator[None]:
         try:
             yield
         except Exception:
-            if is_sealed(folder) or _has_begun(folder):
+            if is_sealed(folder) or has_begun(folder):
                 _LOGGER.info("what is done stays; the same command with --run_id %s goes on", folder.run_id)
             else:
                 folder.discard()
@@ -168,7 +168,7 @@ def _lock(descriptor: int) -> None:
         ) from error
 
 
-def _has_begun(folder: RunFolder) -> bool:
+def has_begun(folder: RunFolder) -> bool:
     """Whether there is a checkpoint, so that noise may have been drawn under the run's key."""
     return FileSystems.exists(folder.path(MANIFEST_FILE))
 
@@ -180,7 +180,7 @@ def run_key(folder: RunFolder, key_uri: str | None) -> str:
       ConfigError: if the key of an interrupted run, or a given one, is missing.
     """
     uri = key_uri or folder.path(KEY_FILE)
-    if key_uri is None and not _has_begun(folder) and not FileSystems.exists(uri):
+    if key_uri is None and not has_begun(folder) and not FileSystems.exists(uri):
         create_key(uri)
     read_key(uri)
     return uri

@@ -9,7 +9,7 @@ A job adopts the ledger in a few lines:
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pipelines.ledger_store import Ledger
@@ -45,7 +45,13 @@ def charge_of(statement: PrivacyStatement, data: DataConfig, job: str, rounds: S
 
 @contextlib.contextmanager
 def spending(
-    ledger: str | None, charge: Charge | None, run: str, *, again: bool = False, same: str | None = None
+    ledger: str | None,
+    charge: Charge | None,
+    run: str,
+    *,
+    again: bool = False,
+    same: str | None = None,
+    begun: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Reserves a charge, and commits it when what follows is done; without a ledger, nothing.
 
@@ -59,6 +65,7 @@ def spending(
       again: whether a run whose id is taken is charged anew under a further name.
       same: digest of all that decides what a run draws, its key included, for jobs with checkpoints of their own: a
         reserved run with the same digest goes on without a further charge.
+      begun: whether noise may have been drawn, so that the charge stays whatever stopped the run.
 
     Raises:
       LedgerRefusedError: before anything is read.
@@ -74,7 +81,7 @@ def spending(
     try:
         yield
     except (InputError, ProtocolError) as error:
-        if not resumed:
+        if not resumed and not begun():
             book.void(name, type(error).__name__)
         raise
     except BaseException:

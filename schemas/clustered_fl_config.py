@@ -16,7 +16,7 @@ from schemas.choices import (
     SiloAccountant,
     UpdateView,
 )
-from schemas.data_config import DataConfig
+from schemas.data_config import DataConfig, LedgerPath, check_named
 from schemas.errors import ConfigError
 from schemas.section import Count, Positive, Scalar, Section, Share, Text, python_scalar
 
@@ -195,9 +195,15 @@ class ClusteredFLConfig(Section):
     key_uri: Text | None = Field(
         default=None, description="the place of an existing noise key, or leave it out for a key of the run"
     )
+    ledger: LedgerPath = None
     seed: Annotated[int, Field(strict=True, ge=0), Scalar] = Field(
         default=0, description="the seed of public randomness (never of noise), an integer >= 0"
     )
+
+    @pydantic.model_validator(mode="after")
+    def _ledger_knows_the_data(self) -> Self:
+        check_named(self.ledger, self.data)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _clusters_belong_to_the_algorithm(self) -> Self:

@@ -12,7 +12,7 @@ from schemas.choices import Adjacency
 from schemas.federated import ModelShape
 
 TRUST = "per-silo DP-SGD"
-_RELATIONS = {Adjacency.ADD_REMOVE: "add_or_remove_one", Adjacency.REPLACE_ONE: "replace_one"}
+RELATIONS = {Adjacency.ADD_REMOVE: "add_or_remove_one", Adjacency.REPLACE_ONE: "replace_one"}
 _SHAPE = b"model"
 
 
@@ -38,7 +38,7 @@ class SiloStatement:
         """Content of `privacy.json`."""
         return {
             "unit": "record",
-            "neighboring_relation": _RELATIONS[self.adjacency],
+            "neighboring_relation": RELATIONS[self.adjacency],
             "adjacency": str(self.adjacency),
             "epsilon": self.epsilon,
             "delta": self.delta,

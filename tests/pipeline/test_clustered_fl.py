@@ -19,7 +19,7 @@ from pipelines.prepared_federation import prepare
 from schemas import rejection
 from schemas.clustered_fl_config import ClusteredFLConfig
 from schemas.federated import FederatedState
-from tests import federation
+from tests import federation, ledgers
 from tests.lake import KEY, Outcome, run_command, write_files, write_key
 from transforms.checkpoint import MANIFEST_FILE
 
@@ -157,6 +157,23 @@ def test_a_killed_run_goes_on_to_the_same_models(data, tmp_path, rounds, delay):
     assert manifest_of(tmp_path)["models_digest"] == expected(settings, tmp_path / "loop", key).digest()
     assert sorted(os.listdir(tmp_path / "out")) == FILES
     assert not (tmp_path / "out.partial-r").exists()
+
+
+@pytest.mark.slow
+def test_a_ledger_is_charged_once_whatever_kills_the_run(data, tmp_path):
+    ledger = ledgers.new_ledger(tmp_path, ledgers.basic_limit(9.0, 3e-3), "digits")
+    settings = federation.job(data, training__rounds=12, chunks__rounds=2, data__name="digits")
+    settings |= {"ledger": str(tmp_path / "ledger.sqlite")}
+    killed(settings, tmp_path, 2, 0.0)
+    assert ledgers.kinds(ledger) == ["limit", "reserve"]
+    outcome = run_job(settings, tmp_path, "--run_id", "r")
+    assert outcome.code == 0, outcome.err
+    assert ledgers.kinds(ledger) == ["limit", "reserve", "commit"]
+    again = tmp_path / "again"
+    again.mkdir()
+    outcome = run_job(settings | {"data": settings["data"] | {"path": "nowhere"}}, again)
+    assert outcome.code == 3
+    assert os.listdir(again) == ["job.yaml"]
 
 
 @pytest.mark.slow
