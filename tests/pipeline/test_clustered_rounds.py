@@ -13,6 +13,7 @@ from pipelines.round_driver import run_chunks
 from schemas.choices import FederatedAlgorithm
 from schemas.errors import ProtocolError
 from schemas.federated import FederatedState, Federation
+from schemas.flow import TRUSTED_ZONE
 from schemas.labeled_table import LabeledContract
 from schemas.table import TableContract
 from tests import federation, lake
@@ -37,7 +38,7 @@ def inspect(root, path, out):
 
 def clients_of(folder, path) -> Clients:
     out = str(folder / "clients.json")
-    run_graph(functools.partial(inspect, path=path, out=out), beam_options([]))
+    run_graph(functools.partial(inspect, path=path, out=out), beam_options([]), TRUSTED_ZONE)
     return Clients.of(parts_from_json((folder / "clients.json").read_bytes()), contract())
 
 

@@ -339,12 +339,12 @@ def watched(tmp_path_factory):
     def watch(module):
         run = module.run_graph
 
-        def watching(add, options):
+        def watching(add, options, promise):
             root = beam.Pipeline(options=options)
             add(root)
             content = root.to_runner_api().SerializeToString()
             parties.graphs.setdefault(module.__name__, []).append(content)
-            run(add, options)
+            return run(add, options, promise)
 
         return watching
 
