@@ -24,7 +24,9 @@ pytestmark = [
 def prism():
     with needed():
         binary = downloads.prism_binary()
-    yield ("--runner=PrismRunner", f"--prism_location={binary}")
+    # Jobs of one process share a server, also one that Beam could not download when another test named no runner.
+    own = "--experiments=disable_prism_server_singleton"
+    yield ("--runner=PrismRunner", f"--prism_location={binary}", own)
     # Prism is stopped when this process ends, and Beam would say so on a stream that pytest has closed.
     logging.getLogger("apache_beam.utils.subprocess_server").disabled = True
 
