@@ -51,7 +51,7 @@ Piece = ReportBatch | tuple[Spilled, Spilled]
 Group = tuple[int, Iterable[Piece]]
 
 
-def list_row_groups(path: str) -> Iterator[tuple[str, int]]:
+def _list_row_groups(path: str) -> Iterator[tuple[str, int]]:
     """Path and number of every row group of a file."""
     with open_parquet(path) as file:
         yield from ((path, index) for index in range(file.num_row_groups))
@@ -69,6 +69,23 @@ def _batches(file: pq.ParquetFile, row_group: int, parameters: ReportParameters,
     for start in range(0, table.num_rows, _BATCH_REPORTS):
         nonces, payload = from_table(table.slice(start, _BATCH_REPORTS), parameters, where)
         yield ReportBatch(nonces.astype("<u8").tobytes(), np.ascontiguousarray(payload).tobytes())
+
+
+def spread_row_groups(root: beam.Pipeline, path: str, setting: str) -> beam.PCollection:
+    """Places of row groups, (file, number), of all files at a path, in any order.
+
+    Args:
+      root: an empty pipeline.
+      path: a Parquet file, a glob or a folder on any Beam filesystem.
+      setting: what the path is called in messages.
+    """
+    return (
+        root
+        | "Path" >> beam.Create([path], reshuffle=False)
+        | "ListFiles" >> beam.FlatMap(list_files, {}, setting)
+        | "ListRowGroups" >> beam.FlatMap(_list_row_groups)
+        | "Spread" >> beam.Reshuffle()
+    )
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -89,14 +106,7 @@ class ReadReports(beam.PTransform):
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
         """Lists files, then row groups, then reads."""
-        return (
-            root
-            | "Path" >> beam.Create([self.path], reshuffle=False)
-            | "ListFiles" >> beam.FlatMap(list_files, {}, self.setting)
-            | "ListRowGroups" >> beam.FlatMap(list_row_groups)
-            | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.FlatMap(_read, self.parameters)
-        )
+        return spread_row_groups(root, self.path, self.setting) | "Read" >> beam.FlatMap(_read, self.parameters)
 
 
 def _split(batch: ReportBatch, parameters: ReportParameters, spill_folder: str | None) -> Iterator[tuple[int, Piece]]:

@@ -31,9 +31,8 @@ from transforms.numerics import split_reports
 from transforms.numerics.split_and_mix import MOST_TIMES, Messages, MessageTotals
 from transforms.publish import write_bytes
 from transforms.read import open_parquet
-from transforms.report_batches import list_row_groups
+from transforms.report_batches import spread_row_groups
 from transforms.shuffle_reports import write_listing
-from transforms.source import list_files
 
 SCHEMA = pa.schema([pa.field("place", pa.uint32(), nullable=False), pa.field("share", pa.uint64(), nullable=False)])
 _N_GROUPS = 64
@@ -193,14 +192,7 @@ class ReadMessages(beam.PTransform):
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
         """Lists files, then row groups, then reads."""
-        return (
-            root
-            | "Path" >> beam.Create([self.path], reshuffle=False)
-            | "ListFiles" >> beam.FlatMap(list_files, {}, self.setting)
-            | "ListRowGroups" >> beam.FlatMap(list_row_groups)
-            | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.FlatMap(_read, self.parameters)
-        )
+        return spread_row_groups(root, self.path, self.setting) | "Read" >> beam.FlatMap(_read, self.parameters)
 
 
 def _totals(batch: MessageBatch, parameters: SplitParameters) -> MessageTotals:
