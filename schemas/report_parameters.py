@@ -195,20 +195,12 @@ class ReportParameters:
 
     def to_json(self) -> str:
         """Text of `parameters.json`; thresholds are strings, since they do not fit into a double."""
-        content = {
-            "version": FORMAT_VERSION,
-            "variant": str(self.variant),
-            "n_clusters": self.n_clusters,
-            "features": list(self.features),
-            "radius": self.radius,
-            "depth": self.depth,
-            "key": self.key.hex(),
+        content = collection_terms(self) | {
             "guarantee": dataclasses.asdict(self.guarantee),
             "choices": [
                 dataclasses.asdict(choice) | {"threshold": str(choice.threshold), "epsilon": epsilon}
                 for choice, epsilon in self.choices
             ],
-            "encoding": self.columns,
         }
         return json.dumps(content, indent=2, sort_keys=True)
 
@@ -233,14 +225,9 @@ class ReportParameters:
             )
             return cls(
                 variant=ReportVariant(content["variant"]),
-                n_clusters=int(content["n_clusters"]),
-                features=tuple(content["features"]),
-                radius=float(content["radius"]),
-                depth=int(content["depth"]),
-                key=bytes.fromhex(content["key"]),
+                **collection_fields(content),
                 guarantee=ReportGuarantee(**guarantee),
                 choices=choices,
-                encoding=canonical(content.get("encoding")),
             )
         except ConfigError:
             raise
@@ -248,3 +235,33 @@ class ReportParameters:
             raise ConfigError(
                 f"{where} must be report parameters of version {FORMAT_VERSION}; use the file that encode wrote."
             ) from error
+
+
+def collection_terms(parameters: Any) -> dict[str, Any]:
+    """What `parameters.json` says of a collection of any variant, as plain data."""
+    return {
+        "version": FORMAT_VERSION,
+        "variant": str(parameters.variant),
+        "n_clusters": parameters.n_clusters,
+        "features": list(parameters.features),
+        "radius": parameters.radius,
+        "depth": parameters.depth,
+        "key": parameters.key.hex(),
+        "encoding": parameters.columns,
+    }
+
+
+def collection_fields(content: dict[str, Any]) -> dict[str, Any]:
+    """Fields that `collection_terms` wrote, without version and variant.
+
+    Raises:
+      LookupError, TypeError or ValueError: if the content is something else.
+    """
+    return {
+        "n_clusters": int(content["n_clusters"]),
+        "features": tuple(content["features"]),
+        "radius": float(content["radius"]),
+        "depth": int(content["depth"]),
+        "key": bytes.fromhex(content["key"]),
+        "encoding": canonical(content.get("encoding")),
+    }

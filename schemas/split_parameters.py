@@ -14,7 +14,8 @@ from schemas.report_parameters import (
     ReportGuarantee,
     ReportParameters,
     ReportVariant,
-    canonical,
+    collection_fields,
+    collection_terms,
 )
 
 MESSAGE_BYTES = 12
@@ -94,19 +95,11 @@ class SplitParameters:
         """Text of `parameters.json`; the modulus is a string, since it may not fit into a double."""
         guarantee = dataclasses.asdict(self.guarantee)
         del guarantee["local_epsilon"]
-        content = {
-            "version": FORMAT_VERSION,
-            "variant": str(self.variant),
-            "n_clusters": self.n_clusters,
-            "features": list(self.features),
-            "radius": self.radius,
-            "depth": self.depth,
-            "key": self.key.hex(),
+        content = collection_terms(self) | {
             "guarantee": guarantee,
             "client_stddev": self.client_stddev,
             "modulus": str(self.modulus),
             "n_messages": self.n_messages,
-            "encoding": self.columns,
         }
         return json.dumps(content, indent=2, sort_keys=True)
 
@@ -115,16 +108,11 @@ class SplitParameters:
         """Reads the content of `to_json`'s text."""
         guarantee = content["guarantee"] | {"mode": ReportMode(content["guarantee"]["mode"]), "local_epsilon": math.inf}
         return cls(
-            n_clusters=int(content["n_clusters"]),
-            features=tuple(content["features"]),
-            radius=float(content["radius"]),
-            depth=int(content["depth"]),
-            key=bytes.fromhex(content["key"]),
+            **collection_fields(content),
             guarantee=ReportGuarantee(**guarantee),
             client_stddev=float(content["client_stddev"]),
             modulus=int(content["modulus"]),
             n_messages=int(content["n_messages"]),
-            encoding=canonical(content.get("encoding")),
         )
 
 
