@@ -35,7 +35,7 @@ def render(prepared: PreparedFit, result: FitResult, remaining: Remaining | None
     Args:
       prepared: the job.
       result: what it released.
-      remaining: of the budget of the data set; None without a ledger.
+      remaining: of the budget of the data set; None leaves the reader to the ledger, if there is one.
     """
     try:
         return html(page(FitView.of(prepared, result), remaining))
@@ -80,7 +80,9 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
     """What is guaranteed."""
     plan, asked = view.prepared.plan, view.prepared.config.privacy
     unit = "all rows of one client" if view.by_client else "one row"
-    left = "no ledger" if remaining is None else f"epsilon {remaining.epsilon:.4g}, delta {remaining.delta:.3g}"
+    left = "no ledger" if view.prepared.config.ledger is None else "as the ledger says: dapple ledger show"
+    if remaining is not None:
+        left = f"epsilon {remaining.epsilon:.4g}, delta {remaining.delta:.3g}"
     return PrivacyLabel(
         epsilon=f"{plan.epsilon:.4g}",
         delta=f"{plan.delta:.3g}",

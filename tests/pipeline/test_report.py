@@ -1,5 +1,6 @@
 """The report of whole runs: labeled, escaped, self-contained, repeatable, without a private number."""
 
+import dataclasses
 import html.parser
 import re
 
@@ -116,6 +117,10 @@ def test_the_label_says_what_is_guaranteed(run):
     text, plan = run.text, run.fit.plan
     for words in (f"{plan.epsilon:.6g} spent of 2 asked for", "record: one row", "add or remove one unit", "no ledger"):
         assert words in text
+    config = run.fit.config.model_copy(update={"ledger": "ledger.sqlite"})
+    kept = report.render(dataclasses.replace(run.fit, config=config), run.result)
+    assert "as the ledger says" in kept
+    assert "no ledger" not in kept
     left = report.render(run.fit, run.result, report.Remaining(3.5, 1e-5))
     assert "epsilon 3.5, delta 1e-05" in left
 
