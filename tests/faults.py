@@ -17,7 +17,7 @@ from examples.runners.processes import Process
 from tests import lake
 
 N_ROWS, LLOYD_STEPS = 400_000, 8
-UNDER_WAY_SECONDS, TIMEOUT = 2.5, 240.0
+UNDER_WAY_SECONDS, TIMEOUT, PATIENCE = 2.5, 240.0, 90.0
 
 
 class FaultBench:
@@ -52,6 +52,18 @@ class FaultBench:
         assert "dapple: " in run.err
         return False
 
+    def check_without_an_end(self, run: "Run") -> None:
+        """A run that cannot end right, under a runner that may wait for ever: it is killed then, as a user would.
+
+        It has published nothing, and leaves nothing that others can read.
+        """
+        try:
+            run.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            run.check_killed()
+        else:
+            assert not self.check(run)
+
 
 class Run:
     """A `dapple fit` that may be killed."""
@@ -70,13 +82,20 @@ class Run:
     def err(self) -> str:
         return self._log.read_text()
 
-    def wait(self) -> int:
+    def wait(self, seconds: float = TIMEOUT) -> int:
         """Exit code; a run that hangs is ended and fails the test."""
         try:
-            return self._child.wait(TIMEOUT)
+            return self._child.wait(seconds)
         finally:
             if self._child.poll() is None:
                 self.kill()
+
+    def check_killed(self) -> None:
+        """Only the private staging folder is left."""
+        assert not self.output.exists()
+        (staging,) = self.output.parent.iterdir()
+        assert staging.name.startswith("out.partial-")
+        assert staging.stat().st_mode & 0o077 == 0
 
     def kill(self) -> None:
         """Ends it and what it has started, by force."""

@@ -40,7 +40,11 @@ class TestPrism(Conformance):
 
 @pytest.mark.slow
 class TestFaults:
-    """Prism does not try again; a run that is disturbed ends and leaves nothing."""
+    """Prism does not try again; a run that is disturbed publishes nothing.
+
+    It fails, as a rule at once. Prism 2.77 waits a minute for a worker that was killed before it had registered, and
+    now and then for ever if a worker is killed at work: it goes round in a loop in which no message is left to come.
+    """
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -59,7 +63,7 @@ class TestFaults:
         run = faults.start(*prism, *environment)
         run.wait_until_under_way(process)
         process.kill()
-        assert not faults.check(run)
+        faults.check_without_an_end(run)
 
     def test_a_worker_is_killed(self, faults, prism, pool):
         process, environment = pool
@@ -67,7 +71,7 @@ class TestFaults:
         run.wait_until_under_way(process)
         for worker in children(process):
             os.kill(worker, signal.SIGKILL)
-        assert not faults.check(run)
+        faults.check_without_an_end(run)
 
     def test_the_driver_is_killed(self, faults, prism, pool):
         """Only the private staging folder is left, and the next run under the same key publishes the same bytes."""
@@ -75,8 +79,5 @@ class TestFaults:
         run = faults.start(*prism, *environment)
         run.wait_until_under_way(process)
         run.kill()
-        assert not run.output.exists()
-        (staging,) = run.output.parent.iterdir()
-        assert staging.name.startswith("out.partial-")
-        assert staging.stat().st_mode & 0o077 == 0
+        run.check_killed()
         assert faults.finish(faults.start(*prism, *environment)) == faults.reference
