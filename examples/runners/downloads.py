@@ -1,11 +1,13 @@
 """Flink, Beam's Flink job server and Prism, fetched by pip, Maven and Go into a folder that git ignores."""
 
+import hashlib
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 
@@ -13,15 +15,24 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".runners"
 """Beside `.venv`; may be removed at any time when nothing runs."""
 
-FLINK_VERSION, BEAM_VERSION = "2.2.1", "2.77.0"
-_WHEELS = {
-    "apache-flink": "a7e0e06e6e2a788b1e0c4f6225efe6a9bdcb6463db77080b99620c36c076cbab",
-    "apache-flink-libraries": "74dc5546fbd9add8fbcdf1222a237e09491f9b80296241aef8676ec56f8e686e",
+FLINK_VERSION = "1.19.3"
+_PYPI = {
+    "apache-flink": "ff572c6ffa3867c21b8a455aefb50c53c91973fd0408df594ca26cb0a7bebc77",
+    "apache-flink-libraries": "4a58e3a1fb7d83340bc96b6c080624c6d792d69fae5d294b96224775204a9c60",
 }
-# Only scripts, configuration and jars are taken from the wheels, so those of one platform serve all.
-_WHEEL_TAGS = ("--python-version", "3.11", "--platform", "manylinux2014_x86_64", "--only-binary", ":all:")
-_JOB_SERVER = f"org.apache.beam:beam-runners-flink-2.2-job-server:{BEAM_VERSION}"
-_PRISM = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{BEAM_VERSION}"
+# Only scripts, configuration and jars are taken from them, so those of one platform serve all.
+_PLATFORM = ("--python-version", "3.11", "--platform", "manylinux2014_x86_64")
+# Beam's Flink runner with all that it needs; its main class is the job server.
+_RUNNER_GROUP, _RUNNER, _RUNNER_VERSION = "org.apache.beam", "beam-runners-flink-1.19", "2.62.0"
+_RUNNER_DIGEST = "1d3dafed98a9fa242d8d15d6e73b16242f884711011ee989c750ceac190265e8"
+_MAIN_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+_PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>dapple</groupId><artifactId>job-server</artifactId><version>1</version><dependencies><dependency>
+<groupId>{_RUNNER_GROUP}</groupId><artifactId>{_RUNNER}</artifactId><version>{_RUNNER_VERSION}</version>
+</dependency></dependencies></project>
+"""
+_PRISM_VERSION = "2.77.0"
+_PRISM = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{_PRISM_VERSION}"
 JAR_VARIABLE = "DAPPLE_FLINK_JOB_SERVER_JAR"
 """Names a job server jar that is used as it is."""
 _TIMEOUT = 900.0
@@ -32,47 +43,71 @@ class UnavailableError(RuntimeError):
 
 
 def flink_home() -> pathlib.Path:
-    """Folder with Flink's `bin`, `conf` and `lib`, from its Python wheels; nothing of them is installed.
+    """Folder with Flink's `bin`, `conf` and `lib`, from its Python packages; nothing of them is installed.
 
     Raises:
-      UnavailableError: without Java, or if the wheels cannot be fetched.
+      UnavailableError: without Java, or if the packages cannot be fetched.
     """
     _need("java", "Flink needs Java 17 or 11")
     home = CACHE / f"flink-{FLINK_VERSION}" / "pyflink"
     if not home.exists():
         with _new_folder(home.parent) as folder:
-            wanted = folder / "wheels.txt"
+            wanted = folder / "packages.txt"
             wanted.write_text(
-                "".join(f"{name}=={FLINK_VERSION} --hash=sha256:{digest}\n" for name, digest in _WHEELS.items())
+                "".join(f"{name}=={FLINK_VERSION} --hash=sha256:{digest}\n" for name, digest in _PYPI.items())
             )
             pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q", "--no-deps"]
-            _run([*pip, *_WHEEL_TAGS, "--require-hashes", "-r", str(wanted), "-d", str(folder)], "Flink's wheels")
-            for wheel in sorted(folder.glob("*.whl")):
-                zipfile.ZipFile(wheel).extractall(folder)
-                wheel.unlink()
-            for script in (folder / "pyflink" / "bin").glob("*.sh"):
-                script.chmod(0o755)
+            pip += [*_PLATFORM, "--no-build-isolation", "--require-hashes", "-r", str(wanted), "-d", str(folder)]
+            _run(pip, "Flink's Python packages")
+            _unpack_flink(folder)
     return home
 
 
-def job_server_jar() -> pathlib.Path:
-    """Beam's job server for this version of Flink.
+def _unpack_flink(folder: pathlib.Path) -> None:
+    """Scripts and configuration out of the wheel, jars out of the source package."""
+    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    with tarfile.open(source) as archive:
+        archive.extractall(folder, filter="data")
+    (libraries,) = folder.glob("apache-flink-libraries-*/deps")
+    shutil.copytree(libraries / "bin", folder / "pyflink" / "bin", dirs_exist_ok=True)
+    (libraries / "lib").rename(folder / "pyflink" / "lib")
+    (folder / "pyflink" / "plugins").mkdir(exist_ok=True)
+    shutil.rmtree(libraries.parent)
+    wheel.unlink()
+    source.unlink()
+    for script in (folder / "pyflink" / "bin").glob("*.sh"):
+        script.chmod(0o755)
+
+
+def job_server() -> tuple[str, ...]:
+    """Words after `java` that start Beam's job server for this version of Flink.
 
     Raises:
-      UnavailableError: without Maven, or if the jar cannot be fetched.
+      UnavailableError: without Maven, or if the jars cannot be fetched or are not those that were tested.
     """
     given = os.environ.get(JAR_VARIABLE)
     if given:
-        return pathlib.Path(given)
-    _, artifact, version = _JOB_SERVER.split(":")
-    jar = CACHE / f"job-server-{version}" / f"{artifact}-{version}.jar"
-    if not jar.exists():
-        maven = [_need("mvn", f"the job server needs Maven, or {JAR_VARIABLE}"), "-B", "-q", "-Dstyle.color=never"]
-        with _new_folder(jar.parent) as folder:
-            named = f"-Dartifact={_JOB_SERVER}"
-            _run([*maven, "-U", "dependency:get", "-Dtransitive=false", named], _JOB_SERVER)
-            _run([*maven, "dependency:copy", named, f"-DoutputDirectory={folder}"], _JOB_SERVER)
-    return jar
+        return ("-jar", given)
+    jars = CACHE / f"{_RUNNER}-{_RUNNER_VERSION}"
+    if not jars.exists():
+        maven = [_need("mvn", f"the job server needs Maven, or {JAR_VARIABLE}"), "-B", "-q", "-U", "-Dstyle.color=never"]
+        with _new_folder(jars) as folder, tempfile.TemporaryDirectory() as project:
+            (pathlib.Path(project) / "pom.xml").write_text(_PROJECT)
+            copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+            _run([*maven, "-f", project, *copy], f"{_RUNNER} {_RUNNER_VERSION}")
+            if _digest(folder) != _RUNNER_DIGEST:
+                raise UnavailableError(f"{_RUNNER} {_RUNNER_VERSION} came with other jars than those that were tested.")
+    return ("-cp", f"{jars}/*", _MAIN_CLASS)
+
+
+def _digest(folder: pathlib.Path) -> str:
+    """SHA-256 of the names and contents of files."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def prism_binary() -> pathlib.Path:
@@ -81,7 +116,7 @@ def prism_binary() -> pathlib.Path:
     Raises:
       UnavailableError: without Go, or if the sources cannot be fetched.
     """
-    binary = CACHE / f"prism-{BEAM_VERSION}" / "prism"
+    binary = CACHE / f"prism-{_PRISM_VERSION}" / "prism"
     if not binary.exists():
         go = _need("go", "Prism needs Go")
         with _new_folder(binary.parent) as folder:
@@ -136,5 +171,5 @@ def _run(words: list[str], what: str, **variables: str) -> None:
 def _reason(output: str) -> str:
     """What a client says first, without colors; of Maven's first line what is missing."""
     lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", output).splitlines() if line.strip()]
-    reason = lines[0].rpartition("Couldn't download artifact: ")[2] if lines else "no reason given"
-    return re.sub(r" \(https?://.*$", "", reason)
+    reason = re.sub(r"^.*Could not resolve dependencies for project \S+: ", "", lines[0] if lines else "no reason given")
+    return re.sub(r" \(https?://.*$| in central .*$", "", reason)

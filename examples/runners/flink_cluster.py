@@ -96,10 +96,10 @@ class FlinkCluster:
         if self.complete:
             return
         self.down()
-        home, jar = downloads.flink_home(), downloads.job_server_jar()
+        home, server = downloads.flink_home(), downloads.job_server()
         try:
             self.start_flink(home)
-            self.start_job_server(jar)
+            self.start_job_server(server)
             self.start_pool()
         except BaseException:
             self.down()
@@ -119,10 +119,10 @@ class FlinkCluster:
         """Starts a TaskManager, without waiting for it."""
         self._start_flink(home, f"taskmanager-{index}", "taskmanager.sh")
 
-    def start_job_server(self, jar: pathlib.Path) -> None:
+    def start_job_server(self, server: tuple[str, ...]) -> None:
         """Starts Beam's job server and waits for it."""
         ports = self.ports
-        words = ["java", _JOB_SERVER_HEAP, "-jar", str(jar), "--job-host=127.0.0.1", f"--job-port={ports.job}"]
+        words = ["java", _JOB_SERVER_HEAP, *server, "--job-host=127.0.0.1", f"--job-port={ports.job}"]
         words += [f"--artifact-port={ports.artifact}", f"--expansion-port={ports.expansion}"]
         words += [f"--flink-master=127.0.0.1:{ports.rest}", f"--artifacts-dir={self.folder / 'artifacts'}"]
         self._start("job-server", words)
@@ -183,14 +183,17 @@ class FlinkCluster:
             "jobmanager.memory.process.size": "1024m",
             "taskmanager.host": "127.0.0.1",
             "taskmanager.bind-host": "127.0.0.1",
-            "taskmanager.memory.process.size": "1536m",
+            "taskmanager.memory.process.size": "1728m",
+            # A fit is some sixty tasks in each of two slots, and every shuffle between them has its own buffers.
+            "taskmanager.memory.network.min": "256m",
+            "taskmanager.memory.network.max": "256m",
             # Every job brings the job server's classes anew.
             "taskmanager.memory.jvm-metaspace.size": "384m",
             "taskmanager.memory.managed.fraction": 0.2,
             "taskmanager.numberOfTaskSlots": 2,
             "parallelism.default": 2,
-            "heartbeat.interval": "2 s",
-            "heartbeat.timeout": "10 s",
+            "heartbeat.interval": 2000,
+            "heartbeat.timeout": 10000,
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": 3,
             "restart-strategy.fixed-delay.delay": "1 s",

@@ -17,7 +17,7 @@ def fetched():
     """All that a cluster needs."""
     with needed():
         downloads.flink_home()
-        downloads.job_server_jar()
+        downloads.job_server()
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ def command(cache: pathlib.Path, name: str, script: str) -> None:
 
 @pytest.mark.parametrize(
     ("fetch", "name"),
-    [(downloads.flink_home, "java"), (downloads.job_server_jar, "mvn"), (downloads.prism_binary, "go")],
+    [(downloads.flink_home, "java"), (downloads.job_server, "mvn"), (downloads.prism_binary, "go")],
 )
 def test_a_missing_tool_is_named(cache, fetch, name):
     with pytest.raises(downloads.UnavailableError, match=f"there is no `{name}` on PATH"):
@@ -40,12 +40,10 @@ def test_a_missing_tool_is_named(cache, fetch, name):
 
 
 def test_what_a_client_says_is_the_reason_and_nothing_is_left(cache):
-    missing = "Couldn't download artifact: Could not find artifact a:b"
+    missing = "Could not resolve dependencies for project x:y:jar:1: Could not find artifact a:b in central (URL)"
     command(cache, "mvn", f"""printf '\\033[0m\\n\\033[1m[ERROR] %s\\nmore\\n' "{missing}"; exit 1""")
-    with pytest.raises(
-        downloads.UnavailableError, match=r"2\.77\.0 could not be fetched: Could not find artifact a:b$"
-    ):
-        downloads.job_server_jar()
+    with pytest.raises(downloads.UnavailableError, match=r"2\.62\.0 could not be fetched: Could not find artifact a:b$"):
+        downloads.job_server()
     assert list(cache.iterdir()) == []
 
 
@@ -59,7 +57,14 @@ def test_what_was_fetched_is_not_fetched_again(cache):
 
 def test_a_jar_at_hand_is_used(cache, monkeypatch):
     monkeypatch.setenv(downloads.JAR_VARIABLE, "/somewhere/server.jar")
-    assert downloads.job_server_jar() == pathlib.Path("/somewhere/server.jar")
+    assert downloads.job_server() == ("-jar", "/somewhere/server.jar")
+
+
+def test_other_jars_than_those_that_were_tested_are_refused(cache):
+    command(cache, "mvn", """for word; do case $word in -DoutputDirectory=*) echo x >"${word#*=}/a.jar";; esac; done""")
+    with pytest.raises(downloads.UnavailableError, match=r"2\.62\.0 came with other jars than those that were tested\.$"):
+        downloads.job_server()
+    assert list(cache.iterdir()) == []
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
