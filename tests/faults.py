@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import yaml
 
@@ -102,13 +102,17 @@ class Run:
         os.killpg(self._child.pid, 9)
         self._child.wait()
 
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Waits until something holds, while the run goes on."""
+        end = time.monotonic() + TIMEOUT
+        while not condition():
+            assert self._child.poll() is None, self.err or "the run was over before it could be disturbed"
+            assert time.monotonic() < end, "the run did not get so far"
+            time.sleep(0.1)
+
     def wait_until_under_way(self, pool: Process) -> None:
         """Waits until workers of the pool are at work."""
-        end = time.monotonic() + TIMEOUT
-        while not children(pool):
-            assert self._child.poll() is None, self.err
-            assert time.monotonic() < end, "no worker was asked for"
-            time.sleep(0.1)
+        self.wait_until(lambda: children(pool))
         time.sleep(UNDER_WAY_SECONDS)
         assert self._child.poll() is None, "the run was over before it could be disturbed"
 

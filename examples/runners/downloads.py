@@ -1,5 +1,6 @@
 """Flink, Beam's Flink job server and Prism, fetched by pip, Maven and Go into a folder that git ignores."""
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -22,10 +23,8 @@ _PYPI = {
 }
 # Only scripts, configuration and jars are taken from them, so those of one platform serve all.
 _PLATFORM = ("--python-version", "3.11", "--platform", "manylinux2014_x86_64")
-# Beam's Flink runner with all that it needs; its main class is the job server.
 _RUNNER_GROUP, _RUNNER, _RUNNER_VERSION = "org.apache.beam", "beam-runners-flink-1.19", "2.62.0"
 _RUNNER_DIGEST = "1d3dafed98a9fa242d8d15d6e73b16242f884711011ee989c750ceac190265e8"
-_MAIN_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>dapple</groupId><artifactId>job-server</artifactId><version>1</version><dependencies><dependency>
 <groupId>{_RUNNER_GROUP}</groupId><artifactId>{_RUNNER}</artifactId><version>{_RUNNER_VERSION}</version>
@@ -33,8 +32,6 @@ _PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>
 """
 _PRISM_VERSION = "2.77.0"
 _PRISM = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{_PRISM_VERSION}"
-JAR_VARIABLE = "DAPPLE_FLINK_JOB_SERVER_JAR"
-"""Names a job server jar that is used as it is."""
 _TIMEOUT = 900.0
 
 
@@ -81,25 +78,30 @@ def _unpack_flink(folder: pathlib.Path) -> None:
         script.chmod(0o755)
 
 
-def job_server() -> tuple[str, ...]:
-    """Words after `java` that start Beam's job server for this version of Flink.
+def flink_runner() -> pathlib.Path:
+    """Folder with the jars of Beam's Flink runner, which is also the job server, and of all that it needs.
 
     Raises:
       UnavailableError: without Maven, or if the jars cannot be fetched or are not those that were tested.
     """
-    given = os.environ.get(JAR_VARIABLE)
-    if given:
-        return ("-jar", given)
     jars = CACHE / f"{_RUNNER}-{_RUNNER_VERSION}"
     if not jars.exists():
-        maven = [_need("mvn", f"the job server needs Maven, or {JAR_VARIABLE}"), "-B", "-q", "-U", "-Dstyle.color=never"]
+        maven = [_need("mvn", "Beam's Flink runner needs Maven"), "-B", "-q", "-U", "-Dstyle.color=never"]
         with _new_folder(jars) as folder, tempfile.TemporaryDirectory() as project:
             (pathlib.Path(project) / "pom.xml").write_text(_PROJECT)
             copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
             _run([*maven, "-f", project, *copy], f"{_RUNNER} {_RUNNER_VERSION}")
             if _digest(folder) != _RUNNER_DIGEST:
                 raise UnavailableError(f"{_RUNNER} {_RUNNER_VERSION} came with other jars than those that were tested.")
-    return ("-cp", f"{jars}/*", _MAIN_CLASS)
+    return jars
+
+
+def add_to_flink(home: pathlib.Path, jars: pathlib.Path) -> None:
+    """Puts the runner's classes among Flink's own, where jobs find them loaded; Flink has some of the jars itself."""
+    for jar in jars.glob("*.jar"):
+        if not jar.name.startswith(("flink-", "slf4j-")):
+            with contextlib.suppress(FileExistsError):
+                os.link(jar, home / "lib" / jar.name)
 
 
 def _digest(folder: pathlib.Path) -> str:

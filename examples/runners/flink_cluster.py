@@ -15,6 +15,7 @@ from examples.runners.processes import Process
 from examples.runners.worker_environment import start_pool
 
 _STATE, _CONF = "cluster.json", "conf"
+_JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _JOB_SERVER_HEAP = "-Xmx512m"
 
 
@@ -78,6 +79,7 @@ class FlinkCluster:
             f"--environment_config=127.0.0.1:{self.ports.pool}",
             "--no_save_main_session",
             "--parallelism=2",
+            "--environment_cache_millis=20000",
         )
 
     @property
@@ -96,10 +98,11 @@ class FlinkCluster:
         if self.complete:
             return
         self.down()
-        home, server = downloads.flink_home(), downloads.job_server()
+        home, runner = downloads.flink_home(), downloads.flink_runner()
+        downloads.add_to_flink(home, runner)
         try:
             self.start_flink(home)
-            self.start_job_server(server)
+            self.start_job_server(runner)
             self.start_pool()
         except BaseException:
             self.down()
@@ -119,10 +122,11 @@ class FlinkCluster:
         """Starts a TaskManager, without waiting for it."""
         self._start_flink(home, f"taskmanager-{index}", "taskmanager.sh")
 
-    def start_job_server(self, server: tuple[str, ...]) -> None:
-        """Starts Beam's job server and waits for it."""
+    def start_job_server(self, runner: pathlib.Path) -> None:
+        """Starts Beam's job server, a class of its Flink runner, and waits for it."""
         ports = self.ports
-        words = ["java", _JOB_SERVER_HEAP, *server, "--job-host=127.0.0.1", f"--job-port={ports.job}"]
+        words = ["java", _JOB_SERVER_HEAP, "-cp", f"{runner}/*", _JOB_SERVER]
+        words += ["--job-host=127.0.0.1", f"--job-port={ports.job}"]
         words += [f"--artifact-port={ports.artifact}", f"--expansion-port={ports.expansion}"]
         words += [f"--flink-master=127.0.0.1:{ports.rest}", f"--artifacts-dir={self.folder / 'artifacts'}"]
         self._start("job-server", words)
@@ -183,15 +187,15 @@ class FlinkCluster:
             "jobmanager.memory.process.size": "1024m",
             "taskmanager.host": "127.0.0.1",
             "taskmanager.bind-host": "127.0.0.1",
-            "taskmanager.memory.process.size": "1728m",
-            # A fit is some sixty tasks in each of two slots, and every shuffle between them has its own buffers.
-            "taskmanager.memory.network.min": "256m",
-            "taskmanager.memory.network.max": "256m",
-            # Every job brings the job server's classes anew.
-            "taskmanager.memory.jvm-metaspace.size": "384m",
+            "taskmanager.memory.process.size": "1536m",
+            # Of the tasks of a fit, over a hundred, many hold buffers at once, 16 MB for each shuffle that is sorted.
+            "taskmanager.network.sort-shuffle.min-parallelism": 64,
             "taskmanager.memory.managed.fraction": 0.2,
             "taskmanager.numberOfTaskSlots": 2,
             "parallelism.default": 2,
+            # Beam's classes are in Flink's lib. Those that come with a job are dropped whenever none of its tasks runs,
+            # and Python's workers with them: they would be started anew for every round.
+            "classloader.resolve-order": "parent-first",
             "heartbeat.interval": 2000,
             "heartbeat.timeout": 10000,
             "restart-strategy.type": "fixed-delay",

@@ -17,7 +17,7 @@ def fetched():
     """All that a cluster needs."""
     with needed():
         downloads.flink_home()
-        downloads.job_server()
+        downloads.flink_runner()
 
 
 @contextlib.contextmanager
@@ -29,6 +29,12 @@ def running(folder):
         yield cluster
     finally:
         cluster.down()
+
+
+def half_done(cluster):
+    """Whether a job runs of whose tasks half are over."""
+    jobs = (cluster.overview("jobs/overview") or {"jobs": []})["jobs"]
+    return any(job["state"] == "RUNNING" and 2 * job["tasks"]["finished"] >= job["tasks"]["total"] for job in jobs)
 
 
 class TestFlink(Conformance):
@@ -55,28 +61,28 @@ class TestFaults:
 
     def test_a_task_manager_is_killed(self, cluster, faults):
         run = faults.start(*cluster.flags)
-        run.wait_until_under_way(cluster.processes["worker-pool"])
+        run.wait_until(lambda: half_done(cluster))
         cluster.processes["taskmanager-0"].kill()
         faults.check(run)
         assert faults.finish(faults.start(*cluster.flags)) == faults.reference
 
     def test_the_pool_of_workers_is_killed_and_comes_back(self, cluster, faults):
         run = faults.start(*cluster.flags)
-        run.wait_until_under_way(cluster.processes["worker-pool"])
+        run.wait_until(lambda: half_done(cluster))
         cluster.processes["worker-pool"].kill()
         cluster.start_pool()
         faults.check(run)
 
     def test_the_pool_of_workers_is_killed_for_good(self, cluster, faults):
         run = faults.start(*cluster.flags)
-        run.wait_until_under_way(cluster.processes["worker-pool"])
+        run.wait_until(lambda: half_done(cluster))
         cluster.processes["worker-pool"].kill()
         assert not faults.check(run)
 
     def test_the_driver_is_killed(self, cluster, faults):
         """Flink goes on with the job, whose files stay in the private staging folder."""
         run = faults.start(*cluster.flags)
-        run.wait_until_under_way(cluster.processes["worker-pool"])
+        run.wait_until(lambda: half_done(cluster))
         run.kill()
         cluster.cancel_jobs()
         run.check_killed()

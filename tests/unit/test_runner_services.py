@@ -19,7 +19,6 @@ def cache(tmp_path, monkeypatch):
     """An empty cache, and nothing on PATH but what a test puts there."""
     monkeypatch.setattr(downloads, "CACHE", tmp_path / "cache")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.delenv(downloads.JAR_VARIABLE, raising=False)
     (tmp_path / "bin").mkdir()
     return tmp_path / "cache"
 
@@ -32,7 +31,7 @@ def command(cache: pathlib.Path, name: str, script: str) -> None:
 
 @pytest.mark.parametrize(
     ("fetch", "name"),
-    [(downloads.flink_home, "java"), (downloads.job_server, "mvn"), (downloads.prism_binary, "go")],
+    [(downloads.flink_home, "java"), (downloads.flink_runner, "mvn"), (downloads.prism_binary, "go")],
 )
 def test_a_missing_tool_is_named(cache, fetch, name):
     with pytest.raises(downloads.UnavailableError, match=f"there is no `{name}` on PATH"):
@@ -43,7 +42,7 @@ def test_what_a_client_says_is_the_reason_and_nothing_is_left(cache):
     missing = "Could not resolve dependencies for project x:y:jar:1: Could not find artifact a:b in central (URL)"
     command(cache, "mvn", f"""printf '\\033[0m\\n\\033[1m[ERROR] %s\\nmore\\n' "{missing}"; exit 1""")
     with pytest.raises(downloads.UnavailableError, match=r"2\.62\.0 could not be fetched: Could not find artifact a:b$"):
-        downloads.job_server()
+        downloads.flink_runner()
     assert list(cache.iterdir()) == []
 
 
@@ -55,15 +54,10 @@ def test_what_was_fetched_is_not_fetched_again(cache):
     assert first.read_text() == "prism\n"
 
 
-def test_a_jar_at_hand_is_used(cache, monkeypatch):
-    monkeypatch.setenv(downloads.JAR_VARIABLE, "/somewhere/server.jar")
-    assert downloads.job_server() == ("-jar", "/somewhere/server.jar")
-
-
 def test_other_jars_than_those_that_were_tested_are_refused(cache):
     command(cache, "mvn", """for word; do case $word in -DoutputDirectory=*) echo x >"${word#*=}/a.jar";; esac; done""")
     with pytest.raises(downloads.UnavailableError, match=r"2\.62\.0 came with other jars than those that were tested\.$"):
-        downloads.job_server()
+        downloads.flink_runner()
     assert list(cache.iterdir()) == []
 
 
