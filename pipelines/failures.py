@@ -3,9 +3,11 @@
 import re
 
 from schemas import errors
-from schemas.errors import DappleError
+from schemas.errors import DappleError, RunnerError
 
 _RAISED = re.compile(r"(?:^|\\n)schemas\.errors\.(\w+): (.+?)(?: \[while running |\\n|$)", re.MULTILINE)
+# What Beam's portable runners raise; the runner's own message follows.
+_GIVEN_UP = re.compile(r"^Pipeline \S+ failed in state ([A-Z]+)")
 
 
 def original_error(error: BaseException) -> DappleError | None:
@@ -22,7 +24,13 @@ def original_error(error: BaseException) -> DappleError | None:
         if isinstance(kind, type) and issubclass(kind, DappleError):
             return kind(found[-1][1])
         seen = seen.__cause__ or seen.__context__
-    return None
+    given_up = _GIVEN_UP.match(str(error))
+    if given_up is None:
+        return None
+    return RunnerError(
+        f"the runner ended the job in state {given_up[1]}; its logs and those of the workers say why, and --verbose "
+        "shows what it told the driver."
+    )
 
 
 def describe_unexpected(error: BaseException) -> str:

@@ -39,6 +39,10 @@ class ProtocolError(DappleError):
     exit_code = 5
 
 
+class RunnerError(DappleError):
+    """The runner gave a job up, for a reason of its own."""
+
+
 class LedgerRefusedError(DappleError):
     """The ledger refused the run; what it has recorded stays as it is."""
 

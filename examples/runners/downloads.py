@@ -11,6 +11,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".runners"
@@ -32,7 +33,21 @@ _PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>
 """
 _PRISM_VERSION = "2.77.0"
 _PRISM = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{_PRISM_VERSION}"
+_MAIN_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _TIMEOUT = 900.0
+
+
+class FlinkRunner(NamedTuple):
+    """Beam's Flink runner.
+
+    Attributes:
+      jars: folder with its jar and those of all that it needs.
+      server: the same as one jar, whose main class is the job server. A job server sends all of its class path with
+        every job, and a file takes Flink some 75 ms however small it is.
+    """
+
+    jars: pathlib.Path
+    server: pathlib.Path
 
 
 class UnavailableError(RuntimeError):
@@ -78,22 +93,45 @@ def _unpack_flink(folder: pathlib.Path) -> None:
         script.chmod(0o755)
 
 
-def flink_runner() -> pathlib.Path:
-    """Folder with the jars of Beam's Flink runner, which is also the job server, and of all that it needs.
+def flink_runner() -> FlinkRunner:
+    """Beam's runner for this version of Flink.
 
     Raises:
       UnavailableError: without Maven, or if the jars cannot be fetched or are not those that were tested.
     """
-    jars = CACHE / f"{_RUNNER}-{_RUNNER_VERSION}"
-    if not jars.exists():
+    place = CACHE / f"{_RUNNER}-{_RUNNER_VERSION}"
+    if not place.exists():
         maven = [_need("mvn", "Beam's Flink runner needs Maven"), "-B", "-q", "-U", "-Dstyle.color=never"]
-        with _new_folder(jars) as folder, tempfile.TemporaryDirectory() as project:
+        with _new_folder(place) as folder, tempfile.TemporaryDirectory() as project:
             (pathlib.Path(project) / "pom.xml").write_text(_PROJECT)
-            copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+            (folder / "lib").mkdir()
+            copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder / 'lib'}"]
             _run([*maven, "-f", project, *copy], f"{_RUNNER} {_RUNNER_VERSION}")
-            if _digest(folder) != _RUNNER_DIGEST:
+            if _digest(folder / "lib") != _RUNNER_DIGEST:
                 raise UnavailableError(f"{_RUNNER} {_RUNNER_VERSION} came with other jars than those that were tested.")
-    return jars
+            _join_jars(folder / "lib", folder / "job-server.jar")
+    return FlinkRunner(place / "lib", place / "job-server.jar")
+
+
+def _join_jars(jars: pathlib.Path, target: pathlib.Path) -> None:
+    """One jar of many: of a file that several have the first is taken, and lists of services are put together."""
+    manifest = f"Manifest-Version: 1.0\nMain-Class: {_MAIN_CLASS}\nMulti-Release: true\n\n"
+    files = {"META-INF/MANIFEST.MF"}
+    services: dict[str, list[bytes]] = {}
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as joined:
+        joined.writestr("META-INF/MANIFEST.MF", manifest)
+        for jar in sorted(jars.glob("*.jar")):
+            with zipfile.ZipFile(jar) as archive:
+                for entry in archive.infolist():
+                    if entry.filename.startswith("META-INF/services/"):
+                        services.setdefault(entry.filename, []).append(archive.read(entry))
+                    # A signature holds for the jar that it came with.
+                    elif entry.filename not in files and not entry.filename.endswith((".SF", ".RSA", ".DSA", "/")):
+                        files.add(entry.filename)
+                        joined.writestr(entry.filename, archive.read(entry))
+        for name, lists in services.items():
+            if not name.endswith("/"):
+                joined.writestr(name, b"\n".join(lists))
 
 
 def add_to_flink(home: pathlib.Path, jars: pathlib.Path) -> None:

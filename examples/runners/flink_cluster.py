@@ -15,7 +15,6 @@ from examples.runners.processes import Process
 from examples.runners.worker_environment import start_pool
 
 _STATE, _CONF = "cluster.json", "conf"
-_JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _JOB_SERVER_HEAP = "-Xmx512m"
 
 
@@ -99,10 +98,10 @@ class FlinkCluster:
             return
         self.down()
         home, runner = downloads.flink_home(), downloads.flink_runner()
-        downloads.add_to_flink(home, runner)
+        downloads.add_to_flink(home, runner.jars)
         try:
             self.start_flink(home)
-            self.start_job_server(runner)
+            self.start_job_server(runner.server)
             self.start_pool()
         except BaseException:
             self.down()
@@ -122,10 +121,10 @@ class FlinkCluster:
         """Starts a TaskManager, without waiting for it."""
         self._start_flink(home, f"taskmanager-{index}", "taskmanager.sh")
 
-    def start_job_server(self, runner: pathlib.Path) -> None:
-        """Starts Beam's job server, a class of its Flink runner, and waits for it."""
+    def start_job_server(self, jar: pathlib.Path) -> None:
+        """Starts Beam's job server and waits for it."""
         ports = self.ports
-        words = ["java", _JOB_SERVER_HEAP, "-cp", f"{runner}/*", _JOB_SERVER]
+        words = ["java", _JOB_SERVER_HEAP, "-jar", str(jar)]
         words += ["--job-host=127.0.0.1", f"--job-port={ports.job}"]
         words += [f"--artifact-port={ports.artifact}", f"--expansion-port={ports.expansion}"]
         words += [f"--flink-master=127.0.0.1:{ports.rest}", f"--artifacts-dir={self.folder / 'artifacts'}"]

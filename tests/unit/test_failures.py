@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines import failures
-from schemas.errors import ConfigError, InputError, LatticeOverflowError, SchemaMismatchError
+from schemas.errors import ConfigError, InputError, LatticeOverflowError, RunnerError, SchemaMismatchError
 
 SENTENCE = "column 'age' of lake/a.parquet, row group 0 must hold finite numbers only, got a null; correct the data."
 WORKER_TEXT = f"""Error received from SDK harness for instruction 7: Traceback (most recent call last):
@@ -50,6 +50,16 @@ def test_an_error_of_this_process_loses_the_name_of_the_step():
 def test_an_error_of_this_process_loses_what_follows_the_first_line():
     found = failures.original_error(InputError(f"{SENTENCE}\nTraceback (most recent call last): ..."))
     assert str(found) == SENTENCE
+
+
+def test_a_runner_that_gave_up_is_named_without_its_message():
+    found = failures.original_error(RuntimeError("Pipeline job-1_2 failed in state FAILED: KeyError: 'patient 42'"))
+    assert type(found) is RunnerError
+    assert str(found).startswith("the runner ended the job in state FAILED; its logs")
+    assert "patient" not in str(found)
+    assert found.exit_code == 1
+    known = failures.original_error(RuntimeError(f"Pipeline job-1 failed in state FAILED: {WORKER_TEXT}"))
+    assert str(known) == SENTENCE
 
 
 def test_causes_and_contexts_are_searched():

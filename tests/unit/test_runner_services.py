@@ -4,6 +4,7 @@ import os
 import pathlib
 import sys
 import time
+import zipfile
 
 import pytest
 
@@ -59,6 +60,20 @@ def test_other_jars_than_those_that_were_tested_are_refused(cache):
     with pytest.raises(downloads.UnavailableError, match=r"2\.62\.0 came with other jars than those that were tested\.$"):
         downloads.flink_runner()
     assert list(cache.iterdir()) == []
+
+
+def test_jars_are_joined(tmp_path):
+    first = {"a/A.class": "first", "META-INF/services/S": "one", "META-INF/X.SF": "signed", "META-INF/services/": ""}
+    second = {"a/A.class": "second", "b/B.class": "b", "META-INF/services/S": "two", "META-INF/MANIFEST.MF": "old"}
+    for name, content in {"1.jar": first, "2.jar": second}.items():
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for entry, text in content.items():
+                archive.writestr(entry, text)
+    downloads._join_jars(tmp_path, tmp_path / "joined.zip")
+    with zipfile.ZipFile(tmp_path / "joined.zip") as joined:
+        found = {name: joined.read(name).decode() for name in joined.namelist()}
+    assert "Main-Class: org.apache.beam.runners.flink.FlinkJobServerDriver\n" in found.pop("META-INF/MANIFEST.MF")
+    assert found == {"a/A.class": "first", "b/B.class": "b", "META-INF/services/S": "one\ntwo"}
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
