@@ -24,6 +24,8 @@ def original_error(error: BaseException) -> DappleError | None:
         if isinstance(kind, type) and issubclass(kind, DappleError):
             return kind(found[-1][1])
         seen = seen.__cause__ or seen.__context__
+    if type(error).__name__ == "FutureTimeoutError":  # of grpc, which only Beam needs
+        return RunnerError("no job server answered at the address of --job_endpoint; start it or correct the flag.")
     given_up = _GIVEN_UP.match(str(error))
     if given_up is None:
         return None

@@ -211,5 +211,7 @@ def _run(words: list[str], what: str, **variables: str) -> None:
 def _reason(output: str) -> str:
     """What a client says first, without colors; of Maven's first line what is missing."""
     lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", output).splitlines() if line.strip()]
-    reason = re.sub(r"^.*Could not resolve dependencies for project \S+: ", "", lines[0] if lines else "no reason given")
+    reason = re.sub(
+        r"^.*Could not resolve dependencies for project \S+: ", "", lines[0] if lines else "no reason given"
+    )
     return re.sub(r" \(https?://.*$| in central .*$", "", reason)

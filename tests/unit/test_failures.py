@@ -1,5 +1,6 @@
 """One sentence out of what a runner says when a worker fails."""
 
+import grpc
 import pytest
 
 from pipelines import failures
@@ -60,6 +61,12 @@ def test_a_runner_that_gave_up_is_named_without_its_message():
     assert found.exit_code == 1
     known = failures.original_error(RuntimeError(f"Pipeline job-1 failed in state FAILED: {WORKER_TEXT}"))
     assert str(known) == SENTENCE
+
+
+def test_a_job_server_that_does_not_answer_is_named():
+    found = failures.original_error(grpc.FutureTimeoutError())
+    assert type(found) is RunnerError
+    assert "--job_endpoint" in str(found)
 
 
 def test_causes_and_contexts_are_searched():

@@ -42,7 +42,9 @@ def test_a_missing_tool_is_named(cache, fetch, name):
 def test_what_a_client_says_is_the_reason_and_nothing_is_left(cache):
     missing = "Could not resolve dependencies for project x:y:jar:1: Could not find artifact a:b in central (URL)"
     command(cache, "mvn", f"""printf '\\033[0m\\n\\033[1m[ERROR] %s\\nmore\\n' "{missing}"; exit 1""")
-    with pytest.raises(downloads.UnavailableError, match=r"2\.62\.0 could not be fetched: Could not find artifact a:b$"):
+    with pytest.raises(
+        downloads.UnavailableError, match=r"2\.62\.0 could not be fetched: Could not find artifact a:b$"
+    ):
         downloads.flink_runner()
     assert list(cache.iterdir()) == []
 
@@ -57,7 +59,9 @@ def test_what_was_fetched_is_not_fetched_again(cache):
 
 def test_other_jars_than_those_that_were_tested_are_refused(cache):
     command(cache, "mvn", """for word; do case $word in -DoutputDirectory=*) echo x >"${word#*=}/a.jar";; esac; done""")
-    with pytest.raises(downloads.UnavailableError, match=r"2\.62\.0 came with other jars than those that were tested\.$"):
+    with pytest.raises(
+        downloads.UnavailableError, match=r"2\.62\.0 came with other jars than those that were tested\.$"
+    ):
         downloads.flink_runner()
     assert list(cache.iterdir()) == []
 
