@@ -112,13 +112,14 @@ class Run:
 
     def wait_until_under_way(self, pool: Process) -> None:
         """Waits until workers of the pool are at work."""
-        self.wait_until(lambda: children(pool))
+        self.wait_until(lambda: children(pool.pid))
         time.sleep(UNDER_WAY_SECONDS)
         assert self._child.poll() is None, "the run was over before it could be disturbed"
 
 
-def children(pool: Process) -> list[int]:
-    """Processes that a pool has started."""
-    words = ["ps", "-ww", "-o", "pid=", "--ppid", str(pool.pid)]
+def children(pid: int, name: str = "") -> list[int]:
+    """Processes that a process has started and that run; of one command only, if it is named."""
+    words = ["ps", "-ww", "-o", "pid=,stat=,comm=", "--ppid", str(pid)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    return [int(word) for word in done.stdout.split()]
+    found = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+    return [int(child) for child, state, command in found if not state.startswith("Z") and name in ("", command)]

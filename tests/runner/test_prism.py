@@ -27,8 +27,11 @@ def prism():
     # Jobs of one process share a server, also one that Beam could not download when another test named no runner.
     own = "--experiments=disable_prism_server_singleton"
     yield ("--runner=PrismRunner", f"--prism_location={binary}", own)
-    # Prism is stopped when this process ends, and Beam would say so on a stream that pytest has closed.
+    # Beam stops Prism when this process ends, and says so on a stream that pytest has closed; a worker of pytest-xdist
+    # ends without a word, and Prism would stay.
     logging.getLogger("apache_beam.utils.subprocess_server").disabled = True
+    for child in children(os.getpid(), binary.name):
+        os.kill(child, signal.SIGTERM)
 
 
 class TestPrism(Conformance):
@@ -69,7 +72,7 @@ class TestFaults:
         process, environment = pool
         run = faults.start(*prism, *environment)
         run.wait_until_under_way(process)
-        for worker in children(process):
+        for worker in children(process.pid):
             os.kill(worker, signal.SIGKILL)
         faults.check_without_an_end(run)
 
