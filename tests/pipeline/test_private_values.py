@@ -19,6 +19,7 @@ from transforms.numerics import noise
 N_ROWS = 4817
 TELLTALE = 3.1415926535
 """Stands in the first coordinate of every private row."""
+WRITTEN = re.compile(rb"(?<![\d.])\d{8,}")
 COUNT = re.compile(rb"(?<![\d.,])4,?817(?:\.0)?(?![\d.])")
 
 
@@ -31,19 +32,23 @@ class Leaks:
     @property
     def numbers(self):
         found = np.unique(np.abs(np.concatenate(self.sums)))
-        return [int(each) for each in found if each > 1 << 28]
+        return [int(each) for each in found if each > 1 << 24]
+
+    @property
+    def told(self):
+        """Those of four octets and more that are not zero; octets of rounder numbers lie in any pickle."""
+        return [each for each in self.numbers if sum(map(bool, each.to_bytes(8, "little"))) >= 4]
 
     @property
     def spellings(self):
-        texts = ["31415926", "3.141592", *map(str, self.numbers)]
         octets = [struct.pack("<d", TELLTALE), struct.pack(">d", TELLTALE)]
-        # Round numbers lie in any pickle; those of four octets and more that are not zero do not.
-        told = [each for each in self.numbers if sum(map(bool, each.to_bytes(8, "little"))) >= 4]
-        octets += [each.to_bytes(8, order) for each in told for order in ("little", "big")]
-        return [text.encode() for text in texts] + octets
+        octets += [each.to_bytes(8, order) for each in self.told for order in ("little", "big")]
+        return [b"31415926", b"3.141592", *octets]
 
     def within(self, content):
-        return [each for each in self.spellings if each in content] + COUNT.findall(content)
+        """Spellings anywhere, and numbers as they are written; digits inside longer ones are other numbers."""
+        written = {str(each).encode() for each in self.numbers} & set(WRITTEN.findall(content))
+        return [each for each in self.spellings if each in content] + sorted(written) + COUNT.findall(content)
 
 
 class Job:
@@ -102,12 +107,13 @@ def test_no_released_value_is_an_exact_sum(job, ran):
 
 def test_a_planted_number_is_found(ran):
     _, leaks = ran
-    for number in (leaks.numbers[1], leaks.numbers[-1]):
+    for number in leaks.numbers:
         assert leaks.within(json.dumps({"rows": number}).encode())
-        assert leaks.within(f"rows: {N_ROWS}".encode())
+        assert leaks.within(f"-{number}.0".encode())
+    for number in leaks.told:
+        assert leaks.within(b"..." + number.to_bytes(8, "little") + b"...")
     assert leaks.within(b"..." + struct.pack("<d", TELLTALE) + b"...")
-    odd = next(each for each in leaks.numbers if sum(map(bool, each.to_bytes(8, "little"))) >= 4)
-    assert leaks.within(b"..." + odd.to_bytes(8, "little") + b"...")
+    assert leaks.within(f"rows: {N_ROWS}".encode())
 
 
 def test_graph_and_pickles_hold_no_exact_number(job, ran):
