@@ -122,16 +122,17 @@ def _join_jars(jars: pathlib.Path, target: pathlib.Path) -> None:
         joined.writestr("META-INF/MANIFEST.MF", manifest)
         for jar in sorted(jars.glob("*.jar")):
             with zipfile.ZipFile(jar) as archive:
-                for entry in archive.infolist():
-                    if entry.filename.startswith("META-INF/services/"):
-                        services.setdefault(entry.filename, []).append(archive.read(entry))
-                    # A signature holds for the jar that it came with.
-                    elif entry.filename not in files and not entry.filename.endswith((".SF", ".RSA", ".DSA", "/")):
-                        files.add(entry.filename)
-                        joined.writestr(entry.filename, archive.read(entry))
+                for name in archive.namelist():
+                    # Folders go, and signatures, which hold for the jar that they came with.
+                    if name in files or name.endswith(("/", ".SF", ".RSA", ".DSA")):
+                        continue
+                    if name.startswith("META-INF/services/"):
+                        services.setdefault(name, []).append(archive.read(name))
+                    else:
+                        files.add(name)
+                        joined.writestr(name, archive.read(name))
         for name, lists in services.items():
-            if not name.endswith("/"):
-                joined.writestr(name, b"\n".join(lists))
+            joined.writestr(name, b"\n".join(lists))
 
 
 def add_to_flink(home: pathlib.Path, jars: pathlib.Path) -> None:

@@ -144,11 +144,14 @@ class FlinkCluster:
 
     def cancel_jobs(self) -> int:
         """Cancels the jobs that run; returns how many. A job goes on when the process that sent it is gone."""
-        jobs = (self.overview("jobs/overview") or {"jobs": []})["jobs"]
-        running = [job["jid"] for job in jobs if job["state"] in ("CREATED", "RUNNING", "RESTARTING")]
+        running = [job["jid"] for job in self.jobs() if job["state"] in ("CREATED", "RUNNING", "RESTARTING")]
         for job in running:
             self._ask(urllib.request.Request(self._url(f"jobs/{job}"), method="PATCH"))
         return len(running)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs that the JobManager knows; none if it does not answer."""
+        return (self.overview("jobs/overview") or {"jobs": []})["jobs"]
 
     def overview(self, path: str = "overview") -> dict[str, Any] | None:
         """An answer of Flink's REST interface, or None if there is none."""
