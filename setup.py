@@ -39,7 +39,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["schemas", "schemas.*", "transforms", "transforms.*", "pipelines", "pipelines.*"]),
-    package_data={"pipelines": ["templates/*.html.j2", "templates/*.css"]},
+    package_data={"pipelines.page": ["templates/*.html.j2", "templates/*.css"]},
     install_requires=INSTALL_REQUIRES,
     extras_require={"delta": DELTA_REQUIRES, "iceberg": ICEBERG_REQUIRES, "jax": JAX_REQUIRES, "test": TEST_REQUIRES},
     entry_points={"console_scripts": ["dapple = pipelines.__main__:main"]},

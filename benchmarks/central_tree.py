@@ -11,11 +11,8 @@ every level) and normals at random instead of in a noisy subspace. Time and memo
 
 import argparse
 import json
-import resource
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import mixture, separated_mixture
+from benchmarks import measurement, mixture, separated_mixture
 from benchmarks.separated_mixture import mean_cost
 
 Costs = dict[str, list[float]]
@@ -33,12 +30,11 @@ MIXTURE_RADIUS = 11.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--rows", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--epsilons", type=float, nargs="*", default=[0.2, 1.0, 4.0])
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -48,27 +44,12 @@ def main() -> None:
 
     logging.disable(logging.WARNING)
     lines = report(arguments)
-    print("\n".join(lines))
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, arguments.out)
 
 
-def measure(job: Path) -> dict[str, float]:
-    """Runs the command in this process, which does nothing else."""
-    from pipelines.command import main as dapple
-
-    start = time.perf_counter()
-    if code := dapple(["fit", "--config", str(job), "--output", str(job.with_name("out"))]):
-        raise SystemExit(code)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = used.ru_utime + used.ru_stime
-    return {"wall": time.perf_counter() - start, "cpu": cpu, "rss": peak_rss()}
-
-
-def peak_rss() -> float:
-    """Megabytes of this program alone: what `getrusage` says starts with the size of the process that started it."""
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
+def measure(job: Path) -> measurement.Figures:
+    """The command, imports included."""
+    return measurement.command("fit", "--config", str(job), "--output", str(job.with_name("out")))
 
 
 def job(lake: Path, radius: float, n_clusters: int, **sections: Any) -> dict[str, Any]:
@@ -92,7 +73,7 @@ def without_tree(settings: dict[str, Any], radius: float) -> dict[str, Any]:
 def cost_of(settings: dict[str, Any], rows: NDArray[np.floating]) -> float:
     """Cost of one fit."""
     from pipelines.api import fit
-    from schemas.config import validated
+    from schemas.kmeans.fit_config import validated
 
     return mean_cost(rows, fit(validated(settings)).model.centers)
 
@@ -134,15 +115,13 @@ def footprint(folder: Path, settings: dict[str, Any], n_rows: int) -> str:
     """A line of the table of footprints."""
     path = folder / "job.yaml"
     path.write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "benchmarks.central_tree", "--measure", str(path)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = measurement.in_a_process("benchmarks.central_tree", "--measure", str(path))
     return f"| {n_rows:,} | {found['wall']:.1f} | {found['cpu']:.1f} | {found['rss']:.0f} |"
 
 
 def forms(arguments: argparse.Namespace) -> Iterator[str]:
     """Costs by the form of the tree."""
-    from transforms.numerics import tree
+    from transforms.numerics.kmeans import tree
 
     yield "| levels per round | normals | passes | separated | overlapping mixture | and one Lloyd step |"
     yield "| --- " * 6 + "|"

@@ -11,7 +11,6 @@ in memory already.
 FOLDER holds mnist.npz.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -23,18 +22,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
+from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers import federated_clients
-from pipelines.clustered_fl import train
-from pipelines.options import beam_options
-from pipelines.prepared_federation import PreparedFederation, prepare
-from schemas import rejection
-from schemas.clustered_fl_config import ClusteredFLConfig
-from schemas.federated import ClientRows, FederatedState
-from transforms.clustered_fl import run_stream
-from transforms.keys import create_key, read_key
-from transforms.labeled_clients import read_clients
-from transforms.numerics.federated_loop import run_rounds
+from pipelines.clustered_fl.job import train
+from pipelines.clustered_fl.prepared import PreparedFederation, prepare
+from pipelines.run.options import beam_options
+from schemas.clustered_fl.config import ClusteredFLConfig
+from schemas.clustered_fl.records import ClientRows, FederatedState
+from schemas.settings import rejection
+from transforms.clustered_fl.labeled_clients import read_clients
+from transforms.clustered_fl.rounds import run_stream
+from transforms.numerics.clustered_fl.loop import run_rounds
+from transforms.privacy.keys import create_key, read_key
 
 SETTINGS = {"small": (1_000, 14, 40), "large": (6_600, 28, 20)}
 """Rows per silo, pixels of a side, and rounds."""
@@ -115,12 +115,11 @@ def measure(name: str, data: Path, folder: Path, repeats: int, chunks: list[int]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of mnist.npz")
     parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
     parser.add_argument("--chunks", nargs="+", type=int, default=[10], help="rounds per pipeline")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
     words = parser.parse_args()
     lines = heading("Clustered federated learning: Beam against a loop")
     lines += [
@@ -134,8 +133,7 @@ def main() -> None:
         for name in words.settings:
             chunks = words.chunks if name == "small" else words.chunks[:1]
             lines += measure(name, words.data, Path(folder), words.repeats, chunks)
-    if words.out:
-        words.out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, words.out)
 
 
 if __name__ == "__main__":

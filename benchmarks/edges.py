@@ -6,7 +6,6 @@ key. Where the rows are the same and only lie differently, the released bytes mu
     python -m benchmarks.edges --out benchmarks/results/edges.md
 """
 
-import argparse
 import hashlib
 import json
 import multiprocessing
@@ -22,7 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from benchmarks import mixture
+from benchmarks import measurement, mixture
 
 N_FEATURES, CLIENT_ROWS = 32, 20
 RELEASED = ("centers.parquet", "releases.parquet")
@@ -49,16 +48,13 @@ class Figures(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--out", type=Path, help="Markdown file to write")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = {each.name: measure(each, Path(folder)) for each in cases(arguments.rows)}
     lines = report(cases(arguments.rows), found)
-    print("\n".join(lines))
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, arguments.out)
 
 
 def cases(n_rows: int) -> list[Case]:

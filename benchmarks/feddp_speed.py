@@ -9,33 +9,29 @@ threads. `--rows` also takes several sizes. `client` rows measure the whole comm
 
 import argparse
 import json
-import resource
 import secrets
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import mixture
+from benchmarks import measurement, mixture
+from benchmarks.measurement import Figures
 
 N_FEATURES = 50
 GROUP_ROWS = 62_500
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--data", type=Path, help="folder for the generated lakes; default: a temporary one")
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
-    parser.add_argument("--measure", choices=["pipeline", "numpy"], help=argparse.SUPPRESS)
+    parser.add_argument("--measure", choices=list(MEASURES), help=argparse.SUPPRESS)
     parser.add_argument("--lake", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        measure = measure_pipeline if arguments.measure == "pipeline" else measure_numpy
-        print(json.dumps(measure(arguments.lake)))
+        print(json.dumps(MEASURES[arguments.measure](arguments.lake)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         compare(arguments.data or Path(temporary), arguments.rows, arguments.repeats, arguments.out)
@@ -68,47 +64,36 @@ def compare(data: Path, sizes: list[int], repeats: int, out: Path | None) -> Non
         )
         print(lines[-1], flush=True)
     lines += ["", *client_level(data, repeats)]
-    print("\n".join(lines))
-    if out:
-        out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, out)
 
 
-def _spawn(kind: str, lake: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.feddp_speed", "--measure", kind, "--lake", str(lake)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+def _spawn(kind: str, lake: Path) -> Figures:
+    return measurement.in_a_process("benchmarks.feddp_speed", "--measure", kind, "--lake", str(lake))
 
 
 def _prepared(lake: Path):
-    from pipelines.prepared_fit import prepare
-    from schemas.config import validated
+    from pipelines.kmeans.prepared.prepared_fit import prepare
+    from schemas.kmeans.fit_config import validated
 
     return prepare(validated(mixture.config(lake, "record", 1.0)))
 
 
-def _measured(work) -> dict[str, float]:
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    used = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-    return used | {"rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-
-
-def measure_pipeline(lake: Path) -> dict[str, float]:
-    from pipelines.fit import execute
-    from pipelines.options import beam_options
+def measure_pipeline(lake: Path) -> Figures:
+    from pipelines.kmeans.fit import execute
+    from pipelines.run.options import beam_options
 
     prepared = _prepared(lake)
     with tempfile.TemporaryDirectory() as folder:
-        return _measured(lambda: execute(prepared, beam_options([]), folder))
+        return measurement.measured(lambda: execute(prepared, beam_options([]), folder))
 
 
-def measure_numpy(lake: Path) -> dict[str, float]:
+def measure_numpy(lake: Path) -> Figures:
     import numpy as np
     import pyarrow.parquet as pq
     from threadpoolctl import threadpool_limits
 
-    from schemas.client_block import ClientBlock
-    from transforms.numerics import noise
+    from schemas.tables.client_block import ClientBlock
+    from transforms.numerics.privacy import noise
 
     prepared = _prepared(lake)
 
@@ -126,7 +111,15 @@ def measure_numpy(lake: Path) -> dict[str, float]:
             state = each.step(state, noise.draw_release(key, each.plan, total))
 
     with threadpool_limits(limits=1):
-        return _measured(work)
+        return measurement.measured(work)
+
+
+def measure_command(lake: Path) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        return measurement.command("fit", "--config", str(lake / "job.yaml"), "--output", f"{folder}/out")
+
+
+MEASURES = {"pipeline": measure_pipeline, "numpy": measure_numpy, "command": measure_command}
 
 
 def client_level(data: Path, repeats: int) -> list[str]:
@@ -135,19 +128,11 @@ def client_level(data: Path, repeats: int) -> list[str]:
     if not (lake / "server.parquet").exists():
         mixture.write_lake(lake, mixture.draw(0, 100_000), n_files=4, group_rows=12_500, client_rows=50)
     (lake / "job.yaml").write_text(json.dumps(mixture.config(lake, "client", 1.0)))
-    program = (
-        "import resource, sys; from pipelines.command import main; code = main(sys.argv[1:]); "
-        "used = resource.getrusage(resource.RUSAGE_SELF); "
-        "print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024); sys.exit(code)"
-    )
     rows = []
     for _ in range(repeats):
-        with tempfile.TemporaryDirectory() as folder:
-            words = ["fit", "--config", str(lake / "job.yaml"), "--output", f"{folder}/out"]
-            start = time.perf_counter()
-            done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
-            cpu, rss = map(float, done.stdout.splitlines()[-1].split())
-            rows.append((time.perf_counter() - start, cpu, rss))
+        start = time.perf_counter()
+        found = _spawn("command", lake)
+        rows.append((time.perf_counter() - start, found["cpu"], found["rss"]))
     wall, cpu, rss = (statistics.median(column) for column in zip(*rows, strict=True))
     return [
         f"Client level, 2,000 clients x 50 rows x 100 features, whole command: {wall:.1f} s wall, {cpu:.1f} CPU s, "

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import mixture
+from benchmarks import measurement, mixture
 
 OPTIMUM = 49.95
 CLIENT_ROWS = 50
@@ -32,21 +32,18 @@ Cell = tuple[str, str, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--reference", type=Path, help="JSON of the reference code's figures")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--epsilons", type=float, nargs="+", help="default: those with a target or a reference figure")
     parser.add_argument("--allocations", nargs="+", choices=["tuned", "paper"], default=["tuned", "paper"])
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
     arguments = parser.parse_args()
     costs = measure(arguments)
     reference = read_reference(arguments.reference) if arguments.reference else {}
     lines = report(costs, reference, arguments.seeds)
-    print("\n".join(lines))
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, arguments.out)
 
 
 def measure(arguments: argparse.Namespace) -> dict[Cell, list[float]]:
@@ -70,7 +67,7 @@ def one_draw(setting: str, seed: int, epsilons: list[float] | None, allocations:
     from threadpoolctl import threadpool_limits
 
     from pipelines.api import fit
-    from schemas.config import validated
+    from schemas.kmeans.fit_config import validated
 
     logging.disable(logging.WARNING)
     unit, n_rows = "record", 100_000

@@ -9,7 +9,6 @@ by client, as clients of their own would. `pairwise` counts one round of the oth
     python -m benchmarks.masked --repeats 9 --out benchmarks/results/masked.md
 """
 
-import argparse
 import functools
 import statistics
 import tempfile
@@ -21,23 +20,23 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 
-from benchmarks import mixture
+from benchmarks import measurement, mixture
 from benchmarks.machine import heading
-from pipelines.fit import execute
-from pipelines.options import beam_options
-from pipelines.prepared_fit import prepare
-from schemas.config import validated
-from schemas.masked_message import MaskedMessages
-from schemas.plan import Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from transforms.aggregation import SumStatistics, SumVectorsFn
-from transforms.client_messages import Masking, SecretFn, UnmaskReleases
-from transforms.keys import create_key
-from transforms.masked_rounds import all_arrive
-from transforms.masked_sum import AggregateMasked, SumMessagesFn
-from transforms.noise import AddNoise
-from transforms.numerics.masking import RoundMasks, message_bytes
-from transforms.numerics.neighbors import circle, parameters
-from transforms.numerics.pairwise import Neighbor, PairwiseClient, total_mask
+from pipelines.kmeans.fit import execute
+from pipelines.kmeans.prepared.prepared_fit import prepare
+from pipelines.run.options import beam_options
+from schemas.kmeans.fit_config import validated
+from schemas.masked.message import MaskedMessages
+from schemas.privacy.plan import Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from transforms.masked.aggregator import AggregateMasked, SumMessagesFn
+from transforms.masked.clients import Masking, SecretFn, UnmaskReleases
+from transforms.masked.rounds import all_arrive
+from transforms.numerics.masked.neighbors import circle, parameters
+from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, SharedRound, total_mask
+from transforms.numerics.masked.shared_masks import RoundMasks, message_bytes
+from transforms.privacy.keys import create_key
+from transforms.privacy.noise_stage import AddNoise
+from transforms.rounds.aggregation import SumStatistics, SumVectorsFn
 
 N_CLIENTS, N_CLUSTERS, N_FEATURES, BATCH = 10_000, 10, 100, 100
 SIZE = N_CLUSTERS * (N_FEATURES + 1)
@@ -229,8 +228,8 @@ def pairwise_round() -> list[str]:
 
     times.append(timed(reveal))
     found: list[np.ndarray] = []
-    arguments = (dict(enumerate(keys)), dict(enumerate(around)), present, graph.threshold, SIZE, b"bench")
-    times.append(timed(lambda: found.append(total_mask(revealed, *arguments))))
+    shared = SharedRound(dict(enumerate(keys)), dict(enumerate(around)), graph.threshold, b"bench")
+    times.append(timed(lambda: found.append(total_mask(revealed, shared, present, SIZE))))
     kept = sorted(present)
     np.testing.assert_array_equal(np.stack(messages)[kept].sum(axis=0) - found[0], vectors[kept].sum(axis=0))
     share, mask, hand_out, collect = (cpu for _, cpu in times)
@@ -245,9 +244,8 @@ def pairwise_round() -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
     arguments = parser.parse_args()
     lines = heading("Masked aggregation: what masks cost")
     lines += [
@@ -261,8 +259,7 @@ def main() -> None:
         lines += whole_round(Path(folder), max(1, arguments.repeats // 3))
     lines += aggregator_alone(arguments.repeats)
     lines += ["", *pairwise_round()]
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, arguments.out)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import argparse
 import json
 import operator
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+
+from benchmarks import measurement
 
 N_FEATURES, N_CLUSTERS, CLIENT_ROWS, GROUP_ROWS, FEW_ROWS = 10, 10, 20, 25_000, 1_000
 AGE = {"lower": 0, "upper": 100}
@@ -31,10 +31,9 @@ BOUNDED = "PipelineDP bounding by itself: count, mean, percentiles"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -64,14 +63,12 @@ def compare(folder: Path, n_rows: int, repeats: int, out: Path | None) -> None:
         per_row = (many - few) / (size - FEW_ROWS)
         lines.append(f"| {unit} | {name} | {few:.2f} | {1e6 * per_row:.1f} | {1 / per_row:,.0f} |")
         print(lines[-1], flush=True)
-    if out:
-        out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, out)
 
 
 def median_cpu(lake: Path, unit: str, name: str, repeats: int) -> float:
-    command = [sys.executable, "-m", "benchmarks.profile_cost", "--measure", str(lake), unit, name]
-    runs = [subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True) for _ in range(repeats)]
-    return statistics.median(json.loads(run.stdout.splitlines()[-1]) for run in runs)
+    words = ("benchmarks.profile_cost", "--measure", str(lake), unit, name)
+    return statistics.median(measurement.in_a_process(*words) for _ in range(repeats))
 
 
 def write_lake(folder: Path, n_rows: int) -> None:
@@ -80,7 +77,7 @@ def write_lake(folder: Path, n_rows: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from tests.models import write_model
+    from tests.scenes.models import write_model
 
     rng = np.random.default_rng(0)
     centers = 10.0 * rng.standard_normal((N_CLUSTERS, N_FEATURES))
@@ -101,7 +98,7 @@ def measure(lake: str, unit: str, name: str) -> float:
     if name == BOUNDED:
         return measure_pipeline_dp(Path(lake))
     from pipelines import api
-    from schemas.profile_config import ProfileConfig
+    from schemas.profile.config import ProfileConfig
 
     rows = {"max_rows_per_client": 4} if unit == "client" else {}
     config = ProfileConfig.model_validate(
@@ -130,7 +127,7 @@ def measure_pipeline_dp(lake: Path) -> float:
     import pipeline_dp
     from pipeline_dp import Metrics
 
-    from pipelines.options import beam_options
+    from pipelines.run.options import beam_options
 
     start = time.process_time()
     accountant = pipeline_dp.PLDBudgetAccountant(1.0, 1e-6, pld_discretization=1e-3)

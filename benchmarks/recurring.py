@@ -7,7 +7,6 @@ the mixture never changes, among all that it scored.
     python -m benchmarks.recurring --out benchmarks/results/recurring.md
 """
 
-import argparse
 import json
 import tempfile
 from collections.abc import Iterator
@@ -19,19 +18,19 @@ import yaml
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from benchmarks import machine, mixture
+from benchmarks import machine, measurement, mixture
 from benchmarks.feddp_utility import CLIENT_ROWS, OPTIMUM, mean_cost
-from pipelines import fit
-from schemas.drift import DRIFT_SCORE
+from pipelines.kmeans import fit
+from pipelines.run.jobs.run_job import run_job
+from schemas.kmeans.drift import DRIFT_SCORE
 
 CELLS = (("record", 100_000, 0.05), ("record", 100_000, 0.2), ("client", 50_000, 0.4), ("client", 50_000, 1.0))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--nights", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
     arguments = parser.parse_args()
     lines = machine.heading("Recurring runs: anew, or from the night before")
     lines += ["| unit | rows | epsilon | first night | anew | warm | moved, anew | moved, warm |"]
@@ -40,8 +39,7 @@ def main() -> None:
         found = [series(unit, n_rows, epsilon, seed, arguments.nights) for seed in range(arguments.seeds)]
         lines.append(f"| {unit} | {n_rows:,} | {epsilon} | {' | '.join(summary(found))} |")
         print(lines[-1], flush=True)
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, arguments.out)
 
 
 def summary(found: list[dict[str, list[float]]]) -> Iterator[str]:
@@ -84,7 +82,7 @@ def run(lake: Path, unit: str, epsilon: float, way: str, previous: str) -> str:
         sections["recurring"] = {"previous": previous, "warm_start": way == "warm"}
     job = lake / f"{way}.yaml"
     job.write_text(yaml.safe_dump(mixture.config(lake, unit, epsilon, **sections)))
-    fit.run(["--config", str(job), "--output", str(lake / way)])
+    run_job(fit.JOB, ["--config", str(job), "--output", str(lake / way)])
     return str(lake / way)
 
 

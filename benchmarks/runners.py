@@ -9,7 +9,6 @@ cannot be had is named with the reason.
     python -m benchmarks.runners --rows 10000000 --repeats 3 --out benchmarks/results/runners.md
 """
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -24,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import mixture
+from benchmarks import measurement, mixture
 from benchmarks.machine import heading
 from examples.runners import downloads, processes
 from examples.runners.flink_cluster import FlinkCluster, Ports
@@ -55,11 +54,10 @@ Runs = dict[int, dict[str, list[Run]]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--data", type=Path, help="folder for the generated lakes; default: a temporary one")
-    parser.add_argument("--out", type=Path, help="a Markdown file")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         data = arguments.data or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -68,9 +66,7 @@ def main() -> None:
         lines = heading("Runners: one fit, the whole command")
         lines += table(measure(lakes, runners, arguments.repeats), arguments.repeats)
     lines += [f"Not run: {name}: {why}" for name, why in missing.items()]
-    print("\n".join(lines))
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines).rstrip() + "\n")
+    measurement.show(lines, arguments.out)
 
 
 def lake(data: Path, n_rows: int) -> Path:

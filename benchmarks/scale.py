@@ -10,29 +10,24 @@ the next, times its mean element size.
 
 import argparse
 import json
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks import mixture
+from benchmarks import measurement, mixture
+from benchmarks.measurement import Figures
 
 ROW_FEATURES, CLIENT_FEATURES, CLIENT_ROWS = 50, 32, 20
 GROUP_ROWS = 62_500
-Figures = dict[str, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__, out="path without ending for a Markdown file and a plot")
     parser.add_argument("--rows", type=int, nargs="*", default=[1_000_000])
     parser.add_argument("--clients", type=int, nargs="*", default=[10_000])
     parser.add_argument("--data", type=Path, help="folder for the generated lakes; default: a temporary one")
-    parser.add_argument("--out", type=Path, help="path without ending for a Markdown file and a plot")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -43,9 +38,8 @@ def main() -> None:
         by_rows = {n: _spawn(record_lake(data, n)) for n in arguments.rows}
         by_clients = {n: _spawn(client_lake(data, n)) for n in arguments.clients}
     lines = report(by_rows, by_clients)
-    print("\n".join(lines))
+    measurement.show(lines, arguments.out and arguments.out.with_suffix(".md"))
     if arguments.out:
-        arguments.out.with_suffix(".md").write_text("\n".join(lines) + "\n")
         plot(by_rows, by_clients, arguments.out.with_suffix(".svg"))
 
 
@@ -79,9 +73,7 @@ def client_lake(data: Path, n_clients: int) -> Path:
 
 
 def _spawn(lake: Path) -> Figures:
-    command = [sys.executable, "-m", "benchmarks.scale", "--measure", str(lake)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    figures: Figures = measurement.in_a_process("benchmarks.scale", "--measure", str(lake))
     print(lake.name, figures, flush=True)
     return figures
 
@@ -89,8 +81,6 @@ def _spawn(lake: Path) -> Figures:
 def measure(lake: Path) -> Figures:
     """Runs the command in this process and counts what the runner reports."""
     import apache_beam as beam
-
-    from pipelines.command import main as dapple
 
     moved: list[float] = []
     run = beam.Pipeline.run
@@ -101,18 +91,9 @@ def measure(lake: Path) -> Figures:
         return result
 
     beam.Pipeline.run = counted
-    start = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=lake) as folder:
-        code = dapple(["fit", "--config", str(lake / "job.yaml"), "--output", f"{folder}/out"])
-    if code:
-        raise SystemExit(code)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "wall": time.perf_counter() - start,
-        "cpu": used.ru_utime + used.ru_stime,
-        "rss": used.ru_maxrss / 1024,
-        "moved": sum(moved) / 2**20,
-    }
+        found = measurement.command("fit", "--config", str(lake / "job.yaml"), "--output", f"{folder}/out")
+    return found | {"moved": sum(moved) / 2**20}
 
 
 def bytes_between_stages(proto, result) -> float:  # type: ignore[no-untyped-def]

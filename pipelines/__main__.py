@@ -2,7 +2,7 @@
 
 import sys
 
-from pipelines.command import main
+from pipelines.command.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,31 +1,35 @@
 """Dapple from Python: the same jobs, with configs in and schema objects out."""
 
+import contextlib
+import os
 import tempfile
+from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines import assign as assign_job
-from pipelines import decode as decode_job
-from pipelines import evaluate as evaluate_job
-from pipelines import fit as fit_job
 from pipelines import profile as profile_job
-from pipelines.decode import DecodeResult
-from pipelines.estimator import DPKMeans
-from pipelines.options import beam_options, new_run_id
-from pipelines.prepared_fit import FitResult, prepare
-from pipelines.spending import charge_of, spending
-from schemas.assign_config import AssignConfig
-from schemas.config import FitConfig
-from schemas.evaluate_config import EvaluateConfig
-from schemas.metrics import Metrics
-from schemas.profile import ProfileResult
-from schemas.profile_config import ProfileConfig
-from schemas.report_config import DecodeConfig
-from transforms.profile_accounting import statement
-from transforms.saved_model import load_model
+from pipelines.kmeans import fit as fit_job
+from pipelines.kmeans.estimator import DPKMeans
+from pipelines.kmeans.prepared.prepared_fit import FitResult
+from pipelines.reports import decode as decode_job
+from pipelines.reports.decode import DecodeResult
+from pipelines.run.folder import RunFolder
+from pipelines.run.jobs.job import Job, Result, Run, Settings
+from pipelines.run.jobs.place import OutputFolder
+from pipelines.run.jobs.run_job import carried_out
+from pipelines.run.options import JobOptions, beam_options, new_run_id
+from pipelines.trusted_zone import assign as assign_job
+from pipelines.trusted_zone import evaluate as evaluate_job
+from schemas.kmeans.fit_config import FitConfig
+from schemas.profile.config import ProfileConfig
+from schemas.profile.result import ProfileResult
+from schemas.reports.config import DecodeConfig
+from schemas.trusted_zone.assign_config import AssignConfig
+from schemas.trusted_zone.evaluate_config import EvaluateConfig
+from schemas.trusted_zone.metrics import Metrics
 
 __all__ = [
     "DPKMeans",
@@ -38,6 +42,23 @@ __all__ = [
     "fit",
     "profile",
 ]
+
+
+@contextlib.contextmanager
+def _in_memory(
+    job: Job[Settings, Any, Result], settings: Settings, beam: PipelineOptions | None
+) -> Iterator[tuple[Result, RunFolder]]:
+    """What a job finds, and the private folder of its files, which goes at the end."""
+    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+        options = JobOptions(
+            config="",
+            output=os.path.join(folder, "run"),
+            run_id=new_run_id(),
+            beam=beam_options([]) if beam is None else beam,
+        )
+        run = Run(settings=settings, options=options, place=OutputFolder(options))
+        with carried_out(job, run) as (_, result):
+            yield result, run.folder
 
 
 def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:
@@ -53,10 +74,8 @@ def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    prepared = prepare(config)
-    charge = charge_of(prepared.statement, config.data, "fit", prepared.plan.rounds)
-    with spending(config.ledger, charge, new_run_id()), tempfile.TemporaryDirectory(prefix="dapple-") as folder:
-        return fit_job.execute(prepared, beam_options([]) if options is None else options, folder)
+    with _in_memory(fit_job.JOB, config, options) as (result, _):
+        return result
 
 
 def assign(config: AssignConfig, options: PipelineOptions | None = None) -> pa.Table:
@@ -72,10 +91,8 @@ def assign(config: AssignConfig, options: PipelineOptions | None = None) -> pa.T
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    model = load_model(config.model)
-    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
-        assign_job.execute(config, model, beam_options([]) if options is None else options, folder)
-        return pq.read_table(FileSystems.join(folder, assign_job.ASSIGNMENTS), memory_map=False)
+    with _in_memory(assign_job.JOB, config, options) as (_, folder):
+        return pq.read_table(folder.path(assign_job.ASSIGNMENTS), memory_map=False)
 
 
 def evaluate(config: EvaluateConfig, options: PipelineOptions | None = None) -> Metrics:
@@ -88,9 +105,8 @@ def evaluate(config: EvaluateConfig, options: PipelineOptions | None = None) -> 
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    model = load_model(config.model)
-    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
-        return evaluate_job.execute(config, model, beam_options([]) if options is None else options, folder)
+    with _in_memory(evaluate_job.JOB, config, options) as (metrics, _):
+        return metrics
 
 
 def profile(config: ProfileConfig, options: PipelineOptions | None = None) -> ProfileResult:
@@ -106,10 +122,8 @@ def profile(config: ProfileConfig, options: PipelineOptions | None = None) -> Pr
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    prepared = profile_job.prepare(config, load_model(config.model))
-    charge = charge_of(statement(prepared.params.plan), config.data, "profile")
-    with spending(config.ledger, charge, new_run_id()), tempfile.TemporaryDirectory(prefix="dapple-") as folder:
-        return profile_job.execute(prepared, beam_options([]) if options is None else options, folder)
+    with _in_memory(profile_job.JOB, config, options) as (result, _):
+        return result
 
 
 def decode(config: DecodeConfig, options: PipelineOptions | None = None) -> DecodeResult:
@@ -122,6 +136,5 @@ def decode(config: DecodeConfig, options: PipelineOptions | None = None) -> Deco
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    job = decode_job.prepare(config)
-    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
-        return decode_job.execute(job, beam_options([]) if options is None else options, folder)
+    with _in_memory(decode_job.JOB, config, options) as (result, _):
+        return result

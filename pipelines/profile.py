@@ -1,40 +1,40 @@
 """The `profile` job: a differentially private description of each cluster of a released model, by PipelineDP."""
 
+import contextlib
 import functools
-import json
 import logging
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.fingerprint import source_fingerprint
-from pipelines.graph import run_graph
-from pipelines.options import parse_job, read_text, shuffles_in_memory
-from pipelines.run_folder import KEY_FILE, RunFolder
-from pipelines.spending import charge_of, spending
-from pipelines.versions import versions
-from schemas.config import config_digest
+from pipelines.kmeans.prepared.fingerprint import source_fingerprint
+from pipelines.ledger.spending import charge_of
+from pipelines.run.folder import KEY_FILE
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Job, Outcome, Run, charging
+from pipelines.run.options import shuffles_in_memory
 from schemas.errors import ConfigError
-from schemas.flow import Promise, Zone
-from schemas.profile import PROFILE_FILE, ProfileResult
-from schemas.profile_config import ProfileConfig, load_profile_config
-from transforms import hive, row_spill
-from transforms.keys import create_key, delete_key
-from transforms.measure_clusters import MeasureClusters
-from transforms.numerics.nearest import NearestCenters
-from transforms.pipeline_dp_noise import AddPipelineDPNoise
-from transforms.prepared_files import read_manifest
-from transforms.profile_accounting import calibrate, statement
-from transforms.profile_rows import ProfileParams, check_columns
-from transforms.publish import read_bytes, table_from_bytes
-from transforms.publish_profile import PublishProfile
-from transforms.read import CheckRows, ListShards, open_parquet
-from transforms.saved_model import SavedModel, load_model
-from transforms.source import Source
-from transforms.table_snapshots import resolve
+from schemas.privacy.charge import Charge
+from schemas.privacy.flow import Promise, Zone
+from schemas.profile.config import ProfileConfig, load_profile_config
+from schemas.profile.result import PROFILE_FILE, ProfileResult
+from schemas.settings.digest import config_digest
+from transforms.files import row_spill
+from transforms.files.octets import read_bytes, table_from_bytes
+from transforms.files.saved_model import SavedModel, load_model
+from transforms.numerics.statistics.nearest import NearestCenters
+from transforms.privacy.keys import lasting_key
+from transforms.profile.accounting import calibrate, statement
+from transforms.profile.measure_clusters import MeasureClusters
+from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
+from transforms.profile.publish import PublishProfile
+from transforms.profile.rows import ProfileParams, check_columns
+from transforms.tables import hive
+from transforms.tables.prepared_files import read_manifest
+from transforms.tables.read import CheckRows, ListShards, open_parquet
+from transforms.tables.snapshots import resolve
+from transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _check_first_file(source: Source, params: ProfileParams) -> None:
 
 
 def build(root: beam.Pipeline, prepared: PreparedProfile, key_uri: str, folder: str, *, spill: bool = False) -> None:
-    """Adds the job to a pipeline.
+    """Adds the job to an empty pipeline.
 
     Args:
       root: an empty pipeline.
@@ -112,29 +112,25 @@ def build(root: beam.Pipeline, prepared: PreparedProfile, key_uri: str, folder: 
     _ = noised | "Publish" >> PublishProfile(plan=params.plan, folder=folder, numbers=prepared.numbers)
 
 
-def execute(prepared: PreparedProfile, options: PipelineOptions, folder: str) -> ProfileResult:
-    """Runs a prepared job to its end; its key is new and does not outlive it.
+def _charge(planned: tuple[PreparedProfile, SavedModel]) -> Charge:
+    prepared, _ = planned
+    return charge_of(statement(prepared.params.plan), prepared.config.data, "profile")
 
-    Args:
-      prepared: the job.
-      options: for Beam.
-      folder: private staging folder; `profile.parquet` is there afterwards.
 
-    Raises:
-      DappleError: what stopped the run, in one sentence.
-    """
+def _work(run: Run[ProfileConfig], planned: tuple[PreparedProfile, SavedModel]) -> ProfileResult:
+    """Describes the clusters under a key that is new and does not outlive the work."""
+    prepared, _ = planned
+    options, folder = run.options.beam, run.folder.staging
     key_uri = FileSystems.join(folder, KEY_FILE)
     spill = prepared.config.by_client and shuffles_in_memory(options)
-    create_key(key_uri)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lasting_key(key_uri))
+        if spill:
+            stack.callback(row_spill.remove, folder)
         add = functools.partial(build, prepared=prepared, key_uri=key_uri, folder=folder, spill=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(prepared.params.plan,)))
         digest = config_digest(prepared.config)
         fingerprint = source_fingerprint(prepared.source, prepared.params.contract, digest, key_uri)
-    finally:
-        delete_key(key_uri)
-        if spill:
-            row_spill.remove(folder)
     path = FileSystems.join(folder, PROFILE_FILE)
     if not FileSystems.exists(path):
         raise ConfigError(
@@ -143,43 +139,44 @@ def execute(prepared: PreparedProfile, options: PipelineOptions, folder: str) ->
     return ProfileResult(table_from_bytes(read_bytes(path)), statement(prepared.params.plan), fingerprint)
 
 
-def _manifest(prepared: PreparedProfile, result: ProfileResult, model: SavedModel, run_id: str) -> dict[str, Any]:
-    """Content of `run.json`, without the list of files."""
+def _plan(run: Run[ProfileConfig]) -> tuple[PreparedProfile, SavedModel]:
+    """The calibrated job, and the model that it describes."""
+    model = load_model(run.settings.model)
+    _LOGGER.info("run %s: calibrating noise", run.options.run_id)
+    prepared = prepare(run.settings, model)
+    plan = prepared.params.plan
+    _LOGGER.info("plan: %d mechanisms, epsilon %.6g, delta %.3g", len(plan.events), plan.epsilon, plan.delta)
+    return prepared, model
+
+
+def _write(run: Run[ProfileConfig], planned: tuple[PreparedProfile, SavedModel], result: ProfileResult) -> Outcome:
+    run.folder.adopt(PROFILE_FILE)
+    run.folder.write_privacy(result.privacy.to_json())
+    spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
+    return Outcome(spent, _manifest(*planned, result.fingerprint))
+
+
+def _manifest(prepared: PreparedProfile, model: SavedModel, fingerprint: str) -> dict[str, Any]:
+    """What `run.json` says of the run."""
     snapshot, plan = prepared.source.snapshot, prepared.params.plan
     return {
-        "run_id": run_id,
         "job": "profile",
         "model": {"digest": model.digest},
         "sampling_rate": plan.rate,
         "max_rows_per_client": plan.unit_rows if plan.by_client else None,
         "config_digest": config_digest(prepared.config),
-        "input_fingerprint": result.fingerprint,
+        "input_fingerprint": fingerprint,
         "snapshot": None if snapshot is None else snapshot.to_json(),
-        "versions": versions(),
     }
 
 
-def run(argv: Sequence[str]) -> dict[str, Any]:
-    """The command: describes, publishes, and returns the summary that is printed last.
-
-    Raises:
-      DappleError: nothing has been published then.
-    """
-    options = parse_job("profile", argv)
-    config = load_profile_config(read_text(options.config))
-    folder = RunFolder(options.output, options.run_id)
-    folder.check()
-    model = load_model(config.model)
-    _LOGGER.info("run %s: calibrating noise", options.run_id)
-    prepared = prepare(config, model)
-    plan = prepared.params.plan
-    _LOGGER.info("plan: %d mechanisms, epsilon %.6g, delta %.3g", len(plan.events), plan.epsilon, plan.delta)
-    charge = charge_of(statement(plan), config.data, "profile")
-    with spending(config.ledger, charge, options.run_id), folder.opened():
-        result = execute(prepared, options.beam, folder.staging)
-        folder.adopt(PROFILE_FILE)
-        folder.write("privacy.json", json.dumps(result.privacy.to_json(), indent=2, sort_keys=True).encode())
-        folder.publish(_manifest(prepared, result, model, options.run_id))
-    _LOGGER.info("done: %s", FileSystems.join(options.output, PROFILE_FILE))
-    spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
-    return {"run_id": options.run_id, "output": options.output} | spent
+JOB = Job(
+    name="profile",
+    load=load_profile_config,
+    plan=_plan,
+    reserve=charging(_charge),
+    work=_work,
+    write=_write,
+    zone=Zone.PUBLIC,
+    shows=PROFILE_FILE,
+)

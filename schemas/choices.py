@@ -99,8 +99,8 @@ class NoiseBy(enum.StrEnum):
     BOTH = "both"
 
 
-class RoundCount(enum.StrEnum):
-    """A number of rounds that is not given as an integer."""
+class Auto(enum.StrEnum):
+    """A number of rounds, shards or levels that is not given as an integer."""
 
     AUTO = "auto"
 
@@ -151,18 +151,6 @@ class CenterUpdate(enum.StrEnum):
 
     PLAIN = "plain"
     SHRUNKEN = "shrunken"
-
-
-class ShardCount(enum.StrEnum):
-    """A number of shards that is not given as an integer."""
-
-    AUTO = "auto"
-
-
-class TreeDepth(enum.StrEnum):
-    """A depth that is not given as an integer."""
-
-    AUTO = "auto"
 
 
 class TreeDirections(enum.StrEnum):

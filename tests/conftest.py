@@ -1,9 +1,18 @@
-"""Plans calibrated by tests are cached for the session, not in the user's home."""
+"""Plans that tests calibrate are cached for the session; examples are the same in every run, however long it takes."""
 
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,12 +20,12 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.papers.federated_clients import CLUSTER_SIZES, SHIFTS, TRUTH, Clients, Images, clients, load
 from schemas.choices import Adjacency, FederatedAlgorithm, ModelKind, ModelStart, SiloAccountant, UpdateView
-from schemas.federated import ClusteringParams, FederatedState, Federation, ModelShape, Silo, TrainingParams
-from schemas.silo_plan import SiloBudget
-from transforms.numerics.dp_sgd import model_of
-from transforms.numerics.federated_loop import run_rounds
-from transforms.numerics.keystream import KeyStream, encode_label
-from transforms.silo_accounting import selection_rounds, silo_plan
+from schemas.clustered_fl.plan import SiloBudget
+from schemas.clustered_fl.records import ClusteringParams, FederatedState, Federation, ModelShape, Silo, TrainingParams
+from transforms.clustered_fl.silo_accounting import selection_rounds, silo_plan
+from transforms.numerics.clustered_fl.dp_sgd import model_of
+from transforms.numerics.clustered_fl.loop import run_rounds
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 EPSILONS = (1.0, 2.0, 4.0, 10.0)
 MIDDLE = 4.0

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import measurement
+
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0)
 N_CLUSTERS = {"iris": 3, "lsun": 3, "s1": 15, "house": 3, "wine": 3, "adult": 3}
 METHODS: dict[str, dict[str, Any]] = {
@@ -58,13 +60,12 @@ class Measured(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of npz files")
     parser.add_argument("--reference", type=Path, help="JSON of the reference code's figures")
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--datasets", nargs="+", choices=N_CLUSTERS, default=list(N_CLUSTERS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
     arguments = parser.parse_args()
     reference = json.loads(arguments.reference.read_text())["datasets"] if arguments.reference else {}
     from threadpoolctl import threadpool_limits
@@ -78,9 +79,7 @@ def main() -> None:
     lines += auc_section(tables, reference, arguments.seeds)
     for name, table in tables.items():
         lines += nicv_section(name, table, reference.get(name, {}))
-    print("\n".join(lines))
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, arguments.out)
 
 
 def scaled(path: Path) -> NDArray[np.float64]:
@@ -133,11 +132,11 @@ def lloyd_job(
 
 def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str) -> NDArray[np.float64]:
     """Centers of one run: the rounds of the `fit` job one after the other; `label` makes the noise its own."""
-    from pipelines.prepared_fit import prepare
-    from schemas.client_block import ClientBlock
-    from schemas.config import validated
-    from schemas.pooled_config import is_pooled
-    from transforms.numerics.noise import draw_release
+    from pipelines.kmeans.prepared.prepared_fit import prepare
+    from schemas.kmeans.fit_config import validated
+    from schemas.kmeans.pooled_config import is_pooled
+    from schemas.tables.client_block import ClientBlock
+    from transforms.numerics.privacy.noise import draw_release
 
     if is_pooled(job):
         return plain_centers(rows, job)
@@ -152,9 +151,10 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
 
 def plain_centers(rows: NDArray[np.float64], job: dict[str, Any]) -> NDArray[np.float64]:
     """Centers of variant lloyd: the same rounds without noise."""
-    from schemas.client_block import ClientBlock
-    from schemas.pooled_config import pooled
-    from transforms import dp_lloyd, plain_lloyd
+    from schemas.kmeans.pooled_config import pooled
+    from schemas.tables.client_block import ClientBlock
+    from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
+    from transforms.trusted_zone import plain_lloyd
 
     config = pooled({name: value for name, value in job.items() if name != "privacy"})
     state = plain_lloyd.initial_state(config, np.zeros((0, rows.shape[1])))
@@ -184,10 +184,10 @@ def speed_section() -> list[str]:
 
 def step_times(n_rows: int, n_clusters: int, n_features: int) -> tuple[float, float]:
     """Seconds of the plain loop and of the exact step on the same rows."""
-    from transforms.dp_lloyd_state import lattice_centers, lattice_radius
-    from transforms.numerics import lloyd_rules
-    from transforms.numerics.frame import Box, Frame
-    from transforms.numerics.relative_sums import Neighborhoods, relative_sums
+    from transforms.kmeans.dp_lloyd.state import lattice_centers, lattice_radius
+    from transforms.numerics.kmeans import lloyd_rules
+    from transforms.numerics.statistics.frame import Box, Frame
+    from transforms.numerics.statistics.relative_sums import Neighborhoods, relative_sums
 
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1.0, 1.0, (n_rows, n_features))

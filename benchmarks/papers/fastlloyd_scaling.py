@@ -25,10 +25,10 @@ from benchmarks import mixture
 from benchmarks.drawing import pyplot, save
 from benchmarks.machine import heading
 from benchmarks.papers.fastlloyd import METHODS, Figure, lloyd_job, nicv, released_centers
-from pipelines.prepared_fit import prepare
-from schemas.client_block import ClientBlock
-from schemas.config import validated
-from transforms.numerics.noise import draw_release
+from pipelines.kmeans.prepared.prepared_fit import prepare
+from schemas.kmeans.fit_config import validated
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.privacy.noise import draw_release
 
 CHOSEN = ("GLloyd, folded", "FastLloyd", "best")
 EPSILONS = (0.25, 1.0)

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.drawing import pyplot, save
 from benchmarks.machine import heading
 from benchmarks.papers.fastlloyd import EPSILONS, METHODS, N_CLUSTERS, Figure, lloyd_job, released_centers, scaled
-from transforms.numerics import clustering_scores
+from transforms.numerics.trusted_zone import clustering_scores
 
 SILHOUETTE_ROWS = 2_000
 """Most rows a silhouette is taken of; a random sample of larger data sets."""

@@ -18,7 +18,6 @@ import collections
 import itertools
 import json
 import logging
-import resource
 import shutil
 import sys
 import time
@@ -33,13 +32,14 @@ import pyarrow.parquet as pq
 from benchmarks import mixture
 from benchmarks.drawing import pyplot
 from benchmarks.machine import heading
-from pipelines import sweep
+from benchmarks.measurement import measured
 from pipelines.api import fit
-from pipelines.options import beam_options
-from pipelines.sweep_folder import RESULTS_FILE
-from schemas.config import validated
-from schemas.sweep_config import sweep_config
-from transforms.numerics.curves import confidence_band
+from pipelines.run.options import beam_options
+from pipelines.trusted_zone import sweep
+from pipelines.trusted_zone.sweep_folder import RESULTS_FILE
+from schemas.kmeans.fit_config import validated
+from schemas.trusted_zone.sweep_config import sweep_config
+from transforms.numerics.trusted_zone.curves import confidence_band
 
 EPSILONS = [0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0]
 FEDDP = {
@@ -172,14 +172,12 @@ def timed_sweep(work: Path, name: str, seeds: int) -> Lines:
     """How long one sweep takes that has not been begun."""
     shutil.rmtree(work / f"sweep-{name}", ignore_errors=True)
     job = _record_job(work) | {"lloyd": {"steps": 1}}
-    wall, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    rows = run_sweep(work, name, job, FEDDP | BASELINES, seeds=seeds)
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    rows: Rows = []
+    used = measured(lambda: rows.extend(run_sweep(work, name, job, FEDDP | BASELINES, seeds=seeds)))
     return [
         f"{len(FEDDP | BASELINES)} methods x {len(EPSILONS)} epsilons x {seeds} seeds = {len(rows)} cells "
-        f"on 100,000 x 100 rows in one pipeline: {time.perf_counter() - wall:.0f} s wall, {cpu:.0f} s CPU, "
-        f"peak RSS {after.ru_maxrss / 1024:.0f} MB."
+        f"on 100,000 x 100 rows in one pipeline: {used['wall']:.0f} s wall, {used['cpu']:.0f} s CPU, "
+        f"peak RSS {used['rss']:.0f} MB."
     ]
 
 

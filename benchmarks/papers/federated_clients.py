@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.federated import ClientRows
+from schemas.clustered_fl.records import ClientRows
+from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
 
 CLUSTER_SIZES = (3, 6, 6, 6)
 """Clients per cluster; the first is the minority."""
@@ -58,7 +59,7 @@ def shifted(images: NDArray[np.float32], labels: NDArray[np.int64], shift: str, 
         images = np.rot90(images, cluster, axes=(1, 2))
     else:
         labels = (labels + cluster) % 10
-    return ClientRows.of(images.reshape(len(images), -1), labels)
+    return bounded_rows(images.reshape(len(images), -1), labels)
 
 
 def _shrunk(images: NDArray[np.uint8], side: int) -> NDArray[np.float32]:

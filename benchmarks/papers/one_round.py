@@ -10,12 +10,9 @@ Finished runs are kept in a file of JSON lines, so that a run that was stopped g
 """
 
 import argparse
+import importlib
 import json
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import separated_mixture
+from benchmarks import measurement, separated_mixture
 from benchmarks.machine import heading
 
 PAPER_COLUMN = {(100_000, 1.0): 1.21, (100_000, 4.0): 0.46, (1_000_000, 1.0): 0.298, (1_000_000, 4.0): 0.106}
@@ -70,7 +67,7 @@ def cells(largest: int) -> Iterator[Cell]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--figures", nargs="*", default=["n", "shuffle", "epsilon", "k", "r"])
@@ -78,16 +75,13 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True, help="file of finished runs, JSON lines")
     parser.add_argument("--finished_only", action="store_true", help="show finished runs and start none")
     parser.add_argument("--speed", type=int, nargs="*", default=[300_000, 1_000_000, 3_000_000])
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
     parser.add_argument("--decode", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.decode:
         print(json.dumps(timed_decode(arguments.decode)))
         return
     lines = report(measure(arguments), [speed(n_reports) for n_reports in arguments.speed])
-    print("\n".join(lines))
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, arguments.out)
 
 
 def measure(arguments: argparse.Namespace) -> dict[Cell, list[float]]:
@@ -121,9 +115,10 @@ def report_cost(cell: Cell, seed: int) -> float:
     """Cost of centers that were found from reports."""
     from threadpoolctl import threadpool_limits
 
-    from transforms.numerics import report_encoder, report_points, report_tree
-    from transforms.numerics.report_coins import SystemCoins
-    from transforms.numerics.report_sums import ReportSums
+    from transforms.numerics.reports import decode_points, decode_tree
+    from transforms.numerics.reports import encoder as report_encoder
+    from transforms.numerics.reports.coins import SystemCoins
+    from transforms.numerics.reports.sums import ReportSums
 
     drawn = separated_mixture.draw(seed, cell.n_clients, N_FEATURES, cell.n_clusters, cell.separation)
     parameters = parameters_of(cell, np.random.default_rng([seed, 5]).bytes(16))
@@ -136,22 +131,22 @@ def report_cost(cell: Cell, seed: int) -> float:
             parts.append(report_encoder.encode(rows, parameters, nonces[start : start + _BLOCK], coins))
             sums = sums.merge(ReportSums.of(parts[-1], parameters))
         if parameters.depth:
-            centers = report_tree.decode_tree(sums, parameters, seed).centers
+            centers = decode_tree.decode_tree(sums, parameters, seed).centers
         else:
             reports = report_encoder.Reports(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-            directions = report_points.principal_directions(sums, parameters)
-            points = report_points.project(reports, parameters, directions)
+            directions = decode_points.principal_directions(sums, parameters)
+            points = decode_points.project(reports, parameters, directions)
             order = np.random.default_rng([seed, 7]).permutation(len(points))
-            mixture = report_points.fit_mixture(points[order], parameters, seed)
-            soft = report_points.SoftSums.of(reports, parameters, directions, mixture)
+            mixture = decode_points.fit_mixture(points[order], parameters, seed)
+            soft = decode_points.SoftSums.of(reports, parameters, directions, mixture)
             centers = soft.centers(parameters, cell.n_clients).centers
     return separated_mixture.mean_cost(drawn.rows, centers)
 
 
 def parameters_of(cell: Cell, key: bytes):  # type: ignore[no-untyped-def]
     """Public parameters, as the `encode` job would choose them."""
-    from schemas.report_config import EncodeConfig
-    from transforms.numerics.report_design import design
+    from schemas.reports.config import EncodeConfig
+    from transforms.numerics.reports.design import design
 
     shuffled = cell.method == "shuffle"
     config = EncodeConfig.model_validate(
@@ -174,7 +169,7 @@ def central_cost(cell: Cell, seed: int) -> float | None:
     """Cost of the central tree on the same draw at delta 1e-6; None where there is no such algorithm."""
     from pipelines.api import fit
     from schemas.choices import Algorithm
-    from schemas.config import validated
+    from schemas.kmeans.fit_config import validated
 
     if "central_tree" not in set(Algorithm):
         return None
@@ -195,16 +190,15 @@ def speed(n_reports: int) -> dict[str, float]:
     """CPU seconds and memory of the `decode` command for so many reports, in a process of its own."""
     with tempfile.TemporaryDirectory() as temporary:
         write_reports(Path(temporary), n_reports)
-        words = [sys.executable, "-m", "benchmarks.papers.one_round", "--runs", "unused", "--decode", temporary]
-        found = subprocess.run(words, capture_output=True, text=True, check=True)
-        return json.loads(found.stdout.splitlines()[-1]) | {"n": n_reports}
+        words = ("--runs", "unused", "--decode", temporary)
+        return measurement.in_a_process("benchmarks.papers.one_round", *words) | {"n": n_reports}
 
 
 def write_reports(folder: Path, n_reports: int) -> None:
     """Reports that say nothing: random nonces and indices, in 64 files."""
     import pyarrow.parquet as pq
 
-    from schemas.report_rows import PARAMETERS_FILE, REPORTS_FOLDER, to_table
+    from schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER, to_table
 
     parameters = parameters_of(Cell("", "nested", 100_000, 4.0), bytes(range(16)))
     rng = np.random.default_rng(0)
@@ -219,15 +213,9 @@ def write_reports(folder: Path, n_reports: int) -> None:
 
 def timed_decode(folder: Path) -> dict[str, float]:
     """Runs the command in this process, which does nothing else."""
-    from pipelines.command import main as dapple
-
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    start = time.perf_counter()
-    if code := dapple(["decode", "--config", str(folder / "job.yaml"), "--output", str(folder / "out")]):
-        raise SystemExit(code)
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall": time.perf_counter() - start, "cpu": cpu, "rss": after.ru_maxrss / 1024}
+    importlib.import_module("pipelines.command.main")  # before the clock runs
+    words = ("decode", "--config", str(folder / "job.yaml"), "--output", str(folder / "out"))
+    return measurement.measured(lambda: measurement.command(*words))
 
 
 def report(costs: dict[Cell, list[float]], speeds: list[dict[str, float]]) -> list[str]:

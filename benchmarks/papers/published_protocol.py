@@ -8,13 +8,11 @@ eight clusters share a leaf of 64; then one center has to serve two clusters, wh
     python -m benchmarks.papers.published_protocol --out benchmarks/results/published_protocol.md
 """
 
-import argparse
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import separated_mixture
+from benchmarks import measurement, separated_mixture
 from benchmarks.machine import heading
 from benchmarks.papers.one_round import N_FEATURES, PAPER_COLUMN, Cell, parameters_of
 
@@ -29,14 +27,11 @@ class Draw(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement.script(__doc__)
     parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--out", type=Path, help="Markdown file for the results")
     arguments = parser.parse_args()
     lines = report(arguments.draws)
-    print("\n".join(lines))
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines) + "\n")
+    measurement.show(lines, arguments.out)
 
 
 def report(n_draws: int) -> list[str]:
@@ -62,9 +57,9 @@ def report(n_draws: int) -> list[str]:
 
 def draw(n_clients: int, epsilon: float, seed: int) -> Draw:
     """One draw of mixture, hyperplanes and sums."""
-    from transforms.numerics import paper_reports, report_encoder, report_tree
-    from transforms.numerics import report_codebook as codebook
-    from transforms.numerics.report_sums import ReportSums
+    from transforms.numerics.reports import codebook, decode_tree, published_protocol
+    from transforms.numerics.reports import encoder as report_encoder
+    from transforms.numerics.reports.sums import ReportSums
 
     rng = np.random.default_rng([seed, 8])
     parameters = parameters_of(Cell("", "paper", n_clients, epsilon), rng.bytes(16))
@@ -73,7 +68,7 @@ def draw(n_clients: int, epsilon: float, seed: int) -> Draw:
     leaves = np.zeros((1 << parameters.depth, 1 + N_FEATURES))
     np.add.at(leaves, codes, np.column_stack([np.ones(_ROWS), drawn.rows]) / _ROWS)
     (_, histogram), (_, vector) = parameters.choices
-    shrunk = 1.0 / paper_reports.sphere_norm(vector, N_FEATURES)
+    shrunk = 1.0 / published_protocol.sphere_norm(vector, N_FEATURES)
     strength = np.append(np.tanh(histogram / 2.0), np.full(N_FEATURES, shrunk))
     means = codebook.walsh_hadamard(np.ascontiguousarray(leaves.T)).T * strength
     stddev = np.append(1.0, np.full(N_FEATURES, N_FEATURES**-0.5))
@@ -83,9 +78,9 @@ def draw(n_clients: int, epsilon: float, seed: int) -> Draw:
         n_reports = n_clients / (parameters.depth * size)
         noise = rng.normal(size=(size, 1 + N_FEATURES)) * stddev * np.sqrt(n_reports)
         cells[size : 2 * size] = n_reports * means[:size] + noise
-    cells[:, 1:] *= paper_reports.DIRECTION_UNITS
+    cells[:, 1:] *= published_protocol.DIRECTION_UNITS
     sums = ReportSums(n_clients, np.rint(cells).astype(np.int64), np.zeros((0, 0), dtype=np.int64))
-    centers = report_tree.decode_tree(sums, parameters, seed).centers
+    centers = decode_tree.decode_tree(sums, parameters, seed).centers
     first = [codes[np.flatnonzero(drawn.labels == label)[0]] for label in range(len(drawn.means))]
     return Draw(separated_mixture.mean_cost(drawn.rows, centers), len(set(first)) < len(first))
 

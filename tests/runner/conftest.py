@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.conformance import Bench
+from tests.scenes.conformance import Bench
 
 
 @pytest.fixture(scope="session")

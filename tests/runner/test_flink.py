@@ -6,8 +6,8 @@ import pytest
 
 from examples.runners import downloads
 from examples.runners.flink_cluster import FlinkCluster, Ports
-from tests.conformance import Conformance, needed
-from tests.faults import FaultBench
+from tests.scenes.conformance import Conformance, needed
+from tests.scenes.faults import FaultBench
 
 pytestmark = [pytest.mark.runner, pytest.mark.flink]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conformance import Conformance
+from tests.scenes.conformance import Conformance
 
 pytestmark = pytest.mark.runner
 

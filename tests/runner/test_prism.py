@@ -9,8 +9,8 @@ import pytest
 
 from examples.runners import downloads, processes
 from examples.runners.worker_environment import start_pool
-from tests.conformance import Conformance, needed
-from tests.faults import FaultBench, children
+from tests.scenes.conformance import Conformance, needed
+from tests.scenes.faults import FaultBench, children
 
 pytestmark = [
     pytest.mark.runner,

@@ -6,7 +6,7 @@ import pytest
 
 from examples.runners import processes
 from examples.runners.worker_environment import start_pool, worker_python
-from tests.conformance import Conformance, needed
+from tests.scenes.conformance import Conformance, needed
 
 pytestmark = pytest.mark.runner
 

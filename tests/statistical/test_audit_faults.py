@@ -9,11 +9,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from schemas.client_block import ClientBlock
-from tests import canaries
-from tests.canaries import Neighbors
-from transforms.numerics import client_statistics, lattice, noise
-from transforms.numerics.keystream import encode_label
+from schemas.tables.client_block import ClientBlock
+from tests.scenes import canaries
+from tests.scenes.canaries import Neighbors
+from transforms.numerics.privacy import noise
+from transforms.numerics.privacy.keystream import encode_label
+from transforms.numerics.statistics import client_statistics, lattice
 
 N_RUNS = 1500
 EVEN = {"outer_product": 1.0, "weights": 1.0, "sums": 1.0, "counts": 1.0}

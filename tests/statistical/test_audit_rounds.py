@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import canaries
+from tests.scenes import canaries
 
 PRIVATE_NORM = {"clipping": {"norm": "private", "client_rows": canaries.CLIENT_ROWS}}
 SAMPLED = {"data": {"max_rows_per_client": 1}}

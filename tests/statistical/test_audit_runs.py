@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from schemas.client_block import ClientBlock
-from schemas.plan import RoundSpec
-from tests import audit
-from tests.canaries import CLIENT_ROWS, FAR, Neighbors
-from tests.lake import MEANS, chain, job, mixture, prepared, write_lake, write_server
-from transforms import accounting
-from transforms.numerics import bounds, scatter, seeding
-from transforms.numerics.noise import draw_release
+from schemas.privacy.plan import RoundSpec
+from schemas.tables.client_block import ClientBlock
+from tests.scenes import audit
+from tests.scenes.canaries import CLIENT_ROWS, FAR, Neighbors
+from tests.scenes.lake import MEANS, chain, job, mixture, prepared, write_lake, write_server
+from transforms.numerics.kmeans import bounds, scatter
+from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.privacy.noise import draw_release
+from transforms.privacy import accounting
 
 N_RUNS = 1500
 ROWS = mixture(90)

@@ -9,11 +9,11 @@ import pytest
 from pipeline_dp import combiners, partition_selection
 from scipy import stats
 
-from pipelines.options import beam_options
-from schemas.profile_config import ProfileConfig
-from transforms.measure_clusters import SUMS
-from transforms.pipeline_dp_noise import AddPipelineDPNoise, Noised
-from transforms.profile_accounting import calibrate, mechanism_spec
+from pipelines.run.options import beam_options
+from schemas.profile.config import ProfileConfig
+from transforms.profile.accounting import calibrate, mechanism_spec
+from transforms.profile.measure_clusters import SUMS
+from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise, Noised
 
 N_CLUSTERS, N_VALUES = 5, 2000
 
@@ -42,7 +42,7 @@ def test_counts_get_the_noise_of_the_plan(unit, tmp_path):
     noise = np.load(tmp_path / "noise-1.npy")
     # The stddev of 10,000 draws is off by 0.7% at random: by 4% once in 10**8 runs, and 10% are told apart.
     assert noise.std() == pytest.approx(plan.event("profile/histograms/job").noise_stddev, rel=0.04)
-    assert stats.kstest(noise / noise.std(), "norm").pvalue > 1e-6
+    assert stats.kstest(noise / noise.std(), "norm").pvalue > 1e-8
     assert len(np.unique(noise)) == len(noise)
 
 
@@ -86,4 +86,5 @@ def test_thresholds_are_those_of_the_plan(max_partitions):
     assert passed == pytest.approx(
         stats.norm.sf((selector.threshold - round(selector.threshold + stddev)) / stddev), abs=0.04
     )
-    assert not any(selector.should_keep(1) for _ in range(4000))
+    # A single unit passes with probability delta = 2.5e-7 at most: three of 4,000 do once in 10**10 runs.
+    assert sum(selector.should_keep(1) for _ in range(4000)) < 3

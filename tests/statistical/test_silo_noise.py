@@ -7,11 +7,12 @@ import pytest
 from scipy import stats
 
 from schemas.choices import ModelKind
-from schemas.federated import ClientRows, ModelShape
-from transforms.numerics.dp_sgd import Schedule, Sgd, model_of, train
-from transforms.numerics.keystream import KeyStream, encode_label
-from transforms.numerics.normal import gumbels, normals, sampled_positions, uniforms
-from transforms.numerics.private_selection import select
+from schemas.clustered_fl.records import ModelShape
+from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from transforms.numerics.privacy.normal import gumbels, normals, sampled_positions, uniforms
+from transforms.numerics.privacy.private_selection import select
 
 ACCEPT = 1e-6
 """A right law is rejected once in 1e6 keys per test."""
@@ -31,7 +32,7 @@ def _noise(n_steps, multiplier, clipping_norm):
         clipping_norm=clipping_norm,
         noise_multiplier=multiplier,
     )
-    rows = ClientRows.of(np.zeros((0, 999)), np.zeros(0))
+    rows = bounded_rows(np.zeros((0, 999)), np.zeros(0))
     moved = train(model_of(SHAPE), np.zeros(SHAPE.n_parameters), rows, sgd, _stream("train", n_steps, clipping_norm))
     return moved * 20.0 / 0.5
 

@@ -1,4 +1,4 @@
-"""What is counted and added up per cluster for a profile, exactly; and which rows of a client, and which units, count.
+"""What is counted and added up per cluster for a profile, exactly; and which units are in a sample.
 
 Rows come with the index of their cluster and, if the client is the privacy unit, with that of their client.
 """
@@ -6,11 +6,8 @@ Rows come with the index of their cluster and, if the client is the privacy unit
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.keystream import KeyStream
-from transforms.numerics.partition import mix
-from transforms.numerics.row_sampling import position_in_run
-
-ALL = 1.0
+from transforms.numerics.privacy.keystream import KeyStream
+from transforms.numerics.tables.partition import mix
 
 
 def clip(values: NDArray[np.floating], lower: float, upper: float) -> NDArray[np.float64]:
@@ -80,27 +77,6 @@ def _once_per_client(cells: NDArray[np.int64], n_cells: int, clients: NDArray[np
     return cells if clients is None or not len(cells) else np.unique(clients * n_cells + cells) % n_cells
 
 
-def bounded_rows(clients: NDArray[np.int64], ranks: NDArray[np.uint64], max_rows: int) -> NDArray[np.int64]:
-    """The rows of lowest rank of each client, at most `max_rows` of them.
-
-    The lowest of all are among the lowest of each part, so parts may be bounded first.
-
-    Args:
-      clients: int64, shape (n_rows,): index of each row's client.
-      ranks: uint64, shape (n_rows,): independent uniform numbers.
-      max_rows: >= 1.
-
-    Returns:
-      int64, sorted: indices of the rows that count.
-
-    Example:
-      >>> bounded_rows(np.array([0, 1, 0, 0]), np.array([9, 9, 2, 5], dtype=np.uint64), 2).tolist()
-      [1, 2, 3]
-    """
-    order = np.lexsort((ranks, clients))
-    return np.sort(order[position_in_run(clients[order]) < max_rows])
-
-
 def sampled_rows(stream: KeyStream, n_rows: int, rate: float) -> NDArray[np.bool_]:
     """Which rows are in a Poisson sample, shape (n_rows,): one coin per row, from the stream.
 
@@ -125,6 +101,6 @@ def sampled_clients(digests: NDArray[np.uint64], secret: int, rate: float) -> ND
 
 def _heads(words: NDArray[np.uint64], rate: float) -> NDArray[np.bool_]:
     """Whether uniform words are below the rate."""
-    if rate >= ALL:
+    if rate >= 1.0:
         return np.ones(len(words), dtype=np.bool_)
     return words < np.uint64(int(rate * 2.0**64))

@@ -1,0 +1,1 @@
+"""The `clustered_fl` job and what it writes."""

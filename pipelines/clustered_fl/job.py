@@ -1,0 +1,222 @@
+"""The `clustered_fl` job: a classifier per cluster of clients, every client under DP-SGD of its own."""
+
+import contextlib
+import functools
+import json
+import logging
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.clustered_fl import page as report_federation
+from pipelines.clustered_fl.deployment import deployment_yaml
+from pipelines.clustered_fl.page import FederationView, Judged
+from pipelines.clustered_fl.prepared import PreparedFederation, prepare
+from pipelines.ledger.spending import Reservation, spending
+from pipelines.run.folder import MANIFEST, RunFolder
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Job, Outcome, Run
+from pipelines.run.jobs.place import OutputFolder
+from pipelines.run.round_driver import finish, has_begun, is_sealed, key_digest, resumable, run_chunks, run_key
+from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
+from schemas.clustered_fl.output import RELATIONS, assignments_table, models_table
+from schemas.clustered_fl.records import FederatedState
+from schemas.errors import ConfigError
+from schemas.privacy.charge import Charge
+from schemas.privacy.flow import TRUSTED_ZONE, Zone
+from schemas.privacy.plan import PrivacyUnit
+from schemas.settings.digest import config_digest
+from transforms.clustered_fl.judge_models import ClientModels, JudgeModels
+from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
+from transforms.files.octets import read_bytes, table_bytes
+from transforms.tables.read import ListShards
+from transforms.tables.source import Source
+
+_LOGGER = logging.getLogger(__name__)
+MODELS_FILE, ASSIGNMENTS_FILE, REPORT_FILE = "models.parquet", "assignments.parquet", "report.html"
+_COUNTS_FILE = "judged.json"
+
+
+def train(prepared: PreparedFederation, options: PipelineOptions, folder: str, key_uri: str) -> FederatedState:
+    """Runs all rounds, or those that an interrupted run has left.
+
+    Args:
+      prepared: the job.
+      options: for Beam.
+      folder: private, of the run; checkpoints lie there.
+      key_uri: where workers find the run key.
+
+    Raises:
+      DappleError: what stopped the run; rounds that are done stay.
+    """
+    chunks = prepared.config.chunks
+    setup = TrainingSetup(
+        federation=prepared.federation,
+        contract=prepared.contract,
+        key_uri=key_uri,
+        cache_bytes=chunks.cache_megabytes << 20,
+    )
+    protocol = FederatedProtocol(setup, prepared.clients.places, prepared.events)
+    arrays = run_chunks(protocol, folder, prepared.binding(key_uri), options, chunks.rounds)
+    return FederatedState.from_arrays(dict(arrays))
+
+
+def judge(
+    prepared: PreparedFederation, state: FederatedState, options: PipelineOptions, folder: str
+) -> tuple[Judged, ...]:
+    """Exact counts of correct rows per client on the evaluation data; nothing without these.
+
+    Raises:
+      DappleError: what stopped the pass.
+    """
+    evaluation = prepared.config.evaluation
+    if evaluation is None:
+        return ()
+    path = FileSystems.join(folder, _COUNTS_FILE)
+    models = dict(zip(prepared.clients.names, state.assignments.tolist(), strict=True))
+    used = ClientModels(prepared.federation.shape, state.models, models)
+    add = functools.partial(
+        _build_judgment, prepared=prepared, used=used, source=Source(path=evaluation.path), path=path
+    )
+    run_graph(add, options, TRUSTED_ZONE)
+    counts = json.loads(read_bytes(path))
+    FileSystems.delete([path])
+    return tuple(Judged(*each) for each in counts)
+
+
+def _build_judgment(
+    root: beam.Pipeline, prepared: PreparedFederation, used: ClientModels, source: Source, path: str
+) -> None:
+    """Adds the pass over the evaluation rows to a pipeline."""
+    shards = root | "List" >> ListShards(source=source, contract=prepared.contract.table)
+    _ = shards | "Judge" >> JudgeModels(contract=prepared.contract, used=used, path=path)
+
+
+def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFolder) -> dict[str, Any]:
+    """Runs a job and stages its outputs; returns the content of `run.json` without the list of files.
+
+    Raises:
+      DappleError: what stopped the run.
+    """
+    key_uri = run_key(folder, config.key_uri)
+    _LOGGER.info("checking rows and calibrating the noise of every client")
+    prepared = prepare(config, options, folder.staging)
+    statement = prepared.statement
+    _LOGGER.info(
+        "plan: %d rounds, epsilon %.6g, delta %.3g", config.training.rounds, statement.epsilon, statement.delta
+    )
+    state = train(prepared, options, folder.staging, key_uri)
+    judged = judge(prepared, state, options, folder.staging)
+    view = FederationView(config, prepared.federation, state, prepared.clients.groups, statement, judged)
+    ids = prepared.clients.ids()
+    folder.write(MODELS_FILE, table_bytes(models_table(state.models, prepared.federation.shape)))
+    folder.write(ASSIGNMENTS_FILE, table_bytes(assignments_table(ids, state.assignments)))
+    folder.write_privacy(statement.to_json())
+    folder.write("deployment.yaml", deployment_yaml(prepared))
+    folder.write(REPORT_FILE, report_federation.render(view).encode())
+    return _manifest(prepared, state, prepared.binding(key_uri).input_fingerprint)
+
+
+def _manifest(prepared: PreparedFederation, state: FederatedState, fingerprint: str) -> dict[str, Any]:
+    """Content of `run.json`, without run id, versions and list of files."""
+    config, statement = prepared.config, prepared.statement
+    return {
+        "algorithm": str(config.algorithm),
+        "config_digest": config_digest(config),
+        "input_fingerprint": fingerprint,
+        "models_digest": state.digest(),
+        "separation": None if math.isnan(state.separation) else state.separation,
+        "epsilon": statement.epsilon,
+        "delta": statement.delta,
+        "not_private": [] if config.evaluation is None else [REPORT_FILE],
+    }
+
+
+class ResumedFolder(OutputFolder):
+    """An output folder whose staging folder outlives a run that was stopped."""
+
+    @contextlib.contextmanager
+    def opened(self, reservation: Reservation | None) -> Iterator[None]:
+        """Makes the staging folder or takes up that of the same run, and charges it once."""
+        with resumable(self.folder), spending(reservation):
+            yield
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Seals what is staged, if that was not done before, and makes it the output."""
+        if not is_sealed(self.folder):
+            self.folder.seal(manifest)
+        finish(self.folder)
+
+
+def _plan(run: Run[ClusteredFLConfig]) -> ClusteredFLConfig:
+    """The settings: all that is planned follows from them and from rows that are read when the run is charged."""
+    _LOGGER.info("run %s: %s", run.options.run_id, run.settings.algorithm)
+    return run.settings
+
+
+def _reserve(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> Reservation | None:
+    """What every client may spend; a run that goes on is not charged again.
+
+    That the rows are the same is for the checkpoint to check: a run with others is refused there.
+    """
+    if config.ledger is None:
+        return None
+    return Reservation(
+        ledger=config.ledger,
+        charge=_charge(config),
+        run=run.options.run_id,
+        same=functools.partial(_terms, config, run.folder),
+        begun=functools.partial(has_begun, run.folder),
+    )
+
+
+def _charge(config: ClusteredFLConfig) -> Charge:
+    """The cost of a run, from its settings alone."""
+    privacy = config.privacy
+    return Charge(
+        dataset=str(config.data.name),
+        job="clustered_fl",
+        unit=PrivacyUnit.RECORD,
+        neighboring_relation=RELATIONS[privacy.adjacency],
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        events=({"mechanism": "dp_sgd", "rounds": config.training.rounds},),
+        scope=config.data.disjoint_scope,
+        reason=config.data.disjoint_partitions,
+    )
+
+
+def _terms(config: ClusteredFLConfig, folder: RunFolder) -> str:
+    """Digests of settings and key: all that a run that goes on must share with the one that was charged."""
+    bound = config.model_copy(update={"chunks": ChunksConfig()})
+    return f"{config_digest(bound)} {key_digest(run_key(folder, config.key_uri))}"
+
+
+def _work(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> dict[str, Any]:
+    """The manifest: of an interrupted run that had staged all, or of what is run now."""
+    if not is_sealed(run.folder):
+        return execute(config, run.options.beam, run.folder)
+    sealed: dict[str, Any] = json.loads(read_bytes(run.folder.path(MANIFEST)))
+    if sealed["config_digest"] != config_digest(config):
+        raise ConfigError(
+            "the config must be that of the interrupted run of this --run_id, got a changed one; restore the config, "
+            "or start anew with another --run_id."
+        )
+    return sealed
+
+
+JOB = Job(
+    name="clustered_fl",
+    load=load_clustered_fl_config,
+    plan=_plan,
+    reserve=_reserve,
+    work=_work,
+    write=lambda run, config, manifest: Outcome({name: manifest[name] for name in ("epsilon", "delta")}, manifest),
+    zone=Zone.PUBLIC,
+    shows=REPORT_FILE,
+    place=ResumedFolder.of,
+)

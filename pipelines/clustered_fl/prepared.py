@@ -1,0 +1,269 @@
+"""A `clustered_fl` job made ready: who takes part, on what terms, and what every client will spend."""
+
+import dataclasses
+import functools
+import hashlib
+import hmac
+import platform
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.run.graph import run_graph
+from pipelines.run.round_driver import key_digest, plan_digest
+from pipelines.run.versions import version
+from schemas.choices import FederatedAlgorithm, ModelKind
+from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, SearchedClusters
+from schemas.clustered_fl.labeled_contract import LabeledContract
+from schemas.clustered_fl.output import SiloStatement
+from schemas.clustered_fl.plan import SiloBudget, SiloPlan
+from schemas.clustered_fl.records import (
+    GIVEN_SEPARATION,
+    SEARCHED_SEPARATION,
+    ClusteringParams,
+    Federation,
+    ModelShape,
+    Silo,
+    TrainingParams,
+)
+from schemas.errors import ConfigError, InputError
+from schemas.privacy.flow import TRUSTED_ZONE
+from schemas.settings.digest import config_digest
+from schemas.tables.contract import TableContract
+from transforms.clustered_fl.labeled_clients import Clients, InspectClients, parts_from_json, parts_path
+from transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
+from transforms.files.checkpoint import RunBinding
+from transforms.files.octets import read_bytes
+from transforms.privacy.keys import read_key
+from transforms.tables.read import CheckRows, ListShards
+from transforms.tables.snapshots import resolve
+from transforms.tables.source import Source
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedFederation:
+    """A job that is ready to run.
+
+    Attributes:
+      config: the job.
+      contract: how rows are read.
+      clients: who takes part and where their rows lie.
+      federation: public terms.
+      budget: of every client.
+      epsilon: that the client that spends most spends.
+    """
+
+    config: ClusteredFLConfig
+    contract: LabeledContract
+    clients: Clients
+    federation: Federation
+    budget: SiloBudget
+    epsilon: float
+
+    @property
+    def statement(self) -> SiloStatement:
+        """The guarantee that every output repeats."""
+        return SiloStatement(
+            adjacency=self.config.privacy.adjacency,
+            epsilon=self.epsilon,
+            delta=self.config.privacy.delta,
+            accountant=str(self.config.privacy.accountant_used),
+            events=tuple(self.events(self.federation.training.rounds)),
+        )
+
+    def events(self, n_rounds: int) -> list[dict[str, Any]]:
+        """What the first rounds spend, at most: every kind of event of every client with its count."""
+        if not n_rounds:
+            return []
+        training = dataclasses.replace(self.federation.training, rounds=n_rounds)
+        most = min(self.federation.clustering.selection_rounds, n_rounds)
+        clustering = dataclasses.replace(self.federation.clustering, selection_rounds=most)
+        return [
+            {"client_id": silo.client_id, "public_rows": silo.n_rows} | event.to_json()
+            for silo in self.federation.silos
+            for event in silo_events(silo.n_rows, training, clustering, self.budget, silo.noise_multiplier)
+        ]
+
+    def binding(self, key_uri: str) -> RunBinding:
+        """What an interrupted run must share with this one."""
+        # An interrupted run may go on in larger or smaller chunks.
+        digest = config_digest(self.config.model_copy(update={"chunks": ChunksConfig()}))
+        content = f"{digest} {self.clients.digest}".encode()
+        return RunBinding(
+            config_digest=digest,
+            input_fingerprint=hmac.new(read_key(key_uri), content, hashlib.sha256).hexdigest(),
+            key_digest=key_digest(key_uri),
+            plan_digest=plan_digest(self.events(self.federation.training.rounds)),
+            code_version=f"{version('dapple')} {platform.machine()} numpy {version('numpy')}",
+        )
+
+
+def labeled_contract(config: ClusteredFLConfig) -> LabeledContract:
+    """How the rows of a job are read."""
+    data = config.data
+    table = TableContract.from_config(data, by_client=True)
+    return LabeledContract(
+        table=table,
+        label=data.label,
+        n_classes=data.classes,
+        group=data.group,
+        feature_norm=config.training.feature_norm,
+    )
+
+
+def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) -> PreparedFederation:
+    """Reads all rows once, to check them and to see who is there, and calibrates the noise of every client.
+
+    Args:
+      config: the job.
+      options: for Beam.
+      folder: private, of the run.
+
+    Raises:
+      DappleError: in one sentence, what stops the job.
+    """
+    contract = labeled_contract(config)
+    clients = _inspected(config, contract, options, folder)
+    _check_sizes(config, clients)
+    training, clustering, budget = _training(config), _clustering(config, clients), _budget(config)
+    by_size = {n_rows: silo_plan(n_rows, training, clustering, budget) for n_rows in sorted(set(clients.n_rows))}
+    plans = tuple(by_size[n_rows] for n_rows in clients.n_rows)
+    federation = Federation(
+        shape=_shape(config, clients.n_features),
+        training=training,
+        clustering=clustering,
+        silos=_silos(config, clients, plans),
+        public_seed=hashlib.sha256(f"clustered_fl {config.seed}".encode()).digest(),
+    )
+    table = dataclasses.replace(contract.table, n_features=clients.n_features)
+    return PreparedFederation(
+        config=config,
+        contract=dataclasses.replace(contract, table=table),
+        clients=clients,
+        federation=federation,
+        budget=budget,
+        epsilon=max(plan.epsilon for plan in plans),
+    )
+
+
+def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: PipelineOptions, folder: str) -> Clients:
+    """Who is there, found by a pass over all rows; with the numbers of rows that the job declares."""
+    path = parts_path(folder)
+    run_graph(
+        functools.partial(_build, source=resolve(config.data), contract=contract, path=path), options, TRUSTED_ZONE
+    )
+    parts = parts_from_json(read_bytes(path))
+    FileSystems.delete([path])
+    if not parts:
+        raise InputError("data must have at least one valid row, got none; check the data and data.on_invalid_rows.")
+    return _declared(config, Clients.of(parts, contract))
+
+
+def _budget(config: ClusteredFLConfig) -> SiloBudget:
+    """What every client may spend."""
+    privacy = config.privacy
+    return SiloBudget(
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        adjacency=privacy.adjacency,
+        accountant=privacy.accountant_used,
+        select_share=privacy.select_share,
+        first_round_noise_ratio=privacy.first_round_noise_ratio,
+    )
+
+
+def _build(root: beam.Pipeline, source: Source, contract: LabeledContract, path: str) -> None:
+    """Adds the pass over all rows to a pipeline."""
+    shards = root | "List" >> ListShards(source=source, contract=contract.table)
+    _ = shards | "CheckRows" >> CheckRows()
+    _ = shards | "InspectClients" >> InspectClients(contract=contract, path=path)
+
+
+def _declared(config: ClusteredFLConfig, clients: Clients) -> Clients:
+    """The clients with the numbers of rows that the job declares public."""
+    declared = config.data.public_rows
+    if declared is None:
+        return clients
+    if isinstance(declared, int):
+        return dataclasses.replace(clients, n_rows=(declared,) * len(clients.names))
+    for name in clients.names:
+        if name not in declared:
+            raise InputError(f"data.public_rows must name every client, got none for {name}; add its number of rows.")
+    return clients.with_declared(declared)
+
+
+def _check_sizes(config: ClusteredFLConfig, clients: Clients) -> None:
+    """Refuses clients that are too small for the job."""
+    batch = config.training.batch_size
+    for name, n_rows in zip(clients.names, clients.n_rows, strict=True):
+        if n_rows < batch:
+            raise InputError(
+                f"client {name} must have at least training.batch_size = {batch} rows, got {n_rows}; lower the batch "
+                "size or leave the client out."
+            )
+
+
+def _shape(config: ClusteredFLConfig, n_features: int) -> ModelShape:
+    """The model of every client."""
+    n_hidden = config.training.hidden_units if config.training.model is ModelKind.MLP else 0
+    return ModelShape(
+        kind=config.training.model,
+        n_features=n_features,
+        n_classes=config.data.classes,
+        n_hidden=n_hidden,
+        feature_norm=config.training.feature_norm,
+    )
+
+
+def _training(config: ClusteredFLConfig) -> TrainingParams:
+    """How clients train."""
+    training = config.training
+    return TrainingParams(
+        rounds=training.rounds,
+        local_epochs=training.local_epochs,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        clipping_norm=training.clipping_norm,
+        first_batch_size=training.first_batch_size,
+    )
+
+
+def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams:
+    """Who trains which model."""
+    options, algorithm = config.clustering, config.algorithm
+    search = isinstance(config.n_clusters, SearchedClusters)
+    n_clusters = len(set(clients.groups)) if algorithm is FederatedAlgorithm.ORACLE else config.max_clusters
+    if n_clusters > len(clients.names):
+        raise ConfigError(
+            f"n_clusters must be at most the number of clients, {len(clients.names)}, got {n_clusters}; ask for fewer "
+            "clusters."
+        )
+    return ClusteringParams(
+        algorithm=algorithm,
+        n_clusters=n_clusters,
+        search=search,
+        view=options.view,
+        start=options.start,
+        selection_rounds=selection_rounds(algorithm, config.training.rounds),
+        pull=options.pull if algorithm is FederatedAlgorithm.MR_MTL else 0.0,
+        min_separation=SEARCHED_SEPARATION if search else GIVEN_SEPARATION,
+    )
+
+
+def _silos(config: ClusteredFLConfig, clients: Clients, plans: tuple[SiloPlan, ...]) -> tuple[Silo, ...]:
+    """Public terms of every client."""
+    groups = {group: number for number, group in enumerate(sorted(set(clients.groups)))}
+    oracle = config.algorithm is FederatedAlgorithm.ORACLE
+    return tuple(
+        Silo(
+            client_id=name,
+            n_rows=n_rows,
+            noise_multiplier=plan.noise_multiplier,
+            first_round_multiplier=plan.first_round_multiplier,
+            select_epsilon=plan.select_epsilon,
+            true_cluster=groups[group] if oracle else None,
+        )
+        for name, n_rows, group, plan in zip(clients.names, clients.n_rows, clients.groups, plans, strict=True)
+    )

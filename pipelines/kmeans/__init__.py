@@ -1,0 +1,1 @@
+"""The `fit` job and the estimator."""

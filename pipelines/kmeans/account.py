@@ -1,0 +1,229 @@
+"""A `fit` in the ledger: charged once, whatever kills it, and never drawn twice for one charge.
+
+The entries of a run, in order, and what must be on the disk before the next one:
+
+1. `reserve`: before any row is read. Settings, code and output are fixed now.
+2. `start`: before any noise is drawn. The key exists; its digest and that of all input, under the key, are fixed now.
+   Noise is a function of key, plan and exact sums, so from here on a repeated attempt draws the same noise, or refuses.
+3. `commit`: the released files and their manifest are staged; its digest is fixed now. Then keys are deleted and the
+   staging folder becomes the output, in steps that can be repeated.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.kmeans.prepared.fingerprint import content_fingerprint, resolved
+from pipelines.kmeans.prepared.prepared_fit import PreparedFit
+from pipelines.ledger.spending import Reservation
+from pipelines.ledger.store import Ledger
+from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder
+from pipelines.run.jobs.place import OutputFolder, Summary
+from pipelines.run.options import JobOptions
+from pipelines.run.versions import code_digest
+from schemas.choices import Trust
+from schemas.errors import InputError, LedgerRefusedError
+from schemas.kmeans.fit_config import FitConfig
+from schemas.privacy.charge import Charge, canonical
+from schemas.privacy.ledger_entry import RunStatus
+from transforms.files.octets import read_bytes
+from transforms.files.publish import RELEASED_FILES
+from transforms.masked.clients import SECRET_SETTING
+from transforms.privacy.keys import delete_key, kept_key, key_digest
+
+_LOGGER = logging.getLogger(__name__)
+_PLACES = (
+    ("data", "path"),
+    ("server_data", "path"),
+    ("recurring", "previous"),
+    ("masked", "secret_uri"),
+    ("", "key_uri"),
+)
+_NO_MATTER = ("ledger", "keep_staging")
+
+
+class RunAccount(OutputFolder):
+    """The output folder of one run of `fit` with a ledger.
+
+    Args:
+      config: the job; has a ledger and a data set's name.
+      options: of the command.
+
+    Raises:
+      LedgerRefusedError: if there is no ledger, or no limit for the data set.
+    """
+
+    def __init__(self, config: FitConfig, options: JobOptions):
+        super().__init__(options)
+        self._ledger = Ledger(str(config.ledger))
+        self._ledger.require_limit(str(config.data.name))
+        self._run = options.run_id
+        self.folder = RunFolder(resolved(options.output), options.run_id)
+        self._config_digest = settings_digest(config)
+        self._secrets = _secrets(config, self.folder)
+        self._started = False
+        self._drew = False
+
+    def complete(self) -> Summary | None:
+        """The summary of a run that is complete, its output put in place if that was left undone; None of another.
+
+        Raises:
+          LedgerRefusedError: if the id belongs to another run, or its release is gone.
+        """
+        status = self._ledger.status(self._run)
+        if status is None or status.state == "void":
+            return None
+        self._check("config", status.reserved["config"], self._config_digest)
+        if status.committed is None:
+            self._check("code", status.reserved["code"], code_digest())
+            self._check("--output", status.reserved["output"], self.folder.output)
+            self._started = status.started is not None
+            return None
+        folder = RunFolder(status.reserved["output"], self._run)
+        self._finish(folder, status)
+        same = folder.output == self.folder.output
+        _LOGGER.info("run %s is complete: nothing is read or charged", self._run)
+        spent = {"epsilon": status.charge.epsilon, "delta": status.charge.delta}
+        return {"run_id": self._run, "output": self._options.output if same else folder.output} | spent
+
+    @contextlib.contextmanager
+    def opened(self, reservation: Reservation | None) -> Iterator[None]:
+        """Charges the run, or takes it up, and makes its staging folder; a failed run stays reserved.
+
+        It is void, and its folder goes, only if no noise was drawn, or if its input could not be used and nothing was
+        staged.
+
+        Raises:
+          LedgerRefusedError: before any row is read.
+        """
+        fresh = reservation is None or self._reserve(reservation.charge)
+        try:
+            self.folder.take_up()
+            self._check_open()
+            self.folder.clear()
+            yield
+        except BaseException as error:
+            clean = not self._drew or (isinstance(error, InputError) and not self._any_released())
+            # Refused means that another attempt has the folder, or has drawn: the charge is that one's as well.
+            if fresh and clean and not self._started and not isinstance(error, LedgerRefusedError):
+                self._give_back(error)
+            elif self._drew:
+                _LOGGER.info("run %s stays reserved: give --run_id %s to go on for free", self._run, self._run)
+            raise
+        finally:
+            self.folder.release()
+
+    def held_key(self, uri: str, setting: str = "key_uri") -> contextlib.AbstractContextManager[str]:
+        """The key at `uri`, made if noise has not been drawn yet; it stays until the run is committed."""
+        if self._started and not FileSystems.exists(uri):
+            raise LedgerRefusedError(
+                f"run_id {self._run} must be resumed with the {setting} that it started with, got none at {uri}; "
+                "choose another run_id, which is charged again."
+            )
+        return kept_key(uri, setting)
+
+    def start(self, prepared: PreparedFit) -> str:
+        """Fixes key and input of the run before noise is drawn; returns the fingerprint of the input."""
+        keys = {setting: key_digest(uri, setting) for setting, (uri, _) in self._secrets.items()}
+        fingerprint = content_fingerprint(prepared, self._config_digest, self._secrets["key_uri"][0])
+        self._ledger.start(self._run, {"key": keys, "input": fingerprint})
+        self._drew = True
+        return fingerprint
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Commits what is staged, and makes it the output."""
+        digest = self.folder.seal(manifest)
+        self._ledger.commit(self._run, {"manifest": digest})
+        status = self._ledger.status(self._run)
+        if status is not None:
+            self._finish(self.folder, status)
+
+    def _reserve(self, charge: Charge) -> bool:
+        """Charges the run; False if that has been done by an attempt that did not end."""
+        status = self._ledger.status(self._run)
+        if status is not None and status.state == "reserved":
+            self._check("plan", canonical(status.reserved["charge"]), canonical(charge.to_json()))
+            _LOGGER.info("run %s is reserved: going on without a further charge", self._run)
+            return False
+        about: dict[str, Any] = {"config": self._config_digest, "code": code_digest(), "output": self.folder.output}
+        about["made"] = [uri for uri, made in self._secrets.values() if made]
+        self._ledger.reserve(self._run, charge, about)
+        return True
+
+    def _check_open(self) -> None:
+        """Refuses, before a staged file is touched, what another attempt has ended meanwhile."""
+        status = self._ledger.status(self._run)
+        if status is None or status.state != "reserved":
+            raise LedgerRefusedError(f"run_id {self._run} must be reserved, got one that has ended; ask for it again.")
+        self._started = status.started is not None
+
+    def _check(self, name: str, recorded: str, found: str) -> None:
+        """Refuses to take up a run as another one."""
+        if recorded != found:
+            raise LedgerRefusedError(
+                f"run_id {self._run} must be asked for with the same {name}, got another one; choose another run_id, "
+                "which is charged again."
+            )
+
+    def _any_released(self) -> bool:
+        """Whether a released file has been staged."""
+        return any(FileSystems.exists(self.folder.path(name)) for name in RELEASED_FILES)
+
+    def _give_back(self, error: BaseException) -> None:
+        """Forgets a run that released nothing, its keys first."""
+        for setting, (uri, made) in self._secrets.items():
+            if made:
+                delete_key(uri, setting)
+        self.folder.discard()
+        self._ledger.void(self._run, type(error).__name__)
+
+    def _finish(self, folder: RunFolder, status: RunStatus) -> None:
+        """Deletes the keys of a committed run and makes its staging folder the output, unless that has been done."""
+        digest = (status.committed or {})["manifest"]
+        staged = _read(folder.path(MANIFEST))
+        if staged is not None and hashlib.sha256(staged).hexdigest() == digest:
+            for uri in status.reserved["made"]:
+                delete_key(uri)
+            folder.check()
+            folder.move([*json.loads(staged)["files"], MANIFEST])
+        published = _read(FileSystems.join(folder.output, MANIFEST))
+        if published is None or hashlib.sha256(published).hexdigest() != digest:
+            raise LedgerRefusedError(
+                f"run {self._run} must have its release at {folder.output}, got none or another one; its budget is "
+                "spent, so choose another run_id, which is charged again."
+            )
+
+
+def settings_digest(config: FitConfig) -> str:
+    """SHA-256, 64 hex digits, of what a job asks for, however its paths are spelled and whatever its ledger is."""
+    content = config.model_dump(mode="json", exclude=set(_NO_MATTER))
+    for section, name in _PLACES:
+        holder = content[section] if section else content
+        if holder and holder[name] is not None:
+            holder[name] = resolved(holder[name])
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def _secrets(config: FitConfig, folder: RunFolder) -> dict[str, tuple[str, bool]]:
+    """Where the keys of a run are, by setting, and whether they are made for it."""
+    given = {"key_uri": (config.key_uri, KEY_FILE)}
+    if config.trust is Trust.MASKED:
+        given[SECRET_SETTING] = (config.masked.secret_uri, SECRET_FILE)
+    return {
+        setting: (folder.path(name), True) if uri is None else (uri, not FileSystems.exists(uri))
+        for setting, (uri, name) in given.items()
+    }
+
+
+def _read(path: str) -> bytes | None:
+    """A file; None if there is none."""
+    try:
+        return read_bytes(path) if FileSystems.exists(path) else None
+    except (OSError, BeamIOError):
+        return None

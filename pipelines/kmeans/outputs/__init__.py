@@ -1,0 +1,1 @@
+"""What a fit writes beside the released tables."""

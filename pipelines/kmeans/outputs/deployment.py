@@ -1,0 +1,127 @@
+"""`deployment.yaml` of `fit`: the run as an entry of the registry of differential privacy deployments."""
+
+from typing import Any
+
+from pipelines.kmeans.prepared.prepared_fit import PreparedFit
+from pipelines.run.registry_entry import basic_section, implementation_section, model_section, registry_entry
+from pipelines.run.versions import version
+from schemas.choices import ClippingRule, Trust
+from schemas.privacy.plan import Mechanism, PrivacyUnit
+
+_NOISE = {
+    Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian mechanism",
+    Mechanism.DISCRETE_LAPLACE: "discrete Laplace mechanism",
+}
+
+
+def deployment(prepared: PreparedFit) -> dict[str, Any]:
+    """The entry of a run, ready for YAML."""
+    return registry_entry(
+        basic=_basic(prepared),
+        dp_variant={
+            "variant_name": "Approximate DP",
+            "data_domain": "finite sets of rows with finite numbers as features",
+            "unprotected_quantities": _unprotected(prepared),
+        },
+        privacy_loss=_privacy_loss(prepared),
+        deployment_model=_model(prepared),
+        implementation=_implementation(prepared),
+    )
+
+
+def _basic(prepared: PreparedFit) -> dict[str, Any]:
+    """What is published; mostly the curator's to say."""
+    config = prepared.config
+    judged = "" if config.quality is None else ", and the noisy k-means cost of the centers"
+    description = (
+        f"Cluster centers of {len(prepared.feature_names)} features by {config.algorithm}, with the "
+        f"noisy size of each cluster and every noised aggregate behind them{judged}."
+    )
+    return basic_section(config.data.name, description)
+
+
+def _unprotected(prepared: PreparedFit) -> str:
+    """What is public by declaration."""
+    public = ["the settings of the job, names of features among them"]
+    if prepared.config.server_data is not None:
+        public.append("the server data, which the curator declares public")
+    if prepared.config.data.public_rows is not None:
+        public.append(f"the number of {_units(prepared)}, which the curator declares public")
+    return "; ".join(public)
+
+
+def _units(prepared: PreparedFit) -> str:
+    """What is counted by the privacy unit."""
+    return "clients" if prepared.plan.unit is PrivacyUnit.CLIENT else "rows"
+
+
+def _privacy_loss(prepared: PreparedFit) -> dict[str, Any]:
+    """Unit and parameters."""
+    plan, data = prepared.plan, prepared.config.data
+    whole = "all rows of one client id" if plan.unit is PrivacyUnit.CLIENT else "one row"
+    private = f"unknown: the number of {_units(prepared)} is private"
+    return {
+        "privacy_unit": str(plan.unit),
+        "privacy_unit_details": f"Data sets are adjacent if one is the other with {whole} added or removed "
+        "(add or remove one).",
+        "number_of_privacy_units": private if data.public_rows is None else data.public_rows,
+        "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
+        "privacy_parameters_details": f"Epsilon is the composed privacy loss of all releases at this delta; "
+        f"{plan.discretization_slack:.3g} of delta pays for discrete instead of continuous noise.",
+    }
+
+
+_TRUST = {
+    Trust.CENTRAL: (
+        "The pipeline is the trusted aggregator: its workers read rows, and only noised sums leave the stage that "
+        "adds noise.",
+        "The operator of the pipeline, its workers and its storage are trusted; readers of the outputs are not.",
+    ),
+    Trust.MASKED: (
+        "The aggregator adds up masked messages, which are uniform to it, and adds noise; clients hold the masks.",
+        "Clients and aggregator follow the protocol and do not pool what they know; who sees releases does not know "
+        "all of their noise. With both roles in one job its operator, workers and storage are trusted.",
+    ),
+}
+
+
+def _model(prepared: PreparedFit) -> dict[str, Any]:
+    """Who is trusted, and how often there is a release."""
+    trust = prepared.statement.trust
+    details, assumptions = _TRUST[Trust(trust)]
+    follows = "" if prepared.previous is None else f" It follows run {prepared.previous.run_id}."
+    return model_section(
+        trust.capitalize(),
+        details,
+        trust_assumptions=assumptions,
+        actors="Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
+        "may know everything else.",
+        release=f"One run, published once.{follows} Whether it is repeated on the same data is unknown.",
+        source="One snapshot of the data, read by one run.",
+    )
+
+
+def _implementation(prepared: PreparedFit) -> dict[str, Any]:
+    """Mechanisms, composition and what follows them."""
+    plan, config = prepared.plan, prepared.config
+    releases = [each for part in plan.rounds for each in part.releases]
+    mechanisms = " and ".join(sorted({_NOISE[each.spec.mechanism] for each in releases}))
+    norm = {
+        ClippingRule.SERVER_RADIUS: "found from the public server data",
+        ClippingRule.PRIVATE: "a noisy quantile, released within the budget",
+        ClippingRule.DOMAIN: "that of the public domain to which every coordinate is clipped first",
+    }.get(config.clipping.norm, "given in the job")  # type: ignore[arg-type]
+    return implementation_section(
+        preprocessing=f"Rows are clipped to a norm ({norm}); encodings, if any, are "
+        "written in the job or learned from public data. How the settings of the job were chosen is unknown.",
+        mechanisms=f"{mechanisms}, exact on integers, in {len(releases)} releases of {len(plan.rounds)} rounds. "
+        "Sums are integers too, and each unit's bound is checked on these integers, so there is no floating-point "
+        "gap. Noise is keyed by the run and drawn from a ChaCha20 key stream. "
+        f"Software: dapple {version('dapple')}, algorithm {config.algorithm}. Access controls: unknown.",
+        composition=f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
+        f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
+        post_processing="Server steps compute centers from noised sums and counts and from public data (with "
+        "feddp_kmeans and dp_lloyd also eigenvectors and k-means on weighted public points, with central_tree "
+        "eigenvectors, a tree of half-spaces and k-means of its leaves); nothing else follows.",
+        more="privacy.json lists every release with mechanism, sensitivity and noise multiplier.",
+    )

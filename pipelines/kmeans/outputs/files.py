@@ -1,0 +1,52 @@
+"""The files of a finished run besides the released tables."""
+
+import dataclasses
+import json
+from typing import Any
+
+from pipelines.kmeans.outputs import page as report
+from pipelines.kmeans.outputs.deployment import deployment
+from pipelines.kmeans.prepared import recurrence
+from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
+from pipelines.run.folder import RunFolder
+from pipelines.run.registry_entry import registry_yaml
+from pipelines.run.versions import versions
+from schemas.kmeans.drift import DRIFT_FILE
+from schemas.settings.digest import config_digest
+from transforms.files.publish import RELEASED_FILES
+
+
+def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -> None:
+    """Stages everything but the manifest."""
+    for name in RELEASED_FILES:
+        folder.adopt(name)
+    folder.write("privacy.json", _json(result.privacy.to_json()))
+    folder.write("deployment.yaml", registry_yaml(deployment(prepared)))
+    if result.drift is not None:
+        folder.write(DRIFT_FILE, _json(result.drift.to_json()))
+    folder.write("report.html", report.render(prepared, result).encode())
+
+
+def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str, Any]:
+    """Content of `run.json`, without the list of files."""
+    cost = result.model.noisy_cost
+    encoder, snapshot = prepared.contract.encoder, prepared.source.snapshot
+    return {
+        "run_id": run_id,
+        "algorithm": str(prepared.config.algorithm),
+        "features": list(prepared.feature_names),
+        "encoding": None if encoder is None else encoder.to_json(),
+        "clusters": recurrence.clusters_json(result),
+        "frame": recurrence.final_frame(prepared, result.model),
+        "previous": recurrence.previous_json(prepared),
+        "config_digest": config_digest(prepared.config),
+        "input_fingerprint": result.fingerprint,
+        "noisy_cost": None if cost is None else dataclasses.asdict(cost),
+        "snapshot": None if snapshot is None else snapshot.to_json(),
+        "versions": versions(),
+    }
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    """Indented JSON with sorted keys."""
+    return json.dumps(content, indent=2, sort_keys=True).encode()

@@ -1,0 +1,121 @@
+"""`report.html` of `fit`: one file, no network, that people want to open."""
+
+import logging
+import math
+from typing import NamedTuple
+
+from pipelines.kmeans.outputs.fit_view import FitView
+from pipelines.kmeans.outputs.page_sections import fit_sections, odds
+from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
+from pipelines.page.page import Level, Notice, Page, PrivacyLabel, html
+from pipelines.run.failures import describe_unexpected
+from schemas.choices import ClippingRule
+
+_LOGGER = logging.getLogger(__name__)
+_ALGORITHMS = {
+    "feddp_kmeans": "FedDP-KMeans",
+    "server_kmeanspp": "ServerKMeans++",
+    "server_lloyds": "ServerLloyds",
+    "sphere_packing": "SpherePacking",
+    "central_tree": "CentralTree",
+    "dp_lloyd": "DP-Lloyd",
+}
+
+
+class Remaining(NamedTuple):
+    """What a ledger leaves of a data set's budget after this run."""
+
+    epsilon: float
+    delta: float
+
+
+def render(prepared: PreparedFit, result: FitResult, remaining: Remaining | None = None) -> str:
+    """The report of a finished run; everything in it is released or public.
+
+    Args:
+      prepared: the job.
+      result: what it released.
+      remaining: of the budget of the data set; None leaves the reader to the ledger, if there is one.
+    """
+    try:
+        return html(page(FitView.of(prepared, result), remaining))
+    except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its report
+        _LOGGER.warning("the report could not be written: %s", describe_unexpected(error))
+        return html(_bare_page(result))
+
+
+def _bare_page(result: FitResult) -> Page:
+    """What is left to say when a report fails."""
+    spent = f"({result.privacy.epsilon:.6g}, {result.privacy.delta:.3g})"
+    lead = f"This report could not be written. The run spent {spent}; its other files are whole."
+    return Page(title="Private clustering", lead=lead, tags=(), label=None, sections=())
+
+
+def page(view: FitView, remaining: Remaining | None) -> Page:
+    """The page of a run."""
+    config, summary = view.prepared.config, view.summary
+    sections = fit_sections(view)
+    n_warnings = sum(
+        isinstance(block, Notice) and block.level is Level.WARNING for each in sections for block in each.blocks
+    )
+    algorithm = _ALGORITHMS.get(str(config.algorithm), str(config.algorithm))
+    clusters = f"{summary.n_clusters} cluster{'s' if summary.n_clusters != 1 else ''}"
+    features = f"{summary.n_features:,} feature{'s' if summary.n_features != 1 else ''}"
+    return Page(
+        title=f"Private clustering of {config.data.name}" if config.data.name else "Private clustering",
+        lead=f"{clusters} of {features}, found by {algorithm} from noised sums. No row of the private data, and "
+        "no exact count of rows, is in this report.",
+        tags=(
+            algorithm,
+            f"{config.privacy.allocation} allocation",
+            f"{len(view.prepared.rounds)} rounds, {len(view.releases)} releases",
+            f"{n_warnings or 'no'} warning{'s' if n_warnings != 1 else ''}",
+        ),
+        label=_label(view, remaining),
+        sections=sections,
+    )
+
+
+def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
+    """What is guaranteed."""
+    plan, asked = view.prepared.plan, view.prepared.config.privacy
+    unit = "all rows of one client" if view.by_client else "one row"
+    left = "no ledger" if view.prepared.config.ledger is None else "as the ledger says: dapple ledger show"
+    if remaining is not None:
+        left = f"epsilon {remaining.epsilon:.4g}, delta {remaining.delta:.3g}"
+    return PrivacyLabel(
+        epsilon=f"{plan.epsilon:.4g}",
+        delta=f"{plan.delta:.3g}",
+        meaning=_meaning(plan.epsilon, plan.delta, unit),
+        pairs=(
+            ("Privacy unit", f"{plan.unit}: {unit}"),
+            ("Neighboring data sets", "add or remove one unit"),
+            ("Epsilon", f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"),
+            ("Delta", f"{plan.delta:.3g}, of which {plan.discretization_slack:.1g} pays for discrete noise"),
+            ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),
+            ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({_norm_source(view)})"),
+            ("Budget left", left),
+        ),
+    )
+
+
+def _meaning(epsilon: float, delta: float, unit: str) -> str:
+    """Epsilon and delta in plain words."""
+    factor = f"{math.exp(epsilon):,.3g}" if epsilon < 12 else f"e^{epsilon:.3g}"
+    sure = odds(epsilon)
+    after = f"is at most {sure:.0%} sure" if sure < 0.995 else "may be all but certain"
+    return (
+        f"What {unit} adds or removes changes the probability of any result by at most a factor of {factor}, up to "
+        f"{delta:.3g}. Somebody who gives even odds that {unit} took part, and knows everything else, {after} "
+        "after seeing this."
+    )
+
+
+def _norm_source(view: FitView) -> str:
+    """Where the clipping norm comes from."""
+    norm = view.prepared.config.clipping.norm
+    if norm is ClippingRule.PRIVATE:
+        return "released: a noisy quantile of the rows' norms"
+    if norm is ClippingRule.DOMAIN:
+        return "half the diagonal of the domain"
+    return "radius of the public server data" if norm is ClippingRule.SERVER_RADIUS else "given in the job"

@@ -1,0 +1,205 @@
+"""The section on clusters of a `fit` report: sizes, centers, and what sets them apart."""
+
+import numpy as np
+
+from pipelines.kmeans.outputs import page_plots
+from pipelines.kmeans.outputs.fit_view import FitView
+from pipelines.page import plots
+from pipelines.page.page import Badge, Bar, Block, Facts, Section, Table, plot
+
+_MOST_CLUSTERS = 200
+"""Clusters in the table of words."""
+_MOST_FEATURES = 40
+"""Features in the table of numbers."""
+
+
+def clusters_section(view: FitView) -> Section:
+    """Sizes and centers."""
+    summary = view.summary
+    blocks: list[Block] = [_sizes(view), *_cost(view), *_elbow(view)]
+    if summary.n_clusters > 1:
+        blocks += [_heat_map(view), *_profiles(view), _map(view)]
+    blocks += [_words(view), _numbers(view)]
+    centers = f"{_count(summary.n_clusters, 'center')} of {_count(summary.n_features, 'feature')}"
+    lead = f"{centers}, and how many rows each stands for. Sizes are noisy and may even be negative."
+    if view.by_client:
+        lead = (
+            f"{centers}. A size is a noisy weight of clients: each client counts with a bounded weight, split by where "
+            "its rows lie. Sizes may even be negative."
+        )
+    return Section(name="clusters", title="Clusters", lead=lead, blocks=tuple(blocks))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
+
+
+def _sizes(view: FitView) -> Block:
+    """Bars of noisy sizes."""
+    n_clusters, twice = view.summary.n_clusters, f"{2 * view.size_stddev:,.3g}"
+    few = f"the {page_plots.MOST_BARS} largest of {n_clusters} clusters"
+    which = few if n_clusters > page_plots.MOST_BARS else "every cluster"
+    return plot(
+        "sizes",
+        "Noisy sizes",
+        f"Bars of the noisy size of {which}, with whiskers of two noise stddevs ({twice}).",
+        Badge.RELEASED,
+        lambda: page_plots.size_bars(view.summary, view.size_stddev, view.size_unit),
+        f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.size_unit}, either way; a grey bar is not "
+        "told apart from an empty cluster.",
+    )
+
+
+def _cost(view: FitView) -> list[Block]:
+    """How far rows lie from their centers, if the run bought that."""
+    cost = view.result.model.noisy_cost
+    if cost is None:
+        return []
+    cap = view.prepared.config.quality and view.prepared.config.quality.max_distance
+    distance = f"distance (at most {cap:.4g})" if cap else "distance"
+    mean = "mean over clients of their mean" if view.by_client else "mean"
+    pairs = (
+        ("Noisy cost", f"{cost.mean:.4g} ± {2 * cost.stddev:.2g} (two noise stddevs)"),
+        (
+            "What it is",
+            f"The {mean} squared {distance} of a row, clipped to norm {view.lattice.clipping_norm:.4g}, to its nearest "
+            "center; released within the budget. It may even be negative.",
+        ),
+    )
+    return [Facts(title="How well the centers fit", badge=Badge.RELEASED, pairs=pairs)]
+
+
+def _elbow(view: FitView) -> list[Block]:
+    """How the number of clusters was chosen, if the run chose it."""
+    costs = np.asarray(getattr(view.result.model, "proxy_costs", ()), dtype=np.float64)
+    chosen = view.summary.n_clusters
+    if not len(costs):
+        return []
+    return [
+        plot(
+            "elbow",
+            "Choosing the number of clusters",
+            f"Cost for 1 to {len(costs)} clusters; {chosen} were chosen at the elbow.",
+            Badge.RELEASED,
+            lambda: plots.elbow_plot(costs, chosen),
+            "The cost of clustering the weighted public points, which were released already: choosing was free.",
+        )
+    ]
+
+
+def _heat_map(view: FitView) -> Block:
+    """Centers over the features that tell most."""
+    n_features = view.summary.n_features
+    shown = f"all {n_features} features" if n_features > 1 else "the only feature"
+    if n_features > page_plots.MOST_ROWS:
+        shown = f"the {page_plots.MOST_ROWS} of {n_features:,} features in which centers differ most"
+    return plot(
+        "heat",
+        "What sets clusters apart",
+        f"Heat map of the centers over {shown}; each feature is standardized across clusters.",
+        Badge.RELEASED,
+        lambda: page_plots.heat_map(view.summary),
+        f"Shown: {shown}, by their stddev across clusters. Each row is standardized: +1 is one such stddev above the "
+        f"mean of the centers.{_largest(view)}",
+    )
+
+
+def _largest(view: FitView) -> str:
+    """Says that a plot leaves clusters out."""
+    most, n_clusters = page_plots.MOST_BARS, view.summary.n_clusters
+    return f" The {most} largest of {n_clusters} clusters." if n_clusters > most else ""
+
+
+def _profiles(view: FitView) -> list[Block]:
+    """Parallel coordinates, where there are enough features."""
+    axes = min(view.summary.n_features, page_plots.MOST_AXES)
+    if axes < 3:
+        return []
+    named = len(page_plots.SERIES)
+    some = f"; the {named} largest are in color" if view.summary.n_clusters > named else ""
+    return [
+        plot(
+            "parallel",
+            "Profiles",
+            f"One line per cluster over the {axes} features in which centers differ most, standardized.",
+            Badge.RELEASED,
+            lambda: page_plots.parallel_coordinates(view.summary),
+            f"The {axes} most telling features, in their own order. Numbers at the right are clusters{some}.",
+        )
+    ]
+
+
+def _map(view: FitView) -> Block:
+    """Principal components of the centers."""
+    return plot(
+        "map",
+        "Map of the centers",
+        "Centers along their two widest directions (principal components); areas are noisy sizes.",
+        Badge.RELEASED,
+        lambda: page_plots.center_map(view.summary),
+        "Principal components of the centers; the area of a disc is its noisy size. Discs that lie together here may "
+        "differ in other directions.",
+    )
+
+
+def _words(view: FitView) -> Table:
+    """Sizes, and in words what is high or low."""
+    summary = view.summary
+    positive = np.maximum(summary.sizes, 0.0)
+    shares = positive / max(float(positive.sum()), 1e-300)
+    shown = summary.largest_clusters(_MOST_CLUSTERS)
+    more = f" The {_MOST_CLUSTERS} largest of {summary.n_clusters} clusters." if len(shown) < summary.n_clusters else ""
+    return Table(
+        title="Clusters in words",
+        badge=Badge.RELEASED,
+        columns=("cluster", "stands out by", f"noisy size ± {2 * view.size_stddev:,.3g}", "share"),
+        rows=tuple(
+            (
+                f"{summary.numbers[index]}",
+                _high_and_low(view, int(index)),
+                f"{summary.sizes[index]:,.1f}",
+                Bar(f"{shares[index]:.1%}", float(shares[index])),
+            )
+            for index in shown
+        ),
+        words=2,
+        note="Up to three features in which the center lies at least one stddev across clusters above (↑) or below (↓) "
+        f"the mean of the centers, strongest first.{more}",
+    )
+
+
+def _high_and_low(view: FitView, index: int) -> str:
+    """The features by which a center stands out, of those in which centers differ most."""
+    summary = view.summary
+    features = summary.top_features(page_plots.MOST_ROWS)
+    values = summary.standardized[index, features]
+    best = np.argsort(-np.abs(values), kind="stable")[:3]
+    words = [
+        f"{'↑' if values[each] > 0 else '↓'}\N{NO-BREAK SPACE}{plots.short(summary.names[features[each]], 32)}"
+        for each in best
+        if abs(values[each]) >= 1.0
+    ]
+    return ", ".join(words) or "—"
+
+
+def _numbers(view: FitView) -> Table:
+    """Coordinates, a row per feature."""
+    summary = view.summary
+    features = np.sort(summary.top_features(_MOST_FEATURES))
+    clusters = summary.largest_clusters(page_plots.MOST_BARS)
+    cut = []
+    if len(features) < summary.n_features:
+        cut.append(f"the {len(features)} of {summary.n_features:,} features in which centers differ most")
+    if len(clusters) < summary.n_clusters:
+        cut.append(f"the {len(clusters)} largest of {summary.n_clusters} clusters")
+    return Table(
+        title="Centers in feature units",
+        badge=Badge.RELEASED,
+        columns=("feature", *(f"{summary.numbers[index]}" for index in clusters)),
+        rows=tuple(
+            (summary.names[feature], *(f"{summary.centers[cluster, feature]:.4g}" for cluster in clusters))
+            for feature in features
+        ),
+        folded=True,
+        note=f"Shown: {' and '.join(cut)}; centers.parquet has all." if cut else "The same as centers.parquet.",
+    )

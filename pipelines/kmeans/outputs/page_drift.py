@@ -1,0 +1,118 @@
+"""The section of a `fit` report on what changed since the run that this one follows."""
+
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pipelines.kmeans.outputs.fit_view import FitView
+from pipelines.kmeans.outputs.page_plots import MOST_BARS, MOST_ROWS
+from pipelines.page.page import Badge, Block, Level, Notice, Section, Table, plot
+from pipelines.page.svg import ACCENT, MUTED, WARM, new_figure
+from schemas.kmeans.drift import DRIFT_SCORE, Drift
+
+_MOST_CLUSTERS = 200
+_SHOWN_SCORE = 12.0
+"""Scores beyond this are drawn at it."""
+
+
+def drift_sections(view: FitView) -> tuple[Section, ...]:
+    """One section, or none for a run of its own."""
+    drift = view.result.drift
+    if drift is None:
+        return ()
+    warm = view.prepared.config.starts_warm
+    began = "started from the centers" if warm else "found its centers anew and took over the cluster numbers"
+    lead = (
+        f"This run {began} of run {drift.previous_run}. What follows compares the two releases: how far "
+        "centers and sizes moved, against the noise of both. It cost nothing and is covered by both guarantees "
+        "together; no private row was compared."
+    )
+    blocks: list[Block] = [*_notices(drift)]
+    if np.isfinite(drift.scores).any() or np.isfinite(drift.size_scores).any():
+        blocks.append(_plot(view, drift))
+    blocks.append(_table(view, drift))
+    return (Section(name="drift", title="Drift", lead=lead, blocks=tuple(blocks)),)
+
+
+def _notices(drift: Drift) -> list[Notice]:
+    """What stands out, in words."""
+    found = []
+    for numbers, words in (
+        (drift.moved, "moved farther than noise explains"),
+        (drift.resized, "changed in size by more than noise explains"),
+        (drift.new, "matched no earlier cluster: new numbers"),
+        (drift.gone, "of the earlier run matched no cluster: these numbers are out of use"),
+    ):
+        if numbers:
+            named = ", ".join(map(str, numbers[:MOST_ROWS])) + (" …" if len(numbers) > MOST_ROWS else "")
+            text = f"{'Clusters' if len(numbers) > 1 else 'Cluster'} {named} {words}."
+            found.append(Notice(level=Level.NOTE, text=text, badge=Badge.RELEASED))
+    calm = not (drift.moved or drift.resized)
+    if calm and np.isfinite(drift.scores).any():
+        text = f"No center and no size moved by more than {DRIFT_SCORE:g} noise stddevs."
+        found.insert(0, Notice(level=Level.GOOD, text=text, badge=Badge.RELEASED))
+    return found
+
+
+def _plot(view: FitView, drift: Drift) -> Block:
+    """Scores of centers and sizes."""
+    return plot(
+        "drift",
+        "Change against noise",
+        f"Scores of the movement of every center and of the change of every size; beyond {DRIFT_SCORE:g} noise alone "
+        "is no explanation.",
+        Badge.RELEASED,
+        lambda: _dots(drift, view.summary.largest_clusters(MOST_BARS)),
+        "A score is standard normal where nothing but noise moved. It does not know how much means of other rows "
+        "differ by chance, so with large clusters and little noise a new partition alone may pass the line. Scores "
+        f"beyond {_SHOWN_SCORE:g} are drawn there.",
+    )
+
+
+def _dots(drift: Drift, shown: NDArray[np.int64]) -> Figure:
+    """A row per cluster: two scores, and the line beyond which they count as drift."""
+    figure = new_figure(104 + 19 * len(shown))
+    axes = figure.subplots()
+    rows = np.arange(len(shown))
+    for values, color, label in ((drift.scores, ACCENT, "center"), (drift.size_scores, WARM, "size")):
+        axes.plot(np.clip(values[shown], -_SHOWN_SCORE, _SHOWN_SCORE), rows, "o", color=color, label=label)
+    for line in (-DRIFT_SCORE, DRIFT_SCORE):
+        axes.axvline(line, color=MUTED, linewidth=0.8, linestyle="--")
+    axes.set_yticks(rows, [f"{drift.numbers[index]}" for index in shown])
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set_xlim(-_SHOWN_SCORE - 1.0, _SHOWN_SCORE + 1.0)
+    axes.set_ylabel("cluster")
+    axes.set_xlabel("score, in stddevs of the noise")
+    figure.legend(ncols=2, frameon=False, loc="outside upper right")
+    return figure
+
+
+def _table(view: FitView, drift: Drift) -> Table:
+    """All numbers."""
+    rows = (
+        (
+            f"{drift.numbers[index]}",
+            _text(drift.movements[index]),
+            _text(drift.noise[index]),
+            _text(drift.scores[index]),
+            _text(drift.sizes[index, 0]),
+            _text(drift.sizes[index, 1]),
+            _text(drift.size_scores[index]),
+        )
+        for index in view.summary.largest_clusters(_MOST_CLUSTERS)
+    )
+    return Table(
+        title="Centers and sizes, before and now",
+        badge=Badge.RELEASED,
+        columns=("cluster", "moved", "noise alone", "score", "size before", "size now", "size score"),
+        rows=tuple(rows),
+        note="Moved: distance between the released centers, feature units. Noise alone: how far noise would move the "
+        "noisy means behind them; the score compares these means, before any shrinkage. A dash: nothing to compare, or "
+        "a size too small for its noise. drift.json has all numbers.",
+    )
+
+
+def _text(value: float) -> str:
+    return f"{value:,.4g}" if math.isfinite(value) else "—"

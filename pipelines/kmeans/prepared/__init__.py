@@ -1,0 +1,1 @@
+"""A fit made ready: public data read, noise calibrated, nothing private touched."""

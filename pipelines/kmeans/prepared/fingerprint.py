@@ -1,0 +1,111 @@
+"""What a run says of its input: a keyed digest that means nothing to those without the key."""
+
+import concurrent.futures
+import glob
+import hashlib
+import hmac
+import os
+from collections.abc import Iterator
+
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.kmeans.prepared.prepared_fit import PreparedFit
+from schemas.errors import InputError
+from schemas.settings.digest import config_digest
+from schemas.tables.columns import find
+from schemas.tables.contract import TableContract
+from schemas.tables.prepared_layout import MANIFEST_FILE
+from transforms.privacy.keys import read_key
+from transforms.tables import hive
+from transforms.tables.read import open_parquet
+from transforms.tables.source import Source, list_files
+
+_READERS = 4
+_CHUNK = 1 << 22
+
+
+def keyed_fingerprint(prepared: PreparedFit, key_uri: str) -> str:
+    """HMAC of the input's files, sizes, times of change and schema, and of the config, under the run key.
+
+    Without the key it says nothing about the input; with it, it tells whether the input is the same. The schema is
+    that of the columns the job reads, in the first file: every other file was checked against the same contract
+    when it was read, and one footer more per file would cost as much as listing the row groups again.
+
+    Raises:
+      InputError: if the files are gone.
+    """
+    return source_fingerprint(prepared.source, prepared.contract, config_digest(prepared.config), key_uri)
+
+
+def source_fingerprint(source: Source, contract: TableContract, digest: str, key_uri: str) -> str:
+    """`keyed_fingerprint` of a job with these files, this contract and this digest of its config."""
+    files = source.list_files()
+    entries = [digest, *_columns(files[0], contract), *map(_state, files)]
+    return hmac.new(read_key(key_uri), "\n".join(entries).encode(), hashlib.sha256).hexdigest()
+
+
+def content_fingerprint(prepared: PreparedFit, digest: str, key_uri: str) -> str:
+    """HMAC of every octet of the input and of what is public under the run key, times of change left out.
+
+    Public are the server data and the run that this one follows.
+
+    Files count under their resolved paths, of which rows take values of partitions. Cost: one more pass over the files,
+    by the launcher.
+
+    Args:
+      prepared: the job.
+      digest: of the settings.
+      key_uri: where the run key is.
+
+    Raises:
+      InputError: if a file cannot be read.
+    """
+    config = prepared.config
+    files = prepared.source.list_files()
+    listing = FileSystems.join(config.data.path.rstrip("/"), MANIFEST_FILE)
+    files += [listing] if prepared.source.snapshot is None and FileSystems.exists(listing) else []
+    if config.server_data is not None:
+        files += list_files(config.server_data.path, {}, "server_data.path")
+    with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
+        contents = list(pool.map(_content, files))
+    entries = sorted(f"{resolved(path)}\t{content}" for path, content in zip(files, contents, strict=True))
+    if prepared.previous is not None:
+        entries.append(f"previous\t{prepared.previous.saved.digest}")
+    return hmac.new(read_key(key_uri), "\n".join([digest, *entries]).encode(), hashlib.sha256).hexdigest()
+
+
+def resolved(path: str) -> str:
+    """A path as it is spelled without links, dots and trailing slashes; one of another filesystem keeps its links."""
+    if FileSystems.get_scheme(path) in (None, "file"):
+        return os.path.realpath(path.removeprefix("file://"))
+    return path.rstrip("/")
+
+
+def _content(path: str) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    try:
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except (OSError, BeamIOError) as error:
+        raise InputError(f"{path} must be readable; check the permissions and that nobody rewrites it.") from error
+    return digest.hexdigest()
+
+
+def _columns(path: str, contract: TableContract) -> Iterator[str]:
+    """Names and types of the columns that are read."""
+    with open_parquet(path) as file:
+        schema = hive.with_field(file.schema_arrow, path, contract.client_id)
+    for name in contract.columns:
+        yield f"{name}\t{find(schema, name, path).type}"
+
+
+def _state(path: str) -> str:
+    """Path, size and time of change of a file."""
+    try:
+        found = FileSystems.match([glob.escape(path)])[0].metadata_list[0]
+    except (BeamIOError, IndexError):
+        return path
+    return f"{path}\t{found.size_in_bytes}\t{found.last_updated_in_seconds}"

@@ -1,0 +1,197 @@
+"""A `fit` job made ready: public data read, noise calibrated, nothing private touched."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.kmeans.prepared.previous_run import PreviousRun, load_previous
+from pipelines.tables.client_staging import JobRows
+from schemas.choices import Trust
+from schemas.kmeans.drift import Drift
+from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.model import ClusterModel
+from schemas.kmeans.pooled_config import PooledFitConfig
+from schemas.privacy.flow import Promise, PromisedPlan, Zone
+from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
+from schemas.privacy.statement import PrivacyStatement
+from schemas.reports.config import EncodeConfig
+from schemas.tables.contract import TableContract
+from schemas.tables.data_section import DataConfig
+from schemas.tables.encoder import Encoder
+from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
+from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.masked.shared_masks import message_bytes
+from transforms.privacy import accounting
+from transforms.rounds.protocol import ProtocolState, Round
+from transforms.tables.read import open_parquet, read_server_points, read_server_rows
+from transforms.tables.snapshots import resolve
+from transforms.tables.source import Source
+
+_STAND_IN_POINTS = 300
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedFit:
+    """A job that is ready to run: everything public, nothing private read.
+
+    Attributes:
+      config: the job.
+      source: where the rows are; of a table, the files of one snapshot.
+      contract: how shards are read.
+      initial: state before the first round.
+      plan: what will be spent.
+      rounds: statistics, plans and server steps.
+      previous: the earlier run that this one follows; None for a run of its own.
+    """
+
+    config: FitConfig
+    source: Source
+    contract: TableContract
+    initial: ProtocolState
+    plan: PrivacyPlan
+    rounds: tuple[Round, ...]
+    previous: PreviousRun | None = None
+
+    @property
+    def rows(self) -> JobRows:
+        """The rows of the job, for staging."""
+        config = self.config
+        return JobRows(
+            data=config.data,
+            source=self.source,
+            contract=self.contract,
+            prepare=config.prepare,
+            keep_staging=config.keep_staging,
+        )
+
+    @property
+    def promise(self) -> Promise:
+        """What the graph of the job must keep."""
+        privacy, plan = self.config.privacy, self.plan
+        replaces = privacy.unit is PrivacyUnit.RECORD and self.config.data.max_rows_per_client is not None
+        planned = PromisedPlan(
+            rounds=plan.rounds, unit=plan.unit, replaces=replaces, epsilon=privacy.epsilon, delta=privacy.delta
+        )
+        return Promise(zone=Zone.PUBLIC, plans=(planned,))
+
+    @property
+    def statement(self) -> PrivacyStatement:
+        """The guarantee that every output repeats."""
+        masked = None
+        if self.config.trust is Trust.MASKED:
+            masked = {
+                "scheme": str(self.config.masked.scheme),
+                "noise_by": str(self.config.masked.noise_by),
+                "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
+                "roles": "simulated in one job",
+            }
+        return PrivacyStatement.from_plan(
+            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked
+        )
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
+        return feature_names(self.config.data.features, self.contract.encoder, len(self.initial.frame.lattice.center))
+
+
+def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_features: int) -> tuple[str, ...]:
+    """Names of the coordinates of a center, `n_features` of them, for the features of a job."""
+    if isinstance(features, str):
+        return tuple(f"{features}[{index}]" for index in range(n_features))
+    return features if encoder is None else encoder.names
+
+
+class FitResult(NamedTuple):
+    """What a run releases.
+
+    Attributes:
+      model: centers, noisy sizes and releases.
+      privacy: the guarantee.
+      fingerprint: HMAC of the input's files under the run key.
+      drift: from the run that this one follows; None if it follows none.
+    """
+
+    model: ClusterModel
+    privacy: PrivacyStatement
+    fingerprint: str
+    drift: Drift | None = None
+
+
+def prepare(config: FitConfig) -> PreparedFit:
+    """Chooses the snapshot of the table, reads the public server data, learns encodings and calibrates the plan.
+
+    Raises:
+      ConfigError: if the settings do not fit the server data or an earlier run, or no noise meets the budget.
+      InputError: if the server data or the table's snapshot cannot be used.
+    """
+    source, privacy = resolve(config.data), config.privacy
+    encoder = learned_encoder(config)
+    server = _server_points(config, source, encoder)
+    n_features = server.shape[1]
+    previous = _previous(config, encoder, n_features)
+    warm = previous if config.starts_warm else None
+    protocol = PROTOCOLS[config.algorithm] if warm is None else warm_protocol(config, warm.model.centers)
+    initial = protocol.initial_state(config, server, n_features)
+    if warm is not None:
+        warm.check_frame(initial.frame)
+    specs = protocol.round_specs(config, n_features, len(server))
+    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
+    by_client = privacy.unit is PrivacyUnit.CLIENT
+    return PreparedFit(
+        config=config,
+        source=source,
+        contract=TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder),
+        initial=initial,
+        plan=plan,
+        rounds=protocol.rounds(config, plan),
+        previous=previous,
+    )
+
+
+def _previous(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
+    """The earlier run that a job names, if its centers mean the same."""
+    if config.recurring is None:
+        return None
+    previous = load_previous(config.recurring.previous)
+    previous.check(config, feature_names(config.data.features, encoder, n_features), encoder)
+    return previous
+
+
+def message_contract(prepared: PreparedFit) -> TableContract:
+    """How shards are read where clients send messages: by client if rows say whose they are, else a shard sends one."""
+    return dataclasses.replace(prepared.contract, by_client=prepared.contract.client_id is not None)
+
+
+def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig) -> Encoder | None:
+    """Encoder of the `encode` section, learned from the server data where it asks for that; None without section."""
+    features, server = config.data.features, config.server_data
+    if not config.encode or isinstance(features, str):
+        return None
+    if server is None or not any(encoding.needs_server for encoding in config.encode.values()):
+        return Encoder.learn(features, config.encode)
+    return Encoder.learn(features, config.encode, read_server_rows(server.path, features), server.path)
+
+
+def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
+    """Number of coordinates of a row, where no server data tell it: that of the first file for a list column."""
+    if not isinstance(data.features, str):
+        return len(data.features) if encoder is None else encoder.n_features
+    contract = TableContract.from_config(data)
+    first = source.list_files()[0]
+    with open_parquet(first) as file:
+        return contract.list_width(file.schema_arrow, first)
+
+
+def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:
+    """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
+    if config.server_data is not None:
+        contract = TableContract.from_config(config.data, encoder=encoder).features_only()
+        return read_server_points(config.server_data.path, contract)
+    n_features = feature_count(config.data, source, encoder)
+    n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
+    norm = config.clipping.norm
+    radius = norm if isinstance(norm, float) else 1.0
+    return seeding.points_in_ball(n_points, n_features, radius, config.seed or 0)

@@ -1,0 +1,123 @@
+"""After the rounds of a run that follows another: lasting cluster numbers, and what moved beyond the noise.
+
+All of it is post-processing of two releases.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
+from pipelines.kmeans.prepared.previous_run import PreviousRun, frame_json
+from schemas.choices import Algorithm, ClippingRule
+from schemas.kmeans.drift import Drift
+from schemas.kmeans.model import ClusterModel
+from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from transforms.numerics.kmeans import drift
+from transforms.numerics.kmeans.centers import NoisyMeans
+from transforms.numerics.kmeans.matching import Matching, match_centers
+from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.statistics import norms
+from transforms.numerics.statistics.frame import Frame
+
+
+def followed(prepared: PreparedFit, model: ClusterModel) -> tuple[ClusterModel, Drift | None]:
+    """A model under the numbers of the run that its job follows, and how it differs; as it is if it follows none."""
+    previous = prepared.previous
+    if previous is None:
+        return model, None
+    old = previous.model
+    matching = match_centers(model.centers, old.centers, old.cluster_numbers, previous.next_number)
+    found = model.renumbered(matching.rows, matching.numbers)
+    return found, _drift(previous, found, matching)
+
+
+def _drift(previous: PreviousRun, model: ClusterModel, matching: Matching) -> Drift:
+    """Differences of matched clusters."""
+    old, pairs = previous.model, matching.previous >= 0
+    places = matching.previous[pairs]
+    scores, noise = _mean_scores(previous, model, matching)
+    stddevs = (_size_stddev(old), _size_stddev(model))
+    before = _scattered(pairs, old.noisy_sizes[places])
+    return Drift(
+        previous_run=previous.run_id,
+        previous_digest=previous.saved.digest,
+        rows=tuple(matching.rows.tolist()),
+        numbers=matching.numbers,
+        next_number=matching.next_number,
+        gone=tuple(sorted(set(old.cluster_numbers) - set(matching.numbers))),
+        movements=_scattered(pairs, np.linalg.norm(model.centers[pairs] - old.centers[places], axis=1)),
+        noise=_scattered(pairs, noise),
+        scores=_scattered(pairs, scores),
+        sizes=np.stack([before, model.noisy_sizes], axis=1),
+        size_stddevs=stddevs,
+        size_scores=drift.size_scores(before, model.noisy_sizes, stddevs),
+    )
+
+
+def _scattered(pairs: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers of matched clusters at their places, NaN at the others."""
+    found = np.full(len(pairs), np.nan)
+    found[pairs] = values
+    return found
+
+
+def _mean_scores(
+    previous: PreviousRun, model: ClusterModel, matching: Matching
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Scores and noise of the means of matched clusters; NaN where a run has no noisy means."""
+    old, pairs = previous.model, matching.previous >= 0
+    places = matching.previous[pairs]
+    before = last_means(old.releases, old.n_clusters)
+    after = last_means(model.releases, model.n_clusters)
+    if before is None or after is None or old.noisy_means is None or model.noisy_means is None:
+        return np.full(len(places), np.nan), np.full(len(places), np.nan)
+    differences = model.noisy_means[pairs] - old.noisy_means[places]
+    then = _picked(before, np.array(previous.rows)[places])
+    return drift.mean_scores(differences, then, _picked(after, matching.rows[pairs]))
+
+
+def _picked(noisy: NoisyMeans, rows: NDArray[np.int64]) -> NoisyMeans:
+    """Some of the clusters, in this order."""
+    return noisy._replace(sums=noisy.sums[rows], counts=noisy.counts[rows])
+
+
+def _size_stddev(model: ClusterModel) -> float:
+    """Noise stddev of one noisy size; NaN where sizes were added up from leaves of a tree."""
+    counts = [release for release in model.releases if release.path.endswith(("/counts", "/sizes"))]
+    return counts[-1].stddev if counts and not counts[-1].path.endswith("/leaves/counts") else math.nan
+
+
+def clusters_json(result: FitResult) -> dict[str, Any]:
+    """Numbers of the clusters as `run.json` holds them, for the run that follows this one."""
+    found, size = result.drift, result.model.n_clusters
+    return {
+        "numbers": list(result.model.cluster_numbers),
+        "next_number": size if found is None else found.next_number,
+        "released_rows": list(range(size)) if found is None else list(found.rows),
+    }
+
+
+def previous_json(prepared: PreparedFit) -> dict[str, Any] | None:
+    """The run that this one follows as `run.json` names it: by what it released, not by where it lies."""
+    previous = prepared.previous
+    if previous is None:
+        return None
+    warm = prepared.config.starts_warm
+    return {"run_id": previous.run_id, "digest": previous.saved.digest, "warm_start": warm}
+
+
+def final_frame(prepared: PreparedFit, model: ClusterModel) -> dict[str, Any] | None:
+    """The frame of the last rounds as `run.json` holds it; None where the run moved it by its releases."""
+    config, frame = prepared.config, prepared.initial.frame
+    if config.algorithm is Algorithm.DP_LLOYD:
+        return frame_json(dp_lloyd_starts.rounds_frame(config, len(frame.lattice.center)))
+    if config.feddp_kmeans.reduce_diameter is not None:
+        return None
+    if config.clipping.norm is ClippingRule.PRIVATE:
+        release = next(each for each in model.releases if each.path.endswith("/norms/histogram"))
+        norm = norms.noisy_quantile(release.decoded, release.stddev, config.clipping.quantile)
+        frame = Frame(frame.lattice._replace(clipping_norm=norm))
+    return frame_json(frame)

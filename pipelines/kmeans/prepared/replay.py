@@ -1,0 +1,86 @@
+"""The server's side of a run once more, from what it released: post-processing that anybody could repeat."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from schemas.privacy.release import Release
+from transforms.numerics.kmeans.centers import NoisyMeans
+from transforms.rounds.protocol import ProtocolState, Round
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Movement:
+    """How far one sums-and-counts round moved each center.
+
+    Attributes:
+      name: of the round, the last component of its path.
+      distances: shape (k,), feature units: from where the centers were before the round.
+      noise: shape (k,), feature units: how far the noise of the round alone would have moved each noisy mean.
+    """
+
+    name: str
+    distances: NDArray[np.float64]
+    noise: NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Replay:
+    """What the server steps made of a run's releases.
+
+    Attributes:
+      state: after the last round; its frame has the clipping norm that was used.
+      movements: one per sums-and-counts round that started from centers.
+    """
+
+    state: ProtocolState
+    movements: tuple[Movement, ...]
+
+    def reordered(self, rows: Sequence[int]) -> "Replay":
+        """The same with the clusters of every movement in another order; movements of other clusters are left out."""
+        order = list(rows)
+        kept = (each for each in self.movements if len(each.distances) == len(order))
+        movements = tuple(
+            dataclasses.replace(each, distances=each.distances[order], noise=each.noise[order]) for each in kept
+        )
+        return dataclasses.replace(self, movements=movements)
+
+
+def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
+    """Repeats the server steps of a run.
+
+    Args:
+      initial: state before the first round; public.
+      rounds: of the run, in order.
+      releases: of the run, in order; told their lattice units or not.
+    """
+    by_path = {release.path: release for release in releases}
+    state: ProtocolState = initial
+    movements: list[Movement] = []
+    with threadpool_limits(limits=1):
+        for each in rounds:
+            paths = [f"{each.plan.path}/{release.spec.name}" for release in each.plan.releases]
+            before, state = state, each.step(state, tuple(by_path[path] for path in paths))
+            movement = _movement(each.plan.path.rpartition("/")[2], before, state)
+            movements += [movement] if movement is not None else []
+    return Replay(state=state, movements=tuple(movements))
+
+
+def _movement(name: str, before: ProtocolState, after: ProtocolState) -> Movement | None:
+    """How a round moved the centers; None for a round that does not, or that started from none."""
+    if after.centers is None or after.centers is before.centers:
+        return None
+    start, end = before.positions, after.positions
+    if start is None or end is None or start.shape != end.shape:
+        return None
+    sums, counts = after.releases[-2:]
+    size = len(end)
+    noisy = NoisyMeans(sums.decoded[:size], counts.decoded[:size], sums.stddev, counts.stddev)
+    return Movement(
+        name=name,
+        distances=np.linalg.norm(end - start, axis=1),
+        noise=np.sqrt(noisy.variances),
+    )

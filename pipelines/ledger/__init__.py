@@ -1,0 +1,1 @@
+"""The ledger: budgets that runs reserve and spend."""

@@ -1,0 +1,130 @@
+"""The `ledger` job: sets limits, and shows, verifies and exports what runs have spent. Reads no data."""
+
+import argparse
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pipelines.ledger.store import Ledger, charges_of, limits_of
+from pipelines.run.options import Parser
+from schemas.errors import ConfigError, LedgerRefusedError
+from schemas.privacy.charge import Limit
+from schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, run_states
+from schemas.privacy.plan import PrivacyUnit
+from transforms.files.octets import write_bytes
+from transforms.privacy import ledger_filter
+
+_USAGE = "dapple ledger limit|show|verify|export --ledger FILE"
+
+
+def run(argv: Sequence[str]) -> dict[str, Any] | None:
+    """The command; returns the summary that is printed last, or None if rows were printed.
+
+    Raises:
+      DappleError: what stopped it, in one sentence.
+    """
+    given = _parsed(argv)
+    book = Ledger(given.ledger)
+    if given.action == "limit":
+        return _limit(book, given)
+    if given.action == "show":
+        return _show(book.entries())
+    if given.action == "verify":
+        return _verify(book.entries(), given.head)
+    text = _rows(book.entries(), given.format)
+    if given.output is None:
+        sys.stdout.write(text)
+        return None
+    write_bytes(given.output, text.encode())
+    return {"ledger": given.ledger, "output": given.output}
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = Parser(prog="dapple ledger", allow_abbrev=False, form=_USAGE)
+    actions = parser.add_subparsers(dest="action", required=True)
+    for name in ("limit", "show", "verify", "export"):
+        action = actions.add_parser(name, allow_abbrev=False, form=_USAGE)
+        action.add_argument("--ledger", required=True, help="the ledger's file")
+        if name == "limit":
+            action.add_argument("--dataset", required=True, help="data.name of the jobs")
+            action.add_argument("--epsilon", required=True, type=float, help="of all runs together")
+            action.add_argument("--delta", required=True, type=float, help="of all runs together")
+            action.add_argument("--basic_epsilon", default=0.0, type=float, help="part for other than Gaussian runs")
+            action.add_argument("--basic_delta", default=0.0, type=float, help="part for other than Gaussian runs")
+            action.add_argument("--unit", default=None, choices=tuple(map(str, PrivacyUnit)), help="what is protected")
+        if name == "verify":
+            action.add_argument("--head", default=None, help="digest that an earlier verify printed")
+        if name == "export":
+            action.add_argument("--format", default="jsonl", choices=("jsonl", "csv"), help="of the rows")
+            action.add_argument("--output", default=None, help="file to write; default: the standard output")
+    return parser.parse_args(list(argv))
+
+
+def _limit(book: Ledger, given: argparse.Namespace) -> dict[str, Any]:
+    """Sets a limit."""
+    for name, value in {"--epsilon": given.epsilon, "--basic_epsilon": given.basic_epsilon}.items():
+        if not 0.0 <= value < math.inf or (value == 0.0 and name == "--epsilon"):
+            raise ConfigError(f"{name} must be a finite number > 0, got {value}; give the total of all runs.")
+    for name, value in {"--delta": given.delta, "--basic_delta": given.basic_delta}.items():
+        if not 0.0 <= value < 1.0 or (value == 0.0 and name == "--delta"):
+            raise ConfigError(f"{name} must be strictly between 0 and 1, got {value}; give the total of all runs.")
+    if given.basic_epsilon > given.epsilon or given.basic_delta > given.delta:
+        raise ConfigError("--basic_epsilon and --basic_delta must be parts of the limit, got more; lower them.")
+    if not given.dataset:
+        raise ConfigError("--dataset must be a name, got nothing; give the data.name of the jobs.")
+    limit = Limit(
+        epsilon=given.epsilon,
+        delta=given.delta,
+        basic_epsilon=given.basic_epsilon,
+        basic_delta=given.basic_delta,
+        unit=None if given.unit is None else PrivacyUnit(given.unit),
+    )
+    book.set_limit(given.dataset, limit)
+    return limit.to_json() | {"ledger": given.ledger, "dataset": given.dataset}
+
+
+def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
+    """What every data set may spend and has spent, and the state of every run."""
+    datasets: dict[str, Any] = {}
+    for name, limit in limits_of(entries).items():
+        spent = ledger_filter.most_spent(limit, charges_of(entries, name))
+        epsilon, delta = ledger_filter.spent_epsilon(limit, spent)
+        datasets[name] = {"limit": limit.to_json(), "spent": {"epsilon": epsilon, "delta": delta}}
+        sys.stdout.write(
+            f"{name}: epsilon {epsilon:.6g} of {limit.epsilon:g}, delta {delta:.3g} of {limit.delta:g} spent\n"
+        )
+    runs: dict[str, Any] = {}
+    for run_id, status in run_states(entries).items():
+        charge = status.charge
+        about = {"dataset": charge.dataset, "job": charge.job, "state": status.state, "partition": charge.scope}
+        runs[run_id] = about | {"epsilon": charge.epsilon, "delta": charge.delta}
+        sys.stdout.write(
+            f"  {run_id}: {charge.job} on {charge.dataset}, epsilon {charge.epsilon:.6g}, {status.state}\n"
+        )
+    return {"datasets": datasets, "runs": runs}
+
+
+def _verify(entries: Sequence[LedgerEntry], head: str | None) -> dict[str, Any]:
+    """Says that the chain holds, which has been checked; and that it still holds an entry known from before."""
+    if head is not None and all(each.digest != head for each in entries):
+        raise LedgerRefusedError(
+            f"the ledger must hold the entry {head}, got none of that digest; it was replaced or cut since."
+        )
+    return {"entries": len(entries), "head": entries[-1].digest if entries else None, "verified": True}
+
+
+def _rows(entries: Sequence[LedgerEntry], form: str) -> str:
+    """All entries, a line each."""
+    if form == "jsonl":
+        rows = [dict(zip(COLUMNS, each.row, strict=True)) | {"content": each.body} for each in entries]
+        return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(each.row for each in entries)
+    return text.getvalue()

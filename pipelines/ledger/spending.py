@@ -1,0 +1,112 @@
+"""What a job that spends says to the ledger: what it will cost, before it reads data, and how it ended."""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pipelines.ledger.store import Ledger
+from pipelines.run.versions import code_digest
+from schemas.errors import InputError, LedgerRefusedError, ProtocolError
+from schemas.privacy.charge import Charge
+from schemas.privacy.plan import RoundPlan
+from schemas.privacy.statement import PrivacyStatement
+from schemas.tables.data_section import DataConfig
+from transforms.privacy.discretization import lattice_noise
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def charge_of(statement: PrivacyStatement, data: DataConfig, job: str, rounds: Sequence[RoundPlan] = ()) -> Charge:
+    """What a run with this guarantee costs its data set.
+
+    Args:
+      statement: of the run.
+      data: its section.
+      job: its name.
+      rounds: with Gaussian noise on the lattice, if any.
+    """
+    return Charge.of(
+        statement,
+        dataset=str(data.name),
+        job=job,
+        noise=lattice_noise(rounds),
+        scope=data.disjoint_scope,
+        reason=data.disjoint_partitions,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """What a run asks of a ledger before it reads rows.
+
+    Attributes:
+      ledger: path.
+      charge: what the run spends.
+      run: its id.
+      again: whether a run whose id is taken is charged anew under a further name.
+      same: gives a digest of all that decides what a run draws, its key included, for jobs with checkpoints of their
+        own: a reserved run with the same digest goes on without a further charge.
+      begun: whether noise may have been drawn, so that the charge stays whatever stopped the run.
+    """
+
+    ledger: str
+    charge: Charge
+    run: str
+    again: bool = False
+    same: Callable[[], str] | None = None
+    begun: Callable[[], bool] = lambda: False
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the ledger keeps beside the charge."""
+        return {"code": code_digest(), "same": None if self.same is None else self.same()}
+
+
+@contextlib.contextmanager
+def spending(reservation: Reservation | None) -> Iterator[None]:
+    """Reserves a charge, and commits it when what follows is done; without a reservation, nothing.
+
+    If it fails, the charge stays reserved, which counts as spent; if what it read could not be used, it is void, so
+    what follows must publish as its last step.
+
+    Raises:
+      LedgerRefusedError: before anything is read.
+    """
+    if reservation is None:
+        yield
+        return
+    book = Ledger(reservation.ledger)
+    name, resumed = _reserved(book, reservation)
+    try:
+        yield
+    except (InputError, ProtocolError) as error:
+        if not resumed and not reservation.begun():
+            book.void(name, type(error).__name__)
+        raise
+    except BaseException:
+        _LOGGER.info("run %s stays reserved in the ledger, as if it had released everything", name)
+        raise
+    book.commit(name, {})
+
+
+def _reserved(book: Ledger, reservation: Reservation) -> tuple[str, bool]:
+    """The name under which a run is charged, and whether it had been charged before."""
+    about = reservation.about
+    if reservation.same is not None and _is_open(book, reservation, about):
+        return reservation.run, True
+    return book.reserve(reservation.run, reservation.charge, about, again=reservation.again), False
+
+
+def _is_open(book: Ledger, reservation: Reservation, about: dict[str, Any]) -> bool:
+    """Whether a run is reserved and the same; raises LedgerRefusedError if it is another one."""
+    status = book.status(reservation.run)
+    if status is None or status.state != "reserved":
+        return False
+    if status.reserved != about | {"charge": reservation.charge.to_json()}:
+        raise LedgerRefusedError(
+            f"run_id {reservation.run} must be resumed with the same job, input, key and code, got others; choose "
+            "another run_id, which is charged again."
+        )
+    return True

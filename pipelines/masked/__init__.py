@@ -1,0 +1,1 @@
+"""The jobs of masked aggregation: upload, aggregate, unmask."""

@@ -1,0 +1,176 @@
+"""The `aggregate` job, aggregator's role: adds up the masked messages of a round, adds noise, and says who is in it.
+
+It reads the plan and messages and nothing else. It must not import what forms or removes masks; a test sees to it.
+"""
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Iterator
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.ledger.spending import Reservation
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Job, Outcome, Run
+from pipelines.run.jobs.place import Place
+from schemas.choices import Trust
+from schemas.errors import ProtocolError
+from schemas.masked.config import AggregateConfig, validated_aggregate
+from schemas.masked.message import MaskedMessages
+from schemas.masked.pairwise_messages import Leg
+from schemas.privacy.charge import Charge
+from schemas.privacy.flow import Promise, PromisedPlan, Zone
+from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
+from schemas.privacy.statement import PrivacyStatement
+from schemas.settings import yaml_text
+from transforms.masked.aggregator import AggregateMasked
+from transforms.masked.exchange_files import Exchange
+from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.privacy import accounting
+from transforms.privacy.discretization import lattice_noise
+from transforms.privacy.keys import create_key
+from transforms.privacy_flow.graph_spending import check_chunk
+
+_DELTA = 1e-9
+_LOGGER = logging.getLogger(__name__)
+
+
+def _read(path: str, folder: str, index: int) -> Iterator[MaskedMessages]:
+    """Messages of one file; of no file, a batch without messages."""
+    exchange = Exchange(folder)
+    if path:
+        yield exchange.read_messages(index, path)
+    else:
+        size = exchange.plan().rounds[index].size
+        yield MaskedMessages((), (), np.zeros((0, size), dtype=np.int64))
+
+
+def _close(masked: MaskedReleases, folder: str, index: int, pairwise: bool) -> None:
+    if pairwise:
+        PairwiseExchange(folder).check_present(index, masked.senders)
+    Exchange(folder).close_round(index, masked)
+
+
+def build(root: beam.Pipeline, config: AggregateConfig, exchange: Exchange, index: int) -> None:
+    """Adds the job to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      config: the aggregator's job.
+      exchange: where messages are and the sum goes.
+      index: of the round.
+    """
+    plan = exchange.plan()
+    threshold = config.threshold
+    if plan.pairwise is not None:
+        threshold = PairwiseExchange(exchange.folder).fewest(index, threshold)
+    aggregate = AggregateMasked(plan=plan.rounds[index], key_uri=config.key_uri, threshold=threshold)
+    _ = (
+        root
+        | "Files" >> beam.Create(["", *exchange.message_files(index)])
+        | "Read" >> beam.FlatMap(_read, exchange.folder, index)
+        | "Aggregate" >> aggregate
+        | "Close" >> beam.Map(_close, exchange.folder, index, plan.pairwise is not None)
+    )
+
+
+def _charge(config: AggregateConfig, plan: RoundPlan) -> Charge:
+    """What one round costs, stated at `_DELTA`, which the ledger needs only where it does not compose events."""
+    unit = PrivacyUnit(str(config.unit))
+    whole = PrivacyPlan(
+        unit=unit,
+        epsilon=accounting.stated_epsilon((plan,), _DELTA),
+        delta=_DELTA,
+        discretization_slack=0.0,
+        rounds=(plan,),
+    )
+    statement = PrivacyStatement.from_plan(whole, accounting.describe(whole), trust=Trust.MASKED)
+    return Charge.of(statement, dataset=str(config.name), job="aggregate", noise=lattice_noise((plan,)))
+
+
+def _close_list(folder: str, index: int, threshold: int) -> Leg | None:
+    """Closes the leg that the round waits for; None if that is the one of messages."""
+    exchange = PairwiseExchange(folder)
+    leg = exchange.leg(index)
+    if leg is Leg.KEYS:
+        exchange.close_keys(index, threshold)
+    elif leg is Leg.LETTERS:
+        exchange.close_letters(index, threshold)
+    else:
+        return None
+    return leg
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRound:
+    """The round that is open.
+
+    Attributes:
+      exchange: where messages are and the sum goes.
+      index: of the round.
+      leg: that was closed instead of the round, with pairwise masks; None if the round is to be closed.
+    """
+
+    exchange: Exchange
+    index: int
+    leg: Leg | None
+
+    @property
+    def plan(self) -> RoundPlan:
+        """What the round spends."""
+        return self.exchange.plan().rounds[self.index]
+
+
+def _plan(run: Run[AggregateConfig]) -> OpenRound:
+    """Finds the open round; with pairwise masks closes first its list of keys, then that of letters."""
+    exchange = Exchange(run.options.exchange)
+    index = exchange.last_round()
+    if exchange.is_closed(index):
+        raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
+    pairwise = exchange.plan().pairwise is not None
+    leg = _close_list(exchange.folder, index, run.settings.threshold) if pairwise else None
+    return OpenRound(exchange=exchange, index=index, leg=leg)
+
+
+def _reserve(run: Run[AggregateConfig], opened: OpenRound) -> Reservation | None:
+    config, plan = run.settings, opened.plan
+    if config.ledger is None or opened.leg is not None:
+        return None
+    name = f"{opened.exchange.plan().run}/{plan.path}"
+    return Reservation(ledger=config.ledger, charge=_charge(config, plan), run=name, again=True)
+
+
+def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
+    """Adds up the messages and adds noise, unless a list was closed."""
+    if opened.leg is not None:
+        _LOGGER.info("listed: round %d, %s", opened.index, opened.leg)
+        return
+    if not FileSystems.exists(run.settings.key_uri):
+        create_key(run.settings.key_uri)
+    rounds = opened.exchange.plan().rounds
+    promise = Promise(zone=Zone.PUBLIC, plans=(PromisedPlan(rounds=rounds),), stages=(opened.plan,))
+    add = functools.partial(build, config=run.settings, exchange=opened.exchange, index=opened.index)
+    check_chunk(run_graph(add, run.options.beam, promise).rounds, rounds, opened.index)
+    _LOGGER.info("closed: round %d", opened.index)
+
+
+def _write(run: Run[AggregateConfig], opened: OpenRound, _: None) -> Outcome:
+    leg = {} if opened.leg is None else {"leg": opened.leg}
+    return Outcome({"run_id": opened.exchange.plan().run, "round": opened.index} | leg)
+
+
+JOB = Job(
+    name="aggregate",
+    load=lambda text: validated_aggregate(yaml_text.parse(text)),  # type: ignore[arg-type]
+    plan=_plan,
+    reserve=_reserve,
+    work=_work,
+    write=_write,
+    zone=Zone.PUBLIC,
+    flags=("--exchange",),
+    place=Place.of,
+)

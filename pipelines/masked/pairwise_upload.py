@@ -1,0 +1,153 @@
+"""What the `upload` job does with pairwise masks: the leg of the round that comes next, for one client."""
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.kmeans.prepared.prepared_fit import PreparedFit, message_contract
+from pipelines.masked.clients_role import ClientsRole, OpenRound
+from pipelines.run.graph import run_graph
+from pipelines.tables.client_staging import staged_by_client
+from schemas.errors import ProtocolError
+from schemas.masked.pairwise_messages import HandedOut, Leg, sent_to_table
+from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.plan import RoundPlan
+from transforms.files.octets import table_bytes
+from transforms.masked.exchange_files import write_once
+from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.masked.pairwise_legs import AdvertiseKeys, HandOutShares, MaskPairwise, SealLetters
+from transforms.masked.pairwise_lists import Correspondence
+from transforms.tables.read import CheckRows, ListShards
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def _send(sent: Any, folder: str, index: int, client: str, leg: Leg) -> None:
+    """Leaves messages, or rows of another leg, in the exchange."""
+    exchange = PairwiseExchange(folder)
+    if leg is Leg.MESSAGES:
+        exchange.send(index, client, sent)
+    else:
+        exchange.send_rows(index, leg, client, sent)
+
+
+def _hand_out(rows: list, file: str, path: str) -> None:
+    write_once(file, table_bytes(sent_to_table(rows, HandedOut, path)))
+
+
+def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound, leg: Leg) -> None:
+    """Adds a leg that reads rows to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      prepared: the job; with privacy unit `client`, no client of its data lies in several shards.
+      opened: the round.
+      leg: keys, letters or messages.
+    """
+    contract, round_ = message_contract(prepared), prepared.rounds[opened.index]
+    shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
+    _ = shards | "CheckRows" >> CheckRows()
+    state, masking = opened.broadcast(root), opened.masking
+    if leg is Leg.KEYS:
+        advertise = AdvertiseKeys(round=round_, state=state, contract=contract, masking=masking)
+        sent = shards | "Advertise" >> advertise
+    else:
+        step = SealLetters if leg is Leg.LETTERS else MaskPairwise
+        listed = opened.listed(root)
+        sent = shards | leg.title() >> step(
+            round=round_, state=state, listed=listed, contract=contract, masking=masking
+        )
+    _ = sent | "Send" >> beam.Map(_send, opened.exchange, opened.index, masking.client, leg)
+
+
+def build_shares(
+    root: beam.Pipeline, opened: OpenRound, plan: RoundPlan, masked: MaskedReleases, own: list[bytes], file: str
+) -> None:
+    """Adds the last leg, which reads no rows, to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      opened: the round, which is closed now.
+      plan: of the round.
+      masked: its noised sum.
+      own: pseudonyms of this client's senders.
+      file: where the shares go.
+    """
+    hand_out = HandOutShares(
+        plan=plan,
+        state=opened.broadcast(root),
+        listed=opened.listed(root),
+        masked=root | "Sum" >> beam.Create([masked], reshuffle=False),
+        masking=opened.masking,
+    )
+    shares = root | "Own" >> beam.Create([own], reshuffle=False) | "HandOut" >> hand_out
+    _ = shares | "Write" >> beam.Map(_hand_out, file, plan.path)
+
+
+def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> Leg:
+    """Takes the leg that the round waits for; taking it again sends the same octets.
+
+    Args:
+      role: of the clients; its rows are this client's.
+      client: its name.
+      options: for Beam.
+      index: of the open round.
+      state: what is broadcast in it.
+
+    Raises:
+      DappleError: what stopped it, in one sentence.
+    """
+    exchange, opened = PairwiseExchange(role.exchange.folder), role.open_round(index, state, client)
+    leg = exchange.leg(index)
+    if leg is Leg.KEYS:
+        role.make_secret()
+    else:
+        _check_takes_part(exchange, index, client, leg)
+    _commit_lists(role, exchange, index, leg)
+    if leg is Leg.SHARES:
+        run_graph(_last_leg(role, opened, exchange), options, role.step_promise)
+    else:
+        secret, staging = opened.masking.secret_uri, f"{role.released}/{client}"
+        with staged_by_client(role.prepared.rows, options, secret, staging) as rows:
+            job = dataclasses.replace(role.prepared, source=rows.source, contract=rows.contract)
+            run_graph(functools.partial(build, prepared=job, opened=opened, leg=leg), options, role.step_promise)
+    _LOGGER.info("sent: round %d, %s", index, leg)
+    return leg
+
+
+def _check_takes_part(exchange: PairwiseExchange, index: int, client: str, leg: Leg) -> None:
+    """Stops a client that has missed an earlier leg of the round."""
+    listed = Correspondence.read(client, exchange.folder, index)
+    missed = None if listed.own else Leg.KEYS
+    if missed is None and leg is not Leg.LETTERS and not listed.own & listed.shared:
+        missed = Leg.LETTERS
+    if missed is not None:
+        raise ProtocolError(
+            f"--client must have sent {missed} before they were listed, got {client} without; "
+            "it may join the next round."
+        )
+
+
+def _commit_lists(role: ClientsRole, exchange: PairwiseExchange, index: int, leg: Leg) -> None:
+    """Decides for one list of keys and one of letters: all clients mask with the same neighbors."""
+    order = list(Leg)
+    for each in (Leg.KEYS, Leg.LETTERS):
+        if order.index(each) < order.index(leg):
+            role.commit(index, exchange.digest(index, each), each)
+
+
+def _last_leg(role: ClientsRole, opened: OpenRound, exchange: PairwiseExchange) -> Callable[[beam.Pipeline], None]:
+    """What hands out shares for the one sum that the clients have decided for."""
+    index, client = opened.index, opened.masking.client
+    own = [keys.sender for keys in exchange.own_keys(index, client)]
+    masked, digest = exchange.read_sum(index)
+    role.commit(index, digest)
+    file = FileSystems.join(role.shares_folder(index), f"{client}.parquet")
+    plan = role.prepared.rounds[index].plan
+    return functools.partial(build_shares, opened=opened, plan=plan, masked=masked, own=own, file=file)

@@ -1,0 +1,151 @@
+"""The `unmask` job, clients' role: opens the run; then takes the sum of a closed round and opens the next one.
+
+Every client may run it for itself, or one for all: it needs the secret and the sums, no rows. With pairwise masks it
+needs the shares that clients have handed out instead, and one client runs it for all. After the last round it writes
+the result.
+"""
+
+import functools
+import logging
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.kmeans.outputs import files as outputs
+from pipelines.kmeans.prepared.prepared_fit import FitResult
+from pipelines.kmeans.prepared.recurrence import followed
+from pipelines.masked.clients_role import ClientsRole, OpenRound, planned_role
+from pipelines.run.folder import MANIFEST, RunFolder
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Job, Outcome, Run
+from pipelines.run.jobs.place import Place, Summary
+from schemas.choices import NoiseBy
+from schemas.kmeans.fit_config import FitConfig, load_config
+from schemas.masked.exchange import ExchangePlan
+from schemas.masked.pairwise_messages import HandedOut, sent_from_table
+from schemas.privacy.flow import Zone
+from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.plan import RoundPlan
+from schemas.privacy.release import releases_from_table, releases_to_table
+from transforms.files.octets import make_folder, read_bytes, table_bytes, table_from_bytes, write_bytes
+from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
+from transforms.masked.clients import UnmaskReleases, broadcast_digest
+from transforms.masked.exchange_files import read_table
+from transforms.masked.pairwise_legs import UnmaskPairwise
+from transforms.privacy.noise_stage import AddFurtherNoise
+
+_LOGGER = logging.getLogger(__name__)
+_RESULT = "result"
+_NO_FINGERPRINT = "none: rows stayed with the clients"
+
+
+def _handed(folder: str, path: str) -> list[HandedOut]:
+    """Shares of all clients that have handed out theirs."""
+    files = FileSystems.match([FileSystems.join(folder, "*.parquet")])[0].metadata_list
+    tables = [read_table(each.path) for each in sorted(files, key=lambda each: each.path)]
+    return [row for table in tables for row in sent_from_table(table, HandedOut, path)]
+
+
+def _keep(releases: tuple, path: str) -> None:
+    write_bytes(path, table_bytes(releases_to_table(list(releases))))
+
+
+def build(
+    root: beam.Pipeline, opened: OpenRound, plan: RoundPlan, masked: MaskedReleases, path: str, shares: str
+) -> None:
+    """Adds the job to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      opened: the round, which is closed now.
+      plan: of the round.
+      masked: its noised sum.
+      path: where the releases go.
+      shares: folder of what clients with pairwise masks have handed out; workers read it, so that the graph holds none.
+    """
+    masking, state = opened.masking, opened.broadcast(root)
+    unmask: beam.PTransform = UnmaskReleases(plan=plan, state=state, masking=masking)
+    if masking.pairwise is not None:
+        place = root | "Shares" >> beam.Create([shares], reshuffle=False)
+        handed = place | "Handed" >> beam.FlatMap(_handed, plan.path)
+        unmask = UnmaskPairwise(plan=plan, state=state, listed=opened.listed(root), handed=handed, masking=masking)
+    releases = root | "Sum" >> beam.Create([masked], reshuffle=False) | "Unmask" >> unmask
+    if masking.noise_by is NoiseBy.BOTH:
+        releases = releases | "FurtherNoise" >> AddFurtherNoise(plan=plan, key_uri=masking.secret_uri)
+    _ = releases | "Keep" >> beam.Map(_keep, path)
+
+
+def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
+    """Unmasks the sums of all rounds that are closed and not known yet."""
+    plan = role.plan()
+    while (index := role.n_released()) < len(plan.rounds) and role.exchange.is_closed(index):
+        masked, digest = role.exchange.read_sum(index)
+        state = role.state()
+        role.check_step(index, state)
+        role.commit(index, digest)
+        part = FileSystems.join(role.released, f"{index:02d}.part")
+        add = functools.partial(
+            build,
+            opened=role.open_round(index, state),
+            plan=plan.rounds[index],
+            masked=masked,
+            path=part,
+            shares=role.shares_folder(index),
+        )
+        run_graph(add, options, role.step_promise)
+        role.keep(index, releases_from_table(table_from_bytes(read_bytes(part))))
+        FileSystems.delete([part])
+
+
+def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
+    """The files that `fit` would write."""
+    folder = RunFolder(output, run_id)
+    folder.check()
+    statement = role.prepared.statement.with_roles("jobs of their own")
+    model, drift = followed(role.prepared, role.state().model())
+    result = FitResult(model, statement, _NO_FINGERPRINT, drift)
+    with folder.opened():
+        write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
+        write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table()))
+        outputs.write_outputs(folder, role.prepared, result)
+        folder.publish(outputs.manifest(role.prepared, result, run_id))
+
+
+def _open_run(role: ClientsRole, run_id: str) -> None:
+    """Publishes the plan of the run, if nobody has."""
+    if role.exchange.is_open():
+        return
+    rounds = tuple(each.plan for each in role.prepared.rounds)
+    role.make_secret()
+    role.exchange.open(ExchangePlan(run=run_id, settings=role.settings_digest, rounds=rounds, pairwise=role.pairwise))
+
+
+def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
+    """One step of the run."""
+    make_folder(role.released)
+    _open_run(role, run.options.run_id)
+    _catch_up(role, run.options.beam)
+    index, n_rounds = role.n_released(), len(role.prepared.rounds)
+    summary: Summary = {"run_id": role.plan().run, "round": index, "rounds": n_rounds}
+    if index < n_rounds:
+        role.exchange.open_round(index, broadcast_digest(role.state()))
+        _LOGGER.info("open: round %d, %s", index, role.prepared.rounds[index].plan.path)
+        return summary
+    output = FileSystems.join(role.released, _RESULT)
+    if not FileSystems.exists(FileSystems.join(output, MANIFEST)):
+        _write_result(role, output, summary["run_id"])
+    _LOGGER.info("done: %s", FileSystems.join(output, "report.html"))
+    return summary | {"output": output, "epsilon": role.prepared.plan.epsilon, "delta": role.prepared.plan.delta}
+
+
+JOB = Job(
+    name="unmask",
+    load=load_config,
+    plan=planned_role,
+    work=_work,
+    write=lambda run, role, summary: Outcome(summary),
+    zone=Zone.PUBLIC,
+    flags=("--exchange", "--released", "--run_id"),
+    place=Place.of,
+)

@@ -1,0 +1,88 @@
+"""The `upload` job, clients' role: the masked statistics of one client for the round that is open.
+
+With pairwise masks it takes whatever leg of the round comes next: keys, letters, messages, shares.
+"""
+
+import dataclasses
+import functools
+import logging
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.kmeans.prepared.prepared_fit import PreparedFit, message_contract
+from pipelines.masked import pairwise_upload
+from pipelines.masked.clients_role import ClientsRole, OpenRound, planned_role
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Job, Outcome, Run
+from pipelines.run.jobs.place import Place, Summary
+from pipelines.tables.client_staging import staged_by_client
+from schemas.errors import ProtocolError
+from schemas.kmeans.fit_config import FitConfig, load_config
+from schemas.masked.message import MaskedMessages
+from schemas.privacy.flow import Zone
+from transforms.files.octets import make_folder
+from transforms.masked.clients import UploadMessages
+from transforms.masked.exchange_files import Exchange
+from transforms.tables.read import CheckRows, ListShards
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def _send(messages: MaskedMessages, folder: str, index: int, client: str) -> None:
+    Exchange(folder).send(index, client, messages)
+
+
+def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound) -> None:
+    """Adds the job to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      prepared: the job; with privacy unit `client`, no client of its data lies in several shards.
+      opened: the round.
+    """
+    contract, masking = message_contract(prepared), opened.masking
+    shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
+    _ = shards | "CheckRows" >> CheckRows()
+    upload = UploadMessages(
+        round=prepared.rounds[opened.index], state=opened.broadcast(root), contract=contract, masking=masking
+    )
+    send = beam.Map(_send, opened.exchange, opened.index, masking.client)
+    _ = shards | "Upload" >> upload | "Send" >> send
+
+
+def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> None:
+    """Sends the masked statistics of the open round; sending them again sends the same octets."""
+    if role.exchange.is_closed(index):
+        raise ProtocolError(f"round {index} must be open to send to it, got a closed one; run `dapple unmask`.")
+    opened = role.open_round(index, state, client)
+    with staged_by_client(role.prepared.rows, options, opened.masking.secret_uri, f"{role.released}/{client}") as rows:
+        job = dataclasses.replace(role.prepared, source=rows.source, contract=rows.contract)
+        run_graph(functools.partial(build, prepared=job, opened=opened), options, role.step_promise)
+    _LOGGER.info("sent: round %d, %s", index, role.plan().rounds[index].path)
+
+
+def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
+    """Sends what the open round waits for of this client."""
+    plan, index, state = role.plan(), role.exchange.last_round(), role.state()
+    role.check_step(index, state)
+    make_folder(role.released)
+    client, beam_flags = run.options.client, run.options.beam
+    sent: Summary = {"run_id": plan.run, "client": client, "round": index}
+    if plan.pairwise is not None:
+        return sent | {"leg": pairwise_upload.take_leg(role, client, beam_flags, index, state)}
+    _send_messages(role, client, beam_flags, index, state)
+    return sent
+
+
+JOB = Job(
+    name="upload",
+    load=load_config,
+    plan=planned_role,
+    work=_work,
+    write=lambda run, role, sent: Outcome(sent),
+    zone=Zone.PUBLIC,
+    flags=("--exchange", "--released", "--client"),
+    place=Place.of,
+)

@@ -1,0 +1,1 @@
+"""The page that every report is: sections, style and plots."""

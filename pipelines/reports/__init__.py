@@ -1,0 +1,1 @@
+"""The jobs of one-round clustering: encode, shuffle, decode."""

@@ -1,0 +1,135 @@
+"""The `decode` job: a model from the private reports of a collection."""
+
+import dataclasses
+import functools
+import io
+import json
+import logging
+
+import apache_beam as beam
+import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.reports import decode_page
+from pipelines.reports import outputs as report_outputs
+from pipelines.reports.shuffle import too_few
+from pipelines.reports.source import check_shuffled, find_reports
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Job, Outcome, Run
+from pipelines.run.spill import spilling
+from schemas.errors import InputError
+from schemas.kmeans.model import ClusterModel, model_from_tables
+from schemas.privacy.flow import Promise, Zone
+from schemas.privacy.release import releases_to_table
+from schemas.reports.config import DecodeConfig, load_decode_config
+from schemas.reports.parameters import ReportParameters
+from schemas.reports.split_parameters import CollectionParameters
+from transforms.files.octets import read_bytes, table_bytes, write_bytes
+from transforms.files.publish import CENTERS_FILE
+from transforms.reports.batches import ReadReports
+from transforms.reports.decode import DecodedBatch, DecodeParams, DecodeReports
+from transforms.reports.split_messages import DecodeMessages, ReadMessages
+
+_FOUND = "found.json"
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedDecode:
+    """A job that is ready to run.
+
+    Attributes:
+      config: the job.
+      path: where the reports lie.
+      parameters: of their collection.
+    """
+
+    config: DecodeConfig
+    path: str
+    parameters: CollectionParameters
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DecodeResult:
+    """What a job found: the model, and the number of distinct reports behind it."""
+
+    model: ClusterModel
+    n_reports: int
+
+
+def _plan(run: Run[DecodeConfig]) -> PreparedDecode:
+    """The public parameters of the reports; of mode shuffle they must be those that a shuffler wrote."""
+    config = run.settings
+    source = find_reports(config, str(config.reports.path), "reports.path")
+    check_shuffled(source, report_outputs.digest(source.parameters))
+    _LOGGER.info("run %s: decoding reports", run.options.run_id)
+    return PreparedDecode(config=config, path=source.path, parameters=source.parameters)
+
+
+def build(root: beam.Pipeline, job: PreparedDecode, folder: str, spill_folder: str | None) -> None:
+    """Adds the job to an empty pipeline.
+
+    Args:
+      root: an empty pipeline.
+      job: ready to run.
+      folder: private; what was decoded goes there.
+      spill_folder: see `transforms.reports.batches.GroupReports`.
+    """
+    public, seed = job.parameters, job.config.seed
+    if isinstance(public, ReportParameters):
+        params = DecodeParams(parameters=public, branching=job.config.reports.branching, seed=seed)
+        batches = root | "Reports" >> ReadReports(path=job.path, parameters=public)
+        decoded = batches | "Decode" >> DecodeReports(params=params, spill_folder=spill_folder)
+    else:
+        messages = root | "Messages" >> ReadMessages(path=job.path, parameters=public)
+        decoded = messages | "Decode" >> DecodeMessages(parameters=public, seed=seed)
+    _ = decoded | "Write" >> beam.Map(_write, folder)
+
+
+def _write(batch: DecodedBatch, folder: str) -> None:
+    if batch.model is not None:
+        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(batch.model.centers_table()))
+    write_bytes(FileSystems.join(folder, _FOUND), json.dumps(batch.n_reports).encode())
+
+
+def _work(run: Run[DecodeConfig], job: PreparedDecode) -> DecodeResult:
+    """Decodes; `centers.parquet` lies in the staging folder afterwards.
+
+    Raises:
+      InputError: if there are no reports, or fewer than the guaranteed minimum of a shuffled batch.
+    """
+    options, folder = run.options.beam, run.folder.staging
+    with spilling(folder, options) as spill:
+        add = functools.partial(build, job=job, folder=folder, spill_folder=spill)
+        run_graph(add, options, Promise(zone=Zone.PUBLIC))
+    found = FileSystems.join(folder, _FOUND)
+    if not FileSystems.exists(found):
+        raise InputError(f"reports.path must hold at least one report, got {job.path} without; check the path.")
+    n_reports = int(json.loads(read_bytes(found)))
+    FileSystems.delete([found])
+    centers = FileSystems.join(folder, CENTERS_FILE)
+    if not FileSystems.exists(centers):
+        raise too_few(job.parameters, n_reports)
+    model = model_from_tables(pq.read_table(io.BytesIO(read_bytes(centers))), releases_to_table([]))
+    return DecodeResult(model=model, n_reports=n_reports)
+
+
+def _stage(run: Run[DecodeConfig], job: PreparedDecode, result: DecodeResult) -> Outcome:
+    folder, parameters, n_reports = run.folder, job.parameters, result.n_reports
+    folder.adopt(CENTERS_FILE)
+    folder.write_privacy(report_outputs.privacy_json(parameters))
+    folder.write("deployment.yaml", report_outputs.deployment_yaml(parameters, n_reports))
+    folder.write("report.html", decode_page.render(parameters, result.model, n_reports).encode())
+    manifest = report_outputs.decode_manifest(parameters, run.settings, n_reports)
+    return Outcome(report_outputs.spent(parameters), manifest)
+
+
+JOB = Job(
+    name="decode",
+    load=load_decode_config,
+    plan=_plan,
+    work=_work,
+    write=_stage,
+    zone=Zone.PUBLIC,
+    shows="report.html",
+)

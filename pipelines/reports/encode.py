@@ -1,0 +1,153 @@
+"""The `encode` job: one private report per client of a lake, as devices would send them."""
+
+import dataclasses
+import functools
+import logging
+import secrets
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.kmeans.prepared.prepared_fit import feature_names, learned_encoder
+from pipelines.ledger.spending import charge_of
+from pipelines.reports import outputs as report_outputs
+from pipelines.reports.shuffle import shuffling
+from pipelines.run.folder import KEY_FILE
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Job, Outcome, Run, charging
+from pipelines.run.options import read_text
+from pipelines.run.spill import spilling
+from pipelines.tables.client_staging import JobRows, staged_by_client
+from schemas.errors import ConfigError
+from schemas.privacy.charge import Charge
+from schemas.privacy.flow import Promise, Zone
+from schemas.reports.config import EncodeConfig, load_encode_config
+from schemas.reports.parameters import KEY_BYTES, ReportParameters, ReportVariant, canonical
+from schemas.reports.rows import REPORTS_FOLDER
+from schemas.reports.split_parameters import CollectionParameters, collection_from_json
+from schemas.tables.contract import TableContract
+from schemas.tables.data_section import PrepareOptions
+from transforms.files.written import WrittenFile, written_files
+from transforms.numerics.reports.design import design
+from transforms.numerics.reports.split_reports import design_split
+from transforms.privacy.keys import lasting_key
+from transforms.reports.encode import EncodeReports
+from transforms.reports.split_messages import EncodeMessages
+from transforms.tables.read import CheckRows, ListShards, open_parquet
+from transforms.tables.snapshots import resolve
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedEncode:
+    """A job that is ready to run.
+
+    Attributes:
+      config: the job.
+      rows: one per client, once they are staged.
+      parameters: public.
+    """
+
+    config: EncodeConfig
+    rows: JobRows
+    parameters: CollectionParameters
+
+
+def prepare(config: EncodeConfig) -> PreparedEncode:
+    """Reads what is public: names of features, what encodings learn, and parameters that exist already.
+
+    Raises:
+      ConfigError: if the parameters are not those of the job.
+      InputError: if the data or the server data cannot be found or have another schema.
+    """
+    data = config.data.model_copy(update={"max_rows_per_client": 1})
+    source = resolve(data)
+    encoder = learned_encoder(config)
+    contract = TableContract.from_config(data, by_client=True, encoder=encoder)
+    if contract.n_features is None:
+        path = source.list_files()[0]
+        with open_parquet(path) as file:
+            width = contract.features_only().list_width(file.schema_arrow, path)
+        contract = TableContract.from_config(data, n_features=width, by_client=True)
+    names = feature_names(data.features, encoder, int(contract.n_features or 0))
+    encoding = None if encoder is None else canonical(encoder.to_json())
+    designed = design_split if config.reports.variant is ReportVariant.SPLIT_AND_MIX else design
+    parameters: CollectionParameters = designed(config, names, secrets.token_bytes(KEY_BYTES), encoding)
+    if config.reports.parameters is not None:
+        parameters = _agreed(parameters, config.reports.parameters)
+    rows = JobRows(data=data, source=source, contract=contract, prepare=PrepareOptions())
+    return PreparedEncode(config=config, rows=rows, parameters=parameters)
+
+
+def _agreed(wanted: CollectionParameters, path: str) -> CollectionParameters:
+    """Parameters that exist, if they are what the job asks for but for their key."""
+    found = collection_from_json(read_text(path), path)
+    if dataclasses.replace(wanted, key=found.key) != found:
+        raise ConfigError(
+            f"reports.parameters must agree with the job, got {path} of another one; correct the job or leave it out."
+        )
+    return found
+
+
+def build(root: beam.Pipeline, job: PreparedEncode, key_uri: str, folder: str, spill_folder: str | None) -> None:
+    """Adds the job to an empty pipeline.
+
+    Args:
+      root: an empty pipeline.
+      job: its rows hold one row per client.
+      key_uri: where workers find the key of nonces and coins.
+      folder: private; holds a folder `REPORTS_FOLDER`.
+      spill_folder: see `transforms.reports.batches.GroupReports`.
+    """
+    shards = root | "List" >> ListShards(source=job.rows.source, contract=job.rows.contract)
+    _ = shards | "CheckRows" >> CheckRows()
+    encode: beam.PTransform
+    if isinstance(job.parameters, ReportParameters):
+        encode = EncodeReports(parameters=job.parameters, contract=job.rows.contract, key_uri=key_uri)
+    else:
+        encode = EncodeMessages(parameters=job.parameters, contract=job.rows.contract, key_uri=key_uri)
+    _ = shards | "Encode" >> encode | "Shuffle" >> shuffling(job.parameters, folder, spill_folder)
+
+
+def _plan(run: Run[EncodeConfig]) -> PreparedEncode:
+    job = prepare(run.settings)
+    _LOGGER.info("run %s: %s, %s", run.options.run_id, job.parameters.guarantee.mode, job.parameters.cost)
+    return job
+
+
+def _charge(job: PreparedEncode) -> Charge:
+    return charge_of(report_outputs.statement(job.parameters), job.config.data, "encode")
+
+
+def _work(run: Run[EncodeConfig], job: PreparedEncode) -> list[WrittenFile]:
+    """Writes `REPORTS_FOLDER` into the staging folder; its files, sorted by name."""
+    options, folder = run.options.beam, run.folder.staging
+    key_uri = job.config.key_uri or FileSystems.join(folder, KEY_FILE)
+    FileSystems.mkdirs(FileSystems.join(folder, REPORTS_FOLDER))
+    with (
+        lasting_key(key_uri),
+        spilling(folder, options) as spill,
+        staged_by_client(job.rows, options, key_uri, folder) as rows,
+    ):
+        ready = dataclasses.replace(job, rows=rows)
+        add = functools.partial(build, job=ready, key_uri=key_uri, folder=folder, spill_folder=spill)
+        run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(job.parameters,)))
+    return written_files(folder)
+
+
+def _write(run: Run[EncodeConfig], job: PreparedEncode, files: list[WrittenFile]) -> Outcome:
+    report_outputs.stage_reports(run.folder, job.parameters, files)
+    return Outcome(report_outputs.spent(job.parameters), report_outputs.encode_manifest(job.parameters, run.settings))
+
+
+JOB = Job(
+    name="encode",
+    load=load_encode_config,
+    plan=_plan,
+    reserve=charging(_charge),
+    work=_work,
+    write=_write,
+    zone=Zone.PUBLIC,
+    shows=REPORTS_FOLDER,
+)

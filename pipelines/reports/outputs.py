@@ -1,0 +1,230 @@
+"""What `encode` and `decode` write besides reports and centers: guarantee, registry entry, manifest."""
+
+import hashlib
+import math
+from typing import Any
+
+import pydantic
+
+from pipelines.run.folder import RunFolder
+from pipelines.run.registry_entry import (
+    basic_section,
+    implementation_section,
+    model_section,
+    registry_entry,
+    registry_yaml,
+)
+from pipelines.run.versions import version
+from schemas.choices import ReportMode
+from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.statement import PrivacyStatement
+from schemas.reports.parameters import ReportParameters
+from schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
+from schemas.reports.split_parameters import CollectionParameters, SplitParameters
+from schemas.settings.digest import config_digest
+from transforms.files.written import WrittenFile
+from transforms.numerics.reports.split_and_mix import SENSITIVITY
+
+NEIGHBORING_RELATION = "replace_one"
+
+
+def statement(parameters: CollectionParameters) -> PrivacyStatement:
+    """What a collection guarantees."""
+    guarantee = parameters.guarantee
+    return PrivacyStatement(
+        unit=PrivacyUnit.CLIENT,
+        neighboring_relation=NEIGHBORING_RELATION,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        events=tuple(_message_events(parameters) if isinstance(parameters, SplitParameters) else _events(parameters)),
+        trust=guarantee.mode,
+    )
+
+
+def _message_events(parameters: SplitParameters) -> list[dict[str, Any]]:
+    """Noise that is split over the clients, and the shares that hide all but the sums."""
+    n_clients = parameters.guarantee.min_batch
+    noise = {
+        "path": "messages/noise",
+        "mechanism": "discrete_gaussian",
+        "sensitivity": SENSITIVITY,
+        "noise_stddev": parameters.client_stddev * math.sqrt(n_clients),
+        "client_stddev": parameters.client_stddev,
+        "min_batch": n_clients,
+        "delta": parameters.guarantee.delta / 2.0,
+    }
+    shares = {
+        "path": "messages/shares",
+        "mechanism": "split_and_mix",
+        "modulus": str(parameters.modulus),
+        "shares_per_value": parameters.n_messages,
+        "messages_per_client": parameters.messages_per_client,
+        "delta": parameters.guarantee.delta / 2.0,
+    }
+    return [noise, shares]
+
+
+def _events(parameters: ReportParameters) -> list[dict[str, Any]]:
+    """Choices of a report, and what shuffling adds."""
+    guarantee = parameters.guarantee
+    events: list[dict[str, Any]] = [
+        {
+            "path": f"reports/{parameters.variant}/{index}",
+            "mechanism": "subset_choice",
+            "epsilon": epsilon,
+            "size": choice.size,
+            "near": choice.near,
+            "threshold": str(choice.threshold),
+        }
+        for index, (choice, epsilon) in enumerate(parameters.choices)
+    ]
+    if guarantee.mode is ReportMode.SHUFFLE:
+        event = {"path": "reports/shuffle", "mechanism": "amplification_by_shuffling"}
+        events.append({**event, "local_epsilon": guarantee.local_epsilon, "min_batch": guarantee.min_batch})
+    return events
+
+
+def privacy_json(parameters: CollectionParameters) -> dict[str, Any]:
+    """Content of `privacy.json`."""
+    content = statement(parameters).to_json()
+    local = parameters.guarantee.local_epsilon
+    content["local_epsilon"] = local if math.isfinite(local) else None
+    content["unit_details"] = "client/report: the one report of a client"
+    return content
+
+
+def spent(parameters: CollectionParameters) -> dict[str, float]:
+    """What a summary says of a collection's cost."""
+    return {"epsilon": parameters.guarantee.epsilon, "delta": parameters.guarantee.delta}
+
+
+def stage_reports(folder: RunFolder, parameters: CollectionParameters, files: list[WrittenFile]) -> None:
+    """Stages what goes with reports: their listing, the public parameters and the guarantee."""
+    for file in files:
+        folder.record(f"{REPORTS_FOLDER}/{file.name}", file.digest)
+    folder.write(PARAMETERS_FILE, parameters.to_json().encode())
+    folder.write_privacy(privacy_json(parameters))
+
+
+def encode_manifest(parameters: CollectionParameters, config: pydantic.BaseModel) -> dict[str, Any]:
+    """Content of `run.json` of `encode`, without the list of files."""
+    return {
+        "job": "encode",
+        "features": list(parameters.features),
+        "shuffled": True,
+        "cost": parameters.cost,
+        "parameters_digest": digest(parameters),
+        "config_digest": config_digest(config),
+    }
+
+
+def shuffle_manifest(parameters: CollectionParameters, config: pydantic.BaseModel, n_rows: int) -> dict[str, Any]:
+    """Content of `run.json` of `shuffle`, without the list of files."""
+    return encode_manifest(parameters, config) | {"job": "shuffle", "n_rows": n_rows}
+
+
+def decode_manifest(parameters: CollectionParameters, config: pydantic.BaseModel, n_reports: int) -> dict[str, Any]:
+    """Content of `run.json` of `decode`, without the list of files; `assign` and `evaluate` read it like a fit's."""
+    return {
+        "algorithm": f"reports_{parameters.variant}",
+        "features": list(parameters.features),
+        "encoding": parameters.columns,
+        "n_reports": n_reports,
+        "parameters_digest": digest(parameters),
+        "config_digest": config_digest(config),
+    }
+
+
+def digest(parameters: CollectionParameters) -> str:
+    """SHA-256 of the public parameters."""
+    return hashlib.sha256(parameters.to_json().encode()).hexdigest()
+
+
+def deployment_yaml(parameters: CollectionParameters, n_reports: int) -> bytes:
+    """Content of `deployment.yaml`: an entry of the registry of differential privacy deployments."""
+    return registry_yaml(
+        registry_entry(
+            basic=_basic(parameters),
+            dp_variant={
+                "variant_name": "Pure DP" if parameters.guarantee.delta == 0.0 else "Approximate DP",
+                "data_domain": "one vector per client, in a ball of public radius",
+                "unprotected_quantities": "the public parameters; the number of reports; that a client sent a report",
+            },
+            privacy_loss=_privacy_loss(parameters, n_reports),
+            deployment_model=_model(parameters),
+            implementation=_implementation(parameters),
+        )
+    )
+
+
+def _basic(parameters: CollectionParameters) -> dict[str, Any]:
+    """What is published; mostly the curator's to say."""
+    description = (
+        f"Centers of {parameters.n_clusters} clusters of {parameters.n_features} features, from one "
+        "private report per client."
+    )
+    return basic_section(None, description)
+
+
+def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str, Any]:
+    """Unit and parameters."""
+    guarantee = parameters.guarantee
+    details = "Pure epsilon of every single report, exactly, for any two inputs."
+    if isinstance(parameters, SplitParameters):
+        details = (
+            f"Of the shuffled messages of at least {guarantee.min_batch} clients; half of delta is for the shares. "
+            "Messages of a single client are not private for whoever sees them unshuffled."
+        )
+    elif guarantee.mode is ReportMode.SHUFFLE:
+        details = (
+            f"Of a shuffled batch of at least {guarantee.min_batch} reports, by the closed form of Feldman, McMillan, "
+            f"Talwar (2022); a single report is {guarantee.local_epsilon:.6g}-private for whoever sees it unshuffled."
+        )
+    return {
+        "privacy_unit": str(PrivacyUnit.CLIENT),
+        "privacy_unit_details": "Data sets are adjacent if one client's vector is replaced (replace one).",
+        "number_of_privacy_units": n_reports,
+        "privacy_parameters": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},
+        "privacy_parameters_details": details,
+    }
+
+
+def _model(parameters: CollectionParameters) -> dict[str, Any]:
+    """Who is trusted, and how often there is a release."""
+    local = parameters.guarantee.mode is ReportMode.LOCAL
+    return model_section(
+        "Local" if local else "Shuffle",
+        "Each client randomizes what it sends"
+        + ("." if local else ", and a shuffler removes order, ids and times before anybody reads the reports."),
+        trust_assumptions="Nobody but the client's own device is trusted."
+        if local
+        else "The shuffler is trusted to forget who sent what, and not to work with readers of the reports.",
+        actors="Clients; " + ("" if local else "the shuffler; ") + "the decoder; readers of the centers.",
+        release="One report per client and collection. Other collections on the same data: unknown.",
+        source="One vector per client.",
+    )
+
+
+def _mechanism(parameters: CollectionParameters) -> str:
+    """What randomizes, in words."""
+    if isinstance(parameters, SplitParameters):
+        return (
+            f"discrete Gaussian noise of every client on every coordinate of {1 << parameters.depth} leaves, and "
+            f"{parameters.n_messages} random shares of each modulo a prime ({parameters.cost})"
+        )
+    return (
+        f"a choice among {parameters.choices[-1][0].size} codewords (of one bit, for variant paper) by integer "
+        "thresholds on uniform words, so its probabilities are exact rationals"
+    )
+
+
+def _implementation(parameters: CollectionParameters) -> dict[str, Any]:
+    """Mechanisms, composition and what follows them."""
+    return implementation_section(
+        preprocessing="Vectors are clipped to a public radius. How the settings of the job were chosen is unknown.",
+        mechanisms=f"Variant {parameters.variant}: {_mechanism(parameters)}. Software: dapple {version('dapple')}. "
+        "Access controls: unknown.",
+        composition="Privacy losses of a report's choices add up.",
+        post_processing="Everything after the reports: sums, tree or mixture, k-means, shrinkage.",
+        more="parameters.json holds everything that encoders and decoder agree on.",
+    )

@@ -1,0 +1,135 @@
+"""The `shuffle` job: reports as they arrived, written anew without order, ids or times."""
+
+import dataclasses
+import functools
+import logging
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.reports import outputs as report_outputs
+from pipelines.reports.source import ReportSource, find_reports
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Job, Outcome, Run
+from pipelines.run.spill import spilling
+from schemas.choices import ReportMode
+from schemas.errors import InputError
+from schemas.privacy.flow import Promise, Zone
+from schemas.reports.config import ShuffleConfig, load_shuffle_config
+from schemas.reports.parameters import ReportParameters
+from schemas.reports.rows import REPORTS_FOLDER
+from schemas.reports.split_parameters import CollectionParameters
+from transforms.files.written import LISTING_FILE, WrittenFile, written_files
+from transforms.reports.batches import ReadReports
+from transforms.reports.shuffle import ShuffleReports
+from transforms.reports.split_messages import ReadMessages, ShuffleMessages
+from transforms.tables.read import open_parquet
+
+_LOGGER = logging.getLogger(__name__)
+_ARRIVED = "reports.arrived"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShuffleResult:
+    """What a job wrote: its files, sorted by name, and the reports (messages) and clients in them."""
+
+    files: list[WrittenFile]
+    n_rows: int
+    n_clients: int
+
+
+def _plan(run: Run[ShuffleConfig]) -> ReportSource:
+    """The public parameters of the reports, and where these lie."""
+    source = find_reports(run.settings, str(run.settings.reports.arrived), _ARRIVED)
+    _LOGGER.info("run %s: shuffling reports", run.options.run_id)
+    return source
+
+
+def shuffling(parameters: CollectionParameters, folder: str, spill_folder: str | None) -> beam.PTransform:
+    """The transform that shuffles reports, or messages, of a collection into `folder`.
+
+    Args:
+      parameters: of the collection.
+      folder: holds a folder `REPORTS_FOLDER`; the listing goes there, too.
+      spill_folder: see `transforms.reports.batches.GroupReports`.
+    """
+    inside, listing = FileSystems.join(folder, REPORTS_FOLDER), FileSystems.join(folder, LISTING_FILE)
+    if isinstance(parameters, ReportParameters):
+        return ShuffleReports(parameters=parameters, folder=inside, listing=listing, spill_folder=spill_folder)
+    return ShuffleMessages(folder=inside, listing=listing)
+
+
+def too_few(parameters: CollectionParameters, n_reports: int) -> InputError:
+    """The error for a batch below its guaranteed minimum."""
+    return InputError(
+        f"a shuffled batch must have at least {parameters.guarantee.min_batch} reports, got {n_reports}; wait for "
+        "more: with fewer, clients would have less privacy than they were promised."
+    )
+
+
+def build(root: beam.Pipeline, source: ReportSource, folder: str, spill_folder: str | None) -> None:
+    """Adds the job to an empty pipeline.
+
+    Args:
+      root: an empty pipeline.
+      source: of the reports.
+      folder: private; holds a folder `REPORTS_FOLDER`.
+      spill_folder: see `transforms.reports.batches.GroupReports`.
+    """
+    read: beam.PTransform
+    if isinstance(source.parameters, ReportParameters):
+        read = ReadReports(path=source.path, parameters=source.parameters, setting=_ARRIVED)
+    else:
+        read = ReadMessages(path=source.path, parameters=source.parameters, setting=_ARRIVED)
+    _ = root | "Arrived" >> read | "Shuffle" >> shuffling(source.parameters, folder, spill_folder)
+
+
+def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
+    """Writes `REPORTS_FOLDER` into the staging folder.
+
+    Raises:
+      InputError: if there are fewer reports than the guaranteed minimum of a shuffled batch, or messages of parts of
+        clients.
+    """
+    options, folder = run.options.beam, run.folder.staging
+    FileSystems.mkdirs(FileSystems.join(folder, REPORTS_FOLDER))
+    with spilling(folder, options) as spill:
+        add = functools.partial(build, source=source, folder=folder, spill_folder=spill)
+        run_graph(add, options, Promise(zone=Zone.PUBLIC))
+    files = written_files(folder)
+    n_rows = sum(_n_rows(FileSystems.join(folder, REPORTS_FOLDER, file.name)) for file in files)
+    if not n_rows:
+        raise InputError(f"{_ARRIVED} must hold at least one report, got {source.path} without; check the path.")
+    n_clients = n_rows // source.parameters.messages_per_client
+    if source.parameters.guarantee.mode is ReportMode.SHUFFLE and n_clients < source.parameters.guarantee.min_batch:
+        raise too_few(source.parameters, n_clients)
+    if n_rows % source.parameters.messages_per_client:
+        raise InputError(
+            f"{_ARRIVED} must hold all {source.parameters.messages_per_client} messages of every client, got parts; "
+            "leave out clients that are not complete."
+        )
+    return ShuffleResult(files=files, n_rows=n_rows, n_clients=n_clients)
+
+
+def _n_rows(path: str) -> int:
+    """Rows of a Parquet file."""
+    with open_parquet(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def _write(run: Run[ShuffleConfig], source: ReportSource, result: ShuffleResult) -> Outcome:
+    parameters = source.parameters
+    report_outputs.stage_reports(run.folder, parameters, result.files)
+    summary = {"n_clients": result.n_clients} | report_outputs.spent(parameters)
+    return Outcome(summary, report_outputs.shuffle_manifest(parameters, run.settings, result.n_rows))
+
+
+JOB = Job(
+    name="shuffle",
+    load=load_shuffle_config,
+    plan=_plan,
+    work=_work,
+    write=_write,
+    zone=Zone.PUBLIC,
+    shows=REPORTS_FOLDER,
+)

@@ -1,0 +1,1 @@
+"""A run: its folder, its graph, its rounds in chunks, its errors."""

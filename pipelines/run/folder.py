@@ -1,0 +1,184 @@
+"""Where a run writes: a private staging folder first, the output folder at the end, the manifest last."""
+
+import contextlib
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.errors import ConfigError, LedgerRefusedError
+from transforms.files.octets import read_bytes, write_bytes
+
+MANIFEST = "run.json"
+KEY_FILE = "run.key"
+SECRET_FILE = "mask.secret"
+
+
+class RunFolder:
+    """Staging folder `OUTPUT.partial-RUN_ID` that becomes `OUTPUT` when the run is complete.
+
+    Args:
+      output: folder on any Beam filesystem; must not exist or be empty.
+      run_id: makes the staging folder's name unique.
+    """
+
+    def __init__(self, output: str, run_id: str):
+        self.output = output
+        self.run_id = run_id
+        self.staging = f"{output}.partial-{run_id}"
+        self._local = FileSystems.get_scheme(output) in (None, "file")
+        self._published: dict[str, str] = {}
+        self._made: list[str] = []
+        self._lock = -1
+
+    def check(self) -> None:
+        """Refuses an output folder that holds something."""
+        if self._occupied():
+            raise ConfigError(f"--output must be a new or empty folder, got {self.output}; choose another one.")
+
+    def open(self) -> None:
+        """Creates the staging folder, readable by its owner only where that can be said."""
+        try:
+            if self._local:
+                self._make_parents()
+                os.mkdir(self.staging, 0o700)
+            else:
+                FileSystems.mkdirs(self.staging)
+        except (OSError, BeamIOError) as error:
+            raise ConfigError(
+                f"--output must be a folder that can be made, got {self.output}; choose another."
+            ) from error
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Creates the staging folder; it is removed, and nothing has been written, if what follows fails."""
+        self.open()
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
+
+    def take_up(self) -> None:
+        """Creates the staging folder, or takes up that of a killed attempt; see `clear` for what it left.
+
+        Raises:
+          LedgerRefusedError: if the other attempt is not over; this one holds a lock until `release`.
+        """
+        if not self._local:
+            if not FileSystems.exists(self.staging):
+                FileSystems.mkdirs(self.staging)
+            return
+        if not os.path.isdir(self.staging):
+            self.open()
+        self._lock = os.open(self.staging, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.release()
+            raise LedgerRefusedError(
+                f"--run_id must be of a run that is not under way, got that of {self.staging}; wait for it to end."
+            ) from error
+
+    def clear(self) -> None:
+        """Removes what a killed attempt left on a local disk: all but its keys."""
+        if not self._local:
+            return
+        shutil.rmtree(f"{self.staging}.clients", ignore_errors=True)
+        for entry in list(os.scandir(self.staging)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            elif entry.name not in (KEY_FILE, SECRET_FILE):
+                os.unlink(entry.path)
+
+    def release(self) -> None:
+        """Gives up the lock of `take_up`."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _make_parents(self) -> None:
+        """Creates the folders above the output that are missing and remembers them, outermost first."""
+        parent = os.path.dirname(os.path.abspath(self.output))
+        while not os.path.exists(parent):
+            self._made.insert(0, parent)
+            parent = os.path.dirname(parent)
+        for folder in self._made:
+            os.mkdir(folder)
+
+    def _occupied(self) -> bool:
+        """Whether the output folder holds anything."""
+        if self._local:
+            return os.path.exists(self.output) and (not os.path.isdir(self.output) or bool(os.listdir(self.output)))
+        return FileSystems.exists(FileSystems.join(self.output, MANIFEST))
+
+    def path(self, name: str) -> str:
+        """A file in the staging folder."""
+        return FileSystems.join(self.staging, name)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Stages a file."""
+        write_bytes(self.path(name), content)
+        self.adopt(name, content)
+
+    def write_privacy(self, statement: dict[str, Any]) -> None:
+        """Stages `privacy.json`: the guarantee, as every release repeats it."""
+        self.write("privacy.json", json.dumps(statement, indent=2, sort_keys=True).encode())
+
+    def adopt(self, name: str, content: bytes | None = None) -> None:
+        """Lists a staged file in the manifest."""
+        content = read_bytes(self.path(name)) if content is None else content
+        self.record(name, hashlib.sha256(content).hexdigest())
+
+    def record(self, name: str, digest: str) -> None:
+        """Lists a staged file whose SHA-256 is known in the manifest."""
+        self._published[name] = digest
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Writes the manifest, with the digest of every staged file, and makes the folder the output."""
+        self.seal(manifest)
+        self.move([*self._published, MANIFEST])
+
+    def seal(self, manifest: dict[str, Any]) -> str:
+        """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
+        content = json.dumps(manifest | {"files": self._published}, indent=2, sort_keys=True).encode()
+        write_bytes(self.path(MANIFEST), content)
+        return hashlib.sha256(content).hexdigest()
+
+    def keep_only(self, names: list[str]) -> None:
+        """Removes every other staged file."""
+        found = FileSystems.match([f"{glob.escape(self.staging)}/**"])[0].metadata_list
+        others = [each.path for each in found if each.path not in {self.path(name) for name in names}]
+        if others:
+            FileSystems.delete(others)
+
+    def move(self, names: list[str]) -> None:
+        """Makes the folder the output; where that is one move per file, of these and in this order."""
+        if self._local:
+            if os.path.isdir(self.output):
+                os.rmdir(self.output)
+            os.rename(self.staging, self.output)
+            return
+        FileSystems.mkdirs(self.output)
+        for folder in sorted({os.path.dirname(name) for name in names} - {""}):
+            FileSystems.mkdirs(FileSystems.join(self.output, folder))
+        for name in filter(lambda name: FileSystems.exists(self.path(name)), names):
+            FileSystems.rename([self.path(name)], [FileSystems.join(self.output, name)])
+        self.discard()
+
+    def discard(self) -> None:
+        """Removes the staging folder and all in it, and parents made for it; no error if they are gone or in use."""
+        if self._local:
+            shutil.rmtree(self.staging, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                for folder in reversed(self._made):
+                    os.rmdir(folder)
+        elif FileSystems.exists(self.staging):
+            FileSystems.delete([self.staging])

@@ -1,0 +1,76 @@
+"""Where a run writes, and under which reservation of the ledger."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Self
+
+from pipelines.ledger.spending import Reservation, spending
+from pipelines.run.folder import RunFolder
+from pipelines.run.options import JobOptions
+
+Summary = dict[str, Any]
+
+
+class Place:
+    """Where a run writes; this one is of jobs that write as they go, and looks after nothing but the ledger.
+
+    Args:
+      options: of the run.
+    """
+
+    def __init__(self, options: JobOptions):
+        self.folder = RunFolder(options.output, options.run_id)
+        self._options = options
+
+    @classmethod
+    def of(cls, settings: object, options: JobOptions) -> Self:
+        """The place of a run, whatever its settings."""
+        return cls(options)
+
+    @property
+    def summary(self) -> Summary:
+        """What the printed summary says of the place."""
+        return {}
+
+    def complete(self) -> Summary | None:
+        """The summary of a run that had been complete before; None of any other."""
+        return None
+
+    def check(self) -> None:
+        """Refuses, before anything is read, a place where the run may not write."""
+
+    @contextlib.contextmanager
+    def opened(self, reservation: Reservation | None) -> Iterator[None]:
+        """Charges the run and makes the place ready; what follows must publish as its last step.
+
+        Raises:
+          LedgerRefusedError: before anything is read.
+        """
+        with spending(reservation):
+            yield
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Makes what is staged the output."""
+
+
+class OutputFolder(Place):
+    """A folder that is complete or absent: files are staged beside it, and it is removed if the run fails."""
+
+    @property
+    def summary(self) -> Summary:
+        """Run id and output."""
+        return {"run_id": self._options.run_id, "output": self._options.output}
+
+    def check(self) -> None:
+        """Refuses an output folder that holds something."""
+        self.folder.check()
+
+    @contextlib.contextmanager
+    def opened(self, reservation: Reservation | None) -> Iterator[None]:
+        """Charges the run and makes the staging folder."""
+        with spending(reservation), self.folder.opened():
+            yield
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Makes the staging folder, with its manifest, the output."""
+        self.folder.publish(manifest)

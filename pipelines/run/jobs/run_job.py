@@ -1,0 +1,69 @@
+"""The one way through every job: asked for, checked, planned, charged, worked, written, published."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.run.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
+from pipelines.run.jobs.place import Summary
+from pipelines.run.options import parse_job, read_text
+from pipelines.run.versions import versions
+from schemas.privacy.flow import Zone
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summary:
+    """The command: runs a job to its end.
+
+    Args:
+      asked: the job, or jobs that share its name.
+      argv: words after the name.
+
+    Returns:
+      The summary that is printed last.
+
+    Raises:
+      DappleError: what stopped it, in one sentence; nothing has been published then.
+    """
+    options = parse_job(asked.name, argv, asked.flags)
+    text = read_text(options.config)
+    job = asked.choose(text) if isinstance(asked, JobChoice) else asked
+    settings = job.load(text)
+    place = job.place(settings, options)
+    complete = place.complete()
+    if complete is not None:
+        return complete
+    run = Run(settings=settings, options=options, place=place)
+    with carried_out(job, run) as (planned, result):
+        outcome = job.write(run, planned, result)
+        place.publish({"run_id": options.run_id, "versions": versions()} | outcome.manifest)
+    _say_done(job, options.output)
+    return place.summary | outcome.summary
+
+
+@contextlib.contextmanager
+def carried_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iterator[tuple[Planned, Result]]:
+    """Plans, charges and works; what a run has staged is there inside, and is to be published or used there.
+
+    Yields:
+      The plan, and what the work has found.
+
+    Raises:
+      DappleError: what stopped it, in one sentence.
+    """
+    run.place.check()
+    planned = job.plan(run)
+    with run.place.opened(job.reservation(run, planned)):
+        yield planned, job.work(run, planned)
+
+
+def _say_done(job: Job[Any, Any, Any], output: str) -> None:
+    """The last line of the log, unless the job has said what it did."""
+    if job.shows is not None:
+        where = FileSystems.join(output, job.shows) if job.shows else output
+        private = "; it is as private as the input" if job.zone is Zone.TRUSTED else ""
+        _LOGGER.info("done: %s%s", where, private)

@@ -1,0 +1,157 @@
+"""The command line: the one place where flags become settings and Beam options."""
+
+import argparse
+import dataclasses
+import difflib
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+from schemas.errors import ConfigError
+from transforms.files.octets import read_bytes
+
+DEFAULT_RUNNER = "FnApiRunner"
+OUTPUT_FLAGS = ("--output", "--run_id")
+_HELP = {
+    "--config": "the job's YAML file",
+    "--output": "folder of the results; must be new or empty",
+    "--run_id": "name of the run; default: time and a random part",
+    "--exchange": "folder that all roles can reach",
+    "--released": "folder of the releases so far, out of the aggregator's reach",
+    "--client": "name of the client that sends",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What the command line says; a flag that a job does not have is empty.
+
+    Attributes:
+      config: path of the job's YAML file.
+      run_id: name of the run; a new one if none was given.
+      beam: options passed through to Beam.
+      output: folder of the results.
+      exchange: folder that all roles of masked aggregation can reach.
+      released: folder of the releases so far, for jobs of the clients' role.
+      client: name of the client, for the job that sends.
+    """
+
+    config: str
+    run_id: str
+    beam: PipelineOptions
+    output: str = ""
+    exchange: str = ""
+    released: str = ""
+    client: str = ""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are `ConfigError`s.
+
+    Args:
+      form: of the command, for errors; other arguments are argparse's.
+    """
+
+    def __init__(self, *, form: str = "dapple JOB --config FILE --output DIR [Beam flags]", **more: Any):
+        super().__init__(**more)
+        self._form = form
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Raises instead of exiting."""
+        raise ConfigError(f"the command line must be `{self._form}`: {message}.")
+
+
+def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS) -> JobOptions:
+    """Parses the flags of a job; everything that is not Dapple's must be a flag Beam knows.
+
+    Args:
+      job: its name.
+      argv: words after it.
+      flags: of this job besides --config; all must be given but --run_id.
+
+    Raises:
+      ConfigError: for a missing or mistyped flag, with the nearest known one.
+    """
+    parser = Parser(prog=f"dapple {job}", allow_abbrev=False)
+    for flag in ("--config", *flags):
+        parser.add_argument(flag, required=flag != "--run_id", help=_HELP[flag])
+    known, rest = parser.parse_known_args(list(argv))
+    given = {name: text for name, text in vars(known).items() if text is not None}
+    if "client" in given:
+        _check_name(given["client"], "--client")
+    given.setdefault("run_id", new_run_id())
+    _check_name(given["run_id"], "run_id")
+    if "output" in given:
+        given["output"] = given["output"].rstrip("/") or given["output"]
+    return JobOptions(**given, beam=beam_options(rest))
+
+
+def read_text(path: str) -> str:
+    """A config file on any Beam filesystem.
+
+    Raises:
+      ConfigError: if it cannot be read as UTF-8 text.
+    """
+    try:
+        return read_bytes(path).decode()
+    except (OSError, BeamIOError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config must be a readable YAML file, got {path}; check the path.") from error
+
+
+def new_run_id() -> str:
+    """A run id no other run has: UTC time and four random bytes."""
+    return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(4)
+
+
+def _check_name(name: str, setting: str) -> None:
+    """Refuses a name that can be no part of a file name."""
+    plain = name.isascii() and all(letter.isalnum() or letter in "-_." for letter in name)
+    if not name or not plain or name.startswith("."):
+        raise ConfigError(f"{setting} must be letters, digits, '-', '_' and '.', got {name!r}; choose a simpler name.")
+
+
+def beam_options(flags: Sequence[str]) -> PipelineOptions:
+    """Beam options with Dapple's defaults: the local runner, and nothing of the launcher's session shipped.
+
+    Raises:
+      ConfigError: for a flag that no Beam option class knows.
+    """
+    _refuse_unknown(flags)
+    options = PipelineOptions(list(flags))
+    standard = options.view_as(StandardOptions)
+    if standard.runner is None:
+        standard.runner = DEFAULT_RUNNER
+    return options
+
+
+def shuffles_in_memory(options: PipelineOptions) -> bool:
+    """Whether the runner is one of this machine, which keeps what it shuffles in memory."""
+    return options.view_as(StandardOptions).runner in (DEFAULT_RUNNER, "DirectRunner")
+
+
+def _refuse_unknown(flags: Sequence[str]) -> None:
+    """Stops at the first flag Beam does not know."""
+    parser = Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
+    for option_class in (PipelineOptions, *_subclasses(PipelineOptions)):
+        option_class._add_argparse_args(parser)
+    unknown = parser.parse_known_args(list(flags))[1]
+    if unknown:
+        flag = unknown[0].split("=")[0]
+        own = ["--config", "--output", "--run_id"]
+        known = [text for action in parser._actions for text in action.option_strings] + own
+        near = difflib.get_close_matches(flag, known, n=1)
+        remedy = f"did you mean {near[0]}?" if near else "remove it."
+        raise ConfigError(f"{flag} must be a flag of Dapple or Beam, got an unknown one; {remedy}")
+
+
+def _subclasses(base: type) -> list[type]:
+    """All option classes below `base`."""
+    found: list[type] = []
+    child: type
+    for child in base.__subclasses__():
+        found += [child, *_subclasses(child)]
+    return found

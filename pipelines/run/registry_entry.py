@@ -1,0 +1,83 @@
+"""`deployment.yaml`: a run as an entry of the registry of differential privacy deployments (OpenDP, NIST).
+
+The fields are those of the registry's template of 2026. What the run knows is filled in; what only the curator can say
+is "unknown", and nothing is made up: an entry becomes one of its tier 3 when the unknown fields are filled.
+"""
+
+from typing import Any
+
+import yaml
+
+UNKNOWN = "unknown"
+
+
+def registry_entry(**sections: dict[str, Any]) -> dict[str, Any]:
+    """An entry with the sections of a deployment, in order; who administers it is left to the curator."""
+    administrative = {
+        "evidence_sources": UNKNOWN,
+        "status": "Draft",
+        "registry_authors": [UNKNOWN],
+        "tier": 3,
+    }
+    return {"url_slug": UNKNOWN, "deployment": sections | {"administrative": administrative}}
+
+
+def registry_yaml(entry: dict[str, Any]) -> bytes:
+    """An entry as a file."""
+    return yaml.safe_dump(entry, sort_keys=False).encode()
+
+
+def basic_section(name: str | None, description: str) -> dict[str, Any]:
+    """What is published; mostly the curator's to say."""
+    return {
+        "name": name or UNKNOWN,
+        "data_curators": [{"data_curator_name": UNKNOWN, "data_curator_type": UNKNOWN}],
+        "description": description,
+        "intended_use": UNKNOWN,
+        "data_product_type": "Machine learning model",
+        "data_product_region": UNKNOWN,
+        "data_product_sector": UNKNOWN,
+        "publication_date": UNKNOWN,
+    }
+
+
+def model_section(
+    name: str, details: str, *, trust_assumptions: str, actors: str, release: str, source: str
+) -> dict[str, Any]:
+    """Who is trusted, and how often there is a release: once, of static data, as files.
+
+    Args:
+      name: of the model of deployment.
+      details: of that model.
+      trust_assumptions: who is trusted with what.
+      actors: all of them.
+      release: details of the one release.
+      source: details of the data.
+    """
+    return {
+        "model_name": name,
+        "model_name_details": details,
+        "trust_assumptions": trust_assumptions,
+        "actors": actors,
+        "release_type": "One release",
+        "release_type_details": release,
+        "data_source_type": "Static",
+        "data_source_type_details": source,
+        "access_type": "Non-interactive",
+        "access_type_details": "Readers get files and cannot query the data.",
+    }
+
+
+def implementation_section(
+    *, preprocessing: str, mechanisms: str, composition: str, post_processing: str, more: str
+) -> dict[str, Any]:
+    """Mechanisms, composition and what follows them; `more` names the file with all releases or parameters."""
+    return {
+        "preprocessing_and_hyperparameter_tuning": preprocessing,
+        "mechanisms": mechanisms,
+        "composition": composition,
+        "post_processing": post_processing,
+        "justification": UNKNOWN,
+        "utility": UNKNOWN,
+        "additional_information": more,
+    }

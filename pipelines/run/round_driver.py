@@ -1,0 +1,206 @@
+"""Protocols of more rounds than one graph should hold: chunks of rounds, a checkpoint after each, and resuming.
+
+A run that was stopped goes on under its --run_id from the last checkpoint. Rounds after it are run again under the same
+key, and give the same octets again: nothing is spent twice.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.run.folder import KEY_FILE, MANIFEST, RunFolder
+from pipelines.run.graph import run_graph
+from schemas.errors import ConfigError
+from schemas.privacy.flow import Promise
+from transforms.files.checkpoint import (
+    MANIFEST_FILE,
+    Arrays,
+    Checkpoint,
+    CheckpointFolder,
+    RunBinding,
+    SaveArrays,
+    arrays_from_bytes,
+)
+from transforms.files.octets import read_bytes
+from transforms.privacy.keys import create_key, delete_key, read_key
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class ChunkedProtocol(Protocol):
+    """A protocol whose rounds 1 to `n_rounds` can be run in chunks.
+
+    Every noise that a round draws must follow from the run key, the round and who draws it, so that a round that is
+    run again is the same release.
+    """
+
+    n_rounds: int
+
+    def initial(self) -> Arrays:
+        """What is known before the first round; public."""
+        ...
+
+    def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
+        """Adds rounds `first` to `last` to an empty pipeline that starts from `arrays`; one element, of `Arrays`."""
+        ...
+
+    def promise(self, first: int, last: int) -> Promise:
+        """What the graph of these rounds keeps."""
+        ...
+
+    def events(self, n_rounds: int) -> Sequence[Mapping[str, Any]]:
+        """What so many rounds spend, as JSON."""
+        ...
+
+
+def plan_digest(events: Sequence[Mapping[str, Any]]) -> str:
+    """SHA-256 of what a whole run spends."""
+    canonical = json.dumps(list(events), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def key_digest(key_uri: str) -> str:
+    """Digest that tells whether a key is the same, and nothing else of it."""
+    return hashlib.blake2b(read_key(key_uri), person=b"run-key-digest", digest_size=32).hexdigest()
+
+
+def run_chunks(
+    protocol: ChunkedProtocol, folder: str, binding: RunBinding, options: PipelineOptions, rounds_per_pipeline: int
+) -> Arrays:
+    """Runs the rounds that are left.
+
+    Args:
+      protocol: of the run.
+      folder: private, of the run; holds its checkpoint if it was interrupted.
+      binding: of the run.
+      options: for Beam.
+      rounds_per_pipeline: rounds of one graph, at least 1; no matter for results.
+
+    Returns:
+      The arrays after the last round.
+
+    Raises:
+      ConfigError: if the run cannot go on from the checkpoint.
+      DappleError: what stopped the run; what is done stays.
+    """
+    checkpoints = CheckpointFolder(folder)
+    plan = list(protocol.events(protocol.n_rounds))
+    state = checkpoints.latest()
+    if state is None:
+        state = Checkpoint(rounds=0, binding=binding, plan={"events": plan}, events=(), arrays=protocol.initial())
+        checkpoints.save(state)
+    state.check(binding)
+    if state.rounds:
+        _LOGGER.info("going on after round %d of %d", state.rounds, protocol.n_rounds)
+    while state.rounds < protocol.n_rounds:
+        first, last = state.rounds + 1, min(state.rounds + rounds_per_pipeline, protocol.n_rounds)
+        path = checkpoints.arrays_path(last)
+        add = functools.partial(_build, protocol=protocol, arrays=state.arrays, first=first, last=last, path=path)
+        run_graph(add, options, protocol.promise(first, last))
+        arrays = arrays_from_bytes(read_bytes(path))
+        state = Checkpoint(
+            rounds=last, binding=binding, plan={"events": plan}, events=protocol.events(last), arrays=arrays
+        )
+        checkpoints.save(state)
+        _LOGGER.info("rounds %d to %d of %d are done", first, last, protocol.n_rounds)
+    return state.arrays
+
+
+def _build(root: beam.Pipeline, protocol: ChunkedProtocol, arrays: Arrays, first: int, last: int, path: str) -> None:
+    """Adds a chunk of rounds to a pipeline."""
+    _ = protocol.add_rounds(root, arrays, first, last) | "Save" >> SaveArrays(path=path)
+
+
+@contextlib.contextmanager
+def resumable(folder: RunFolder) -> Iterator[None]:
+    """The staging folder of a run of chunks, new or of the interrupted run of the same id; no other process has it.
+
+    If what follows fails before the first round, the folder goes and nothing has been written; later it stays, since
+    noise may have been drawn, and the same command with this --run_id goes on.
+
+    Raises:
+      ConfigError: if the folder cannot be made, or the run goes on in another process.
+    """
+    if not FileSystems.exists(folder.staging):
+        folder.open()
+    with _alone(folder.staging):
+        try:
+            yield
+        except Exception:
+            if is_sealed(folder) or has_begun(folder):
+                _LOGGER.info("what is done stays; the same command with --run_id %s goes on", folder.run_id)
+            else:
+                folder.discard()
+            raise
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Keeps other processes of this machine out of a local folder; the lock goes with the process."""
+    if FileSystems.get_scheme(folder) not in (None, "file"):
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Takes a lock that nobody may hold."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ConfigError(
+            "--run_id must be that of a run that has stopped, got one that is running; wait for it or choose another."
+        ) from error
+
+
+def has_begun(folder: RunFolder) -> bool:
+    """Whether there is a checkpoint, so that noise may have been drawn under the run's key."""
+    return FileSystems.exists(folder.path(MANIFEST_FILE))
+
+
+def run_key(folder: RunFolder, key_uri: str | None) -> str:
+    """Where the noise key lies: given, or in the staging folder, where it is made before the first round.
+
+    Raises:
+      ConfigError: if the key of an interrupted run, or a given one, is missing.
+    """
+    uri = key_uri or folder.path(KEY_FILE)
+    if key_uri is None and not has_begun(folder) and not FileSystems.exists(uri):
+        create_key(uri)
+    read_key(uri)
+    return uri
+
+
+def is_sealed(folder: RunFolder) -> bool:
+    """Whether an interrupted run had written all of its outputs."""
+    return FileSystems.exists(folder.path(MANIFEST))
+
+
+def finish(folder: RunFolder) -> dict[str, Any]:
+    """Makes the folder of a sealed run its output, without key, checkpoint and what else its manifest does not name.
+
+    Returns:
+      The manifest.
+    """
+    manifest: dict[str, Any] = json.loads(read_bytes(folder.path(MANIFEST)))
+    delete_key(folder.path(KEY_FILE))
+    CheckpointFolder(folder.staging).clear()
+    names = [*manifest["files"], MANIFEST]
+    folder.keep_only(names)
+    folder.move(names)
+    return manifest

@@ -1,0 +1,1 @@
+"""The `prepare` job, and clients brought together before a job."""

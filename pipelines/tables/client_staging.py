@@ -1,0 +1,159 @@
+"""Rows where a run needs them: in place, or in a private copy that is grouped by client and goes when the run does."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+
+import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.run.graph import run_graph
+from pipelines.tables import prepare
+from schemas.errors import ConfigError
+from schemas.privacy.flow import TRUSTED_ZONE
+from schemas.tables.contract import TableContract
+from schemas.tables.data_section import DataConfig, PrepareOptions
+from schemas.tables.prepared_layout import PreparedManifest
+from transforms.files.octets import read_bytes, write_bytes
+from transforms.files.private_sink import PrivateSink
+from transforms.tables.prepared_files import read_manifest
+from transforms.tables.read import CheckRows, ListShards
+from transforms.tables.source import Source
+from transforms.tables.split_clients import FindSplitClients
+
+_LOGGER = logging.getLogger(__name__)
+_ANSWER = "split.json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobRows:
+    """The rows of a job.
+
+    Attributes:
+      data: what the job says of them.
+      source: where they are; of a table, the files of one snapshot.
+      contract: how they are read; by client if clients must be whole.
+      prepare: how they would be grouped.
+      keep_staging: whether a grouped copy stays.
+    """
+
+    data: DataConfig
+    source: Source
+    contract: TableContract
+    prepare: PrepareOptions
+    keep_staging: bool = False
+
+
+@contextlib.contextmanager
+def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, folder: str) -> Iterator[JobRows]:
+    """The rows as a job can read them: in place where clients are whole and bounded, else in a private copy.
+
+    Args:
+      rows: of the job.
+      options: for Beam.
+      key_uri: where workers find the run key.
+      folder: the run's private staging folder; a copy lies beside it, as `FOLDER.clients`.
+
+    Yields:
+      `rows` itself, or rows that have been counted and lie elsewhere.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    manifest = None if rows.source.snapshot else read_manifest(rows.data.path)
+    bounded = _is_bounded(rows.data, manifest)
+    whole = not rows.contract.by_client or (manifest is not None and manifest.client_id == rows.data.client_id)
+    if whole and bounded:
+        yield rows
+        return
+    copy = f"{folder.rstrip('/')}.clients"
+    _make_private(copy)
+    keep = False
+    try:
+        contract = dataclasses.replace(rows.contract, by_client=True)
+        if bounded and not _any_split(rows.source, contract, options, copy):
+            yield rows
+            return
+        _group(rows, contract, options, key_uri, copy)
+        keep = rows.keep_staging
+        yield dataclasses.replace(rows, source=Source(path=copy), contract=rows.contract.encoded())
+    finally:
+        _leave(copy, keep=keep)
+
+
+def _group(rows: JobRows, contract: TableContract, options: PipelineOptions, key_uri: str, copy: str) -> None:
+    """Writes a copy of the rows that is grouped by client, and bounded where the job says so."""
+    _LOGGER.info("grouping rows by client")
+    grouping = prepare.Grouping(
+        contract=contract,
+        folder=copy,
+        n_shards=rows.prepare.n_shards,
+        max_rows=rows.data.max_rows_per_client,
+        key_uri=key_uri,
+    )
+    prepare.group(rows.source, options, grouping)
+
+
+def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
+    """Whether no client has more rows than the job allows."""
+    applied = None if manifest is None else manifest.max_rows_per_client
+    if data.max_rows_per_client is None and applied is not None:
+        raise ConfigError(
+            f"data.max_rows_per_client must be given for a folder prepared with {applied}, got nothing; "
+            "give that number, since it decides how much noise one row needs."
+        )
+    same = manifest is not None and manifest.client_id == data.client_id
+    wanted = data.max_rows_per_client
+    return wanted is None or (same and applied is not None and applied <= wanted)
+
+
+def _any_split(source: Source, contract: TableContract, options: PipelineOptions, folder: str) -> bool:
+    """Whether a client lies in several shards; found by a pass over the client ids."""
+    path = FileSystems.join(folder, _ANSWER)
+    add = functools.partial(_build_inspection, source=source, contract=contract, path=path)
+    run_graph(add, options, TRUSTED_ZONE)
+    split = bool(json.loads(read_bytes(path)))
+    FileSystems.delete([path])
+    return split
+
+
+def _build_inspection(root: beam.Pipeline, source: Source, contract: TableContract, path: str) -> None:
+    """Adds the pass over the client ids to a pipeline."""
+    shards = root | "List" >> ListShards(source=source, contract=contract)
+    _ = shards | "CheckRows" >> CheckRows()
+    split = shards | "FindSplitClients" >> FindSplitClients(client_id=str(contract.client_id))
+    _ = split | "Answer" >> PrivateSink(write=_write_answer, places=(path,))
+
+
+def _write_answer(split: bool, path: str) -> None:
+    write_bytes(path, json.dumps(split).encode())
+
+
+def _make_private(folder: str) -> None:
+    """Creates a folder, readable by its owner only where that can be said."""
+    try:
+        if FileSystems.get_scheme(folder) in (None, "file"):
+            os.mkdir(folder, 0o700)
+        else:
+            FileSystems.mkdirs(folder)
+    except (OSError, BeamIOError) as error:
+        raise ConfigError(
+            f"--output must be beside a place for private files, got {folder}; choose another."
+        ) from error
+
+
+def _leave(folder: str, *, keep: bool) -> None:
+    """Removes the copy, or says where it is."""
+    if keep:
+        _LOGGER.info("kept: %s; it is as private as the input", folder)
+    elif FileSystems.get_scheme(folder) in (None, "file"):
+        shutil.rmtree(folder, ignore_errors=True)
+    elif FileSystems.exists(folder):
+        FileSystems.delete([folder])

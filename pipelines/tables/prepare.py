@@ -1,0 +1,129 @@
+"""The `prepare` job: a lake in any order becomes a data set sharded by client, in the trusted zone."""
+
+import contextlib
+import dataclasses
+import functools
+import logging
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.run.folder import KEY_FILE
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Job, Outcome, Run
+from pipelines.run.jobs.place import OutputFolder
+from pipelines.run.spill import spilling
+from schemas.errors import ConfigError
+from schemas.privacy.flow import TRUSTED_ZONE, Zone
+from schemas.tables.contract import TableContract
+from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
+from schemas.trusted_zone.prepare_config import PrepareConfig, load_prepare_config
+from transforms.privacy.keys import lasting_key
+from transforms.tables.group_clients import GroupClients, SamplingParams, WriteManifest
+from transforms.tables.prepared_files import read_manifest
+from transforms.tables.read import CheckRows, ListShards
+from transforms.tables.snapshots import resolve
+from transforms.tables.source import Source
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """How rows are grouped by client.
+
+    Attributes:
+      contract: by client.
+      folder: private; exists.
+      n_shards: number of files, at most; None to choose it by the size of the data.
+      max_rows: rows of a client that stay, at most; None for all.
+      key_uri: where workers find the key that chooses rows; needed with `max_rows`.
+      spill: whether rows go through files in the folder and not through the runner.
+    """
+
+    contract: TableContract
+    folder: str
+    n_shards: int | None = None
+    max_rows: int | None = None
+    key_uri: str | None = None
+    spill: bool = False
+
+
+def build(root: beam.Pipeline, source: Source, grouping: Grouping) -> None:
+    """Adds the job to an empty pipeline."""
+    max_rows, key_uri = grouping.max_rows, grouping.key_uri
+    sampling = None if max_rows is None or key_uri is None else SamplingParams(max_rows=max_rows, key_uri=key_uri)
+    contract, folder = grouping.contract, grouping.folder
+    shards = root | "List" >> ListShards(source=source, contract=contract)
+    _ = shards | "CheckRows" >> CheckRows()
+    files = shards | "GroupClients" >> GroupClients(
+        contract=contract, folder=folder, n_shards=grouping.n_shards, sampling=sampling, spill=grouping.spill
+    )
+    _ = files | "Manifest" >> WriteManifest(
+        contract=contract.encoded(), folder=folder, max_rows=max_rows, snapshot=source.snapshot
+    )
+
+
+def group(source: Source, options: PipelineOptions, grouping: Grouping) -> None:
+    """Groups rows by client; on runners of this machine rows go through files, so that memory stays flat.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    with spilling(grouping.folder, options) as spill:
+        grouping = dataclasses.replace(grouping, spill=spill is not None)
+        run_graph(functools.partial(build, source=source, grouping=grouping), options, TRUSTED_ZONE)
+
+
+def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:
+    """Groups the rows; the files and their manifest are in the staging folder afterwards."""
+    folder = run.folder.staging
+    data = config.data
+    source, contract = resolve(data), TableContract.from_config(data, by_client=True)
+    key_uri = FileSystems.join(folder, KEY_FILE) if data.max_rows_per_client is not None else None
+    with contextlib.nullcontext() if key_uri is None else lasting_key(key_uri):
+        grouping = Grouping(
+            contract=contract,
+            folder=folder,
+            n_shards=config.prepare.n_shards,
+            max_rows=data.max_rows_per_client,
+            key_uri=key_uri,
+        )
+        group(source, run.options.beam, grouping)
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise ConfigError(
+            f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
+        )
+    return manifest
+
+
+class PreparedFolder(OutputFolder):
+    """An output folder whose manifest workers write, in place of `run.json`."""
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Makes the staging folder the output, the workers' manifest last."""
+        self.folder.move([*manifest["files"], MANIFEST_FILE])
+
+
+def _plan(run: Run[PrepareConfig]) -> PrepareConfig:
+    _LOGGER.info("run %s: grouping rows by client", run.options.run_id)
+    return run.settings
+
+
+def _write(run: Run[PrepareConfig], config: PrepareConfig, manifest: PreparedManifest) -> Outcome:
+    return Outcome({"epsilon": 0.0, "delta": 0.0}, {"files": [file.name for file in manifest.files]})
+
+
+JOB = Job(
+    name="prepare",
+    load=load_prepare_config,
+    plan=_plan,
+    work=_work,
+    write=_write,
+    zone=Zone.TRUSTED,
+    shows="",
+    place=PreparedFolder.of,
+)

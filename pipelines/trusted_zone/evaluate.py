@@ -1,0 +1,84 @@
+"""The `evaluate` job: scores of a released model on private rows, for the trusted zone."""
+
+import functools
+import logging
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
+from pipelines.run.options import JobOptions
+from pipelines.trusted_zone.trusted_folder import TrustedFolder, model_manifest
+from schemas.privacy.flow import TRUSTED_ZONE, Zone
+from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.trusted_zone.evaluate_config import EvaluateConfig, load_evaluate_config
+from schemas.trusted_zone.metrics import METRICS_FILE, Metrics
+from transforms.files.octets import read_bytes
+from transforms.files.saved_model import SavedModel, load_model, read_reference
+from transforms.numerics.statistics.nearest import NearestCenters
+from transforms.tables.read import ListShards
+from transforms.tables.snapshots import resolve
+from transforms.tables.source import Source
+from transforms.trusted_zone.evaluate_models import ScoreModel, ScoreParams, WriteMetrics
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def build(root: beam.Pipeline, source: Source, params: ScoreParams, folder: str) -> None:
+    """Adds the job to an empty pipeline; `folder` is private and exists."""
+    shards = root | "List" >> ListShards(source=source, contract=params.contract)
+    _ = shards | "Score" >> ScoreModel(params=params) | "Publish" >> WriteMetrics(folder=folder)
+
+
+def score_params(config: EvaluateConfig, model: SavedModel) -> ScoreParams:
+    """What a job scores, reference centers read.
+
+    Raises:
+      ConfigError: if the settings do not fit the model.
+    """
+    wanted, n_features = config.evaluate, model.centers.shape[1]
+    return ScoreParams(
+        model=NearestCenters.of(model.centers),
+        contract=model.contract(config.data),
+        label=wanted.label,
+        sample_rows=wanted.silhouette_rows,
+        reference=None if wanted.reference is None else read_reference(wanted.reference, n_features),
+    )
+
+
+def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
+    """The scores; `metrics.json` lies in the staging folder afterwards."""
+    config, folder = run.settings, run.folder.staging
+    params = score_params(config, model)
+    add = functools.partial(build, source=resolve(config.data), params=params, folder=folder)
+    run_graph(add, run.options.beam, TRUSTED_ZONE)
+    return Metrics.from_json(read_bytes(FileSystems.join(folder, METRICS_FILE)).decode())
+
+
+def _place(config: EvaluateConfig, options: JobOptions) -> TrustedFolder:
+    return TrustedFolder(options, "evaluate", beside_released=config.evaluate.beside_released)
+
+
+def _plan(run: Run[EvaluateConfig]) -> SavedModel:
+    """The model that is scored."""
+    model = load_model(run.settings.model)
+    _LOGGER.info("run %s: %s", run.options.run_id, NOT_PRIVATE["label"])
+    return model
+
+
+def _write(run: Run[EvaluateConfig], model: SavedModel, _: Metrics) -> Outcome:
+    run.folder.adopt(METRICS_FILE)
+    return Outcome(UNPROTECTED, model_manifest("evaluate", run.settings, model))
+
+
+JOB = Job(
+    name="evaluate",
+    load=load_evaluate_config,
+    plan=_plan,
+    work=_work,
+    write=_write,
+    zone=Zone.TRUSTED,
+    shows=METRICS_FILE,
+    place=_place,
+)

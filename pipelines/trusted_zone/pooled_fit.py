@@ -1,0 +1,131 @@
+"""The `fit` job without privacy: k-FED, pooled k-means or Lloyd's rounds without noise, for the trusted zone."""
+
+import functools
+import logging
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.kmeans.prepared.prepared_fit import feature_count, feature_names, learned_encoder
+from pipelines.run.folder import KEY_FILE
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
+from pipelines.tables.client_staging import JobRows, staged_by_client
+from pipelines.trusted_zone.trusted_folder import TrustedFolder
+from schemas.choices import LloydStart, PooledAlgorithm
+from schemas.kmeans.model import ClusterModel
+from schemas.kmeans.pooled_config import PooledFitConfig, pooled
+from schemas.privacy.flow import TRUSTED_ZONE, Zone
+from schemas.privacy.not_private import NOT_PRIVATE, NOT_PRIVATE_METADATA
+from schemas.settings import yaml_text
+from schemas.settings.digest import config_digest
+from schemas.tables.contract import TableContract
+from transforms.files.octets import read_bytes, table_bytes, table_from_bytes, write_bytes
+from transforms.files.private_sink import PrivateSink
+from transforms.files.publish import CENTERS_FILE
+from transforms.kmeans.dp_lloyd.state import LloydState
+from transforms.privacy.keys import lasting_key
+from transforms.tables.read import CheckRows, ListShards, read_server_points
+from transforms.tables.snapshots import resolve
+from transforms.trusted_zone import plain_lloyd
+from transforms.trusted_zone.plain_lloyd import RunPlainLloyd
+from transforms.trusted_zone.pooled_kmeans import ClusterByClient, ClusterPooledRows
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def job_rows(config: PooledFitConfig) -> JobRows:
+    """The rows of a job, for staging; k-FED and client weights need clients whole.
+
+    Raises:
+      DappleError: if the server data or the snapshot cannot be used.
+    """
+    source, encoder = resolve(config.data), learned_encoder(config)
+    width = feature_count(config.data, source, encoder) if config.algorithm is PooledAlgorithm.DP_LLOYD else None
+    contract = TableContract.from_config(config.data, n_features=width, by_client=config.by_client, encoder=encoder)
+    return JobRows(data=config.data, source=source, contract=contract, prepare=config.prepare)
+
+
+def centers(
+    shards: beam.PCollection, config: PooledFitConfig, contract: TableContract, label: str = "Cluster"
+) -> beam.PCollection:
+    """Adds the algorithm to a pipeline; one element, centers of shape (n_clusters, n_features), not private."""
+    cluster: beam.PTransform
+    if config.algorithm is PooledAlgorithm.K_FED:
+        cluster = ClusterByClient(
+            contract=contract, n_clusters=config.n_clusters, options=config.k_fed, seed=config.seed
+        )
+    elif config.algorithm is PooledAlgorithm.DP_LLOYD:
+        cluster = RunPlainLloyd(contract=contract, initial=_lloyd_start(config, contract))
+    else:
+        cluster = ClusterPooledRows(
+            contract=contract, n_clusters=config.n_clusters, options=config.optimal, seed=config.seed
+        )
+    return shards | label >> cluster
+
+
+def _lloyd_start(config: PooledFitConfig, contract: TableContract) -> LloydState:
+    """State before the rounds of Lloyd's algorithm, from public data."""
+    server = np.zeros((0, contract.n_features or 0))
+    if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP and config.server_data is not None:
+        public = TableContract.from_config(config.data, encoder=learned_encoder(config)).features_only()
+        server = read_server_points(config.server_data.path, public)
+    return plain_lloyd.initial_state(config, server)
+
+
+def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: str) -> None:
+    """Adds the job to an empty pipeline; centers go to `folder`, which is private and exists."""
+    shards = root | "List" >> ListShards(source=rows.source, contract=rows.contract)
+    _ = shards | "CheckRows" >> CheckRows()
+    sink = PrivateSink(write=_write_centers, places=(folder,))
+    _ = centers(shards, config, rows.contract) | "Write" >> sink
+
+
+def _write_centers(found: np.ndarray, folder: str) -> None:
+    model = ClusterModel(centers=found, noisy_sizes=np.full(len(found), np.nan), releases=())
+    table = model.centers_table().replace_schema_metadata(NOT_PRIVATE_METADATA)
+    write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(table))
+
+
+def _plan(run: Run[PooledFitConfig]) -> PooledFitConfig:
+    _LOGGER.info("run %s: %s", run.options.run_id, NOT_PRIVATE["label"])
+    return run.settings
+
+
+def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> None:
+    """`centers.parquet` lies in the staging folder afterwards, as private as the input."""
+    folder, options = run.folder.staging, run.options.beam
+    key_uri = FileSystems.join(folder, KEY_FILE)
+    with lasting_key(key_uri), staged_by_client(job_rows(config), options, key_uri, folder) as rows:
+        run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options, TRUSTED_ZONE)
+
+
+def _write(run: Run[PooledFitConfig], config: PooledFitConfig, _: None) -> Outcome:
+    run.folder.adopt(CENTERS_FILE)
+    centers_table = table_from_bytes(read_bytes(run.folder.path(CENTERS_FILE)))
+    return Outcome(UNPROTECTED, _manifest(config, centers_table.schema.field("center").type.list_size))
+
+
+def _manifest(config: PooledFitConfig, n_features: int) -> dict[str, Any]:
+    """What `run.json` says of the model."""
+    encoder = learned_encoder(config)
+    return {
+        "algorithm": str(config.algorithm),
+        "features": list(feature_names(config.data.features, encoder, n_features)),
+        "encoding": None if encoder is None else encoder.to_json(),
+        "config_digest": config_digest(config),
+    }
+
+
+JOB = Job(
+    name="fit",
+    load=lambda text: pooled(yaml_text.parse(text)),  # type: ignore[arg-type]
+    plan=_plan,
+    work=_work,
+    write=_write,
+    zone=Zone.TRUSTED,
+    shows="",
+    place=TrustedFolder.of,
+)

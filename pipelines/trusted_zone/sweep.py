@@ -1,0 +1,265 @@
+"""The `sweep` job: many fits of the same rows in one pipeline, and what each of them costs; for the trusted zone.
+
+Every cell keeps its own guarantee, but costs are exact and cells add up, so that nothing here may be released.
+"""
+
+import dataclasses
+import functools
+import logging
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.kmeans.prepared.prepared_fit import PreparedFit, prepare
+from pipelines.ledger.spending import Reservation, charge_of, spending
+from pipelines.run.folder import KEY_FILE
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
+from pipelines.run.jobs.place import Place, Summary
+from pipelines.tables.client_staging import JobRows, staged_by_client
+from pipelines.trusted_zone import pooled_fit
+from pipelines.trusted_zone.sweep_folder import REPORT_FILE, SweepFolder
+from pipelines.trusted_zone.trusted_folder import check_apart
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.model import ClusterModel
+from schemas.kmeans.pooled_config import PooledFitConfig
+from schemas.privacy.charge import Charge
+from schemas.privacy.flow import Promise, Zone
+from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, load_sweep_config
+from schemas.trusted_zone.sweep_results import CELL_SCHEMA
+from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.private_sink import PrivateSink
+from transforms.privacy.keys import create_key
+from transforms.rounds.protocol import Round
+from transforms.tables.read import CheckRows, ListShards
+from transforms.trusted_zone.evaluate_models import EvaluateModels
+from transforms.trusted_zone.sweep_cells import Cell, RunCells
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class PreparedCell(NamedTuple):
+    """A cell that is ready to run: `fit` is None for a method without privacy."""
+
+    number: int
+    cell: SweepCell
+    fit: PreparedFit | None
+
+
+def prepare_cells(cells: Sequence[SweepCell]) -> list[PreparedCell]:
+    """Reads public data and calibrates every private cell; the paths of its rounds become its own."""
+    prepared = []
+    for number, cell in enumerate(cells):
+        fit = prepare(cell.config) if isinstance(cell.config, FitConfig) else None
+        prepared.append(PreparedCell(number, cell, fit))
+    return prepared
+
+
+def _own_rounds(each: PreparedCell) -> tuple[Round, ...]:
+    """The rounds of a cell with the cell in their paths, so that no two cells share noise."""
+    if each.fit is None:
+        return ()
+    prefix = f"sweep/{each.cell.digest}"
+    return tuple(
+        step._replace(plan=dataclasses.replace(step.plan, path=f"{prefix}/{step.plan.path}"))
+        for step in each.fit.rounds
+    )
+
+
+def build(root: beam.Pipeline, cells: Sequence[PreparedCell], rows: JobRows, key_uri: str, part: str) -> None:
+    """Adds a part of a sweep to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      cells: to run; at least one.
+      rows: of all of them, as they can be read.
+      key_uri: where noise stages find the run key.
+      part: file to write, rows of `CELL_SCHEMA`.
+    """
+    shards = root | "List" >> ListShards(source=rows.source, contract=rows.contract)
+    _ = shards | "CheckRows" >> CheckRows()
+    private = tuple(Cell(each.number, _own_rounds(each), each.fit.initial) for each in cells if each.fit is not None)
+    models = []
+    if private:
+        ran = shards | "Cells" >> RunCells(cells=private, contract=rows.contract, key_uri=key_uri)
+        models.append(ran | "Centers" >> beam.MapTuple(_centers))
+    for each in cells:
+        if isinstance(each.cell.config, PooledFitConfig):
+            found = pooled_fit.centers(shards, each.cell.config, rows.contract, f"Cell{each.number}")
+            models.append(found | f"Number{each.number}" >> beam.Map(_numbered, each.number))
+    everything = models | "AllModels" >> beam.Flatten(pipeline=root)
+    costs = shards | "Evaluate" >> EvaluateModels(models=everything, contract=rows.contract)
+    names = {each.number: _cell_row(each) for each in cells}
+    gathered = costs | "Gather" >> beam.combiners.ToList()
+    _ = gathered | "Write" >> PrivateSink(write=_write_part, places=(names, part))
+
+
+def promise(cells: Sequence[PreparedCell]) -> Promise:
+    """What the graph of some cells must keep: each its own plan."""
+    fits = [(each.fit.promise.plans[0], _own_rounds(each)) for each in cells if each.fit is not None]
+    plans = tuple(dataclasses.replace(plan, rounds=tuple(each.plan for each in own)) for plan, own in fits)
+    return Promise(zone=Zone.TRUSTED, plans=plans)
+
+
+def _centers(number: int, model: ClusterModel) -> tuple[int, np.ndarray]:
+    return number, model.centers
+
+
+def _numbered(centers: np.ndarray, number: int) -> tuple[int, np.ndarray]:
+    return number, centers
+
+
+def _cell_row(each: PreparedCell) -> dict[str, Any]:
+    """What is known of a cell before it runs."""
+    cell, plan = each.cell, None if each.fit is None else each.fit.plan
+    return {
+        "method": cell.method,
+        "settings": cell.settings_text,
+        "epsilon": cell.epsilon,
+        "seed": cell.seed,
+        "epsilon_spent": None if plan is None else plan.epsilon,
+        "delta": None if plan is None else plan.delta,
+        "cell": cell.digest,
+    }
+
+
+def _write_part(costs: list, known: dict[int, dict[str, Any]], path: str) -> None:
+    found = {number: {"cost": each.cost, "n_clusters": len(each.sizes)} for number, each in costs}
+    rows = [known[number] | found[number] for number in sorted(known)]
+    write_bytes(path, table_bytes(pa.Table.from_pylist(rows, schema=CELL_SCHEMA)))
+
+
+def job_rows(cells: Sequence[PreparedCell]) -> JobRows:
+    """The rows of all cells; by client if any of them needs clients whole.
+
+    Raises:
+      ConfigError: if the server data of two cells have other widths, or encode the same columns differently.
+    """
+    found = [
+        each.fit.rows if each.fit is not None else pooled_fit.job_rows(each.cell.config)  # type: ignore[arg-type]
+        for each in cells
+    ]
+    widths = {each.contract.n_features for each in found} - {None}
+    if len(widths) > 1 or any(each.contract.encoder != found[0].contract.encoder for each in found):
+        raise ConfigError(
+            "server_data must be as wide in all methods of a sweep, and teach encodings the same, got different ones; "
+            "run a sweep of its own for them."
+        )
+    by_client = any(each.contract.by_client for each in found)
+    widest = max(found, key=lambda each: each.contract.n_features or 0)
+    contract = dataclasses.replace(widest.contract, by_client=by_client)
+    return dataclasses.replace(widest, contract=contract, keep_staging=False)
+
+
+def execute(
+    config: SweepConfig, options: PipelineOptions, output: str, run_id: str = "sweep"
+) -> tuple[pa.Table, pa.Table]:
+    """Runs a sweep, or what is left of it.
+
+    Args:
+      config: the sweep.
+      options: for Beam.
+      output: see `SweepFolder`.
+      run_id: under which parts are charged, if there is a ledger.
+
+    Returns:
+      All cells (`CELL_SCHEMA`) and all curves (`POINT_SCHEMA`).
+
+    Raises:
+      DappleError: what stopped the run, in one sentence; parts that are done stay.
+    """
+    folder = SweepFolder(output, config)
+    folder.open()
+    done = set(folder.done().column("cell").to_pylist())
+    left = [cell for cell in config.cells if cell.digest not in done]
+    size, total = config.options.cells_per_pipeline, len(config.cells)
+    try:
+        for start in range(0, len(left), size):
+            part = left[start : start + size]
+            first = len(done) + start + 1
+            _LOGGER.info("cells %d to %d of %d: calibrating", first, first + len(part) - 1, total)
+            cells = prepare_cells(part)
+            with spending(_reservation(cells, config.ledger, f"{run_id}/{first}")):
+                _run_part(cells, options, folder)
+        return folder.finish()
+    except BaseException:
+        folder.discard_empty()
+        raise
+
+
+def _reservation(cells: Sequence[PreparedCell], ledger: str | None, name: str) -> Reservation | None:
+    """What a part asks of the ledger; None without a ledger or private cells."""
+    fits = [each.fit for each in cells if each.fit is not None]
+    if ledger is None or not fits:
+        return None
+    return Reservation(ledger=ledger, charge=_charge(fits), run=name, again=True)
+
+
+def _charge(fits: Sequence[PreparedFit]) -> Charge:
+    """What private cells cost together."""
+    rounds = [each for fit in fits for each in fit.plan.rounds]
+    statement = dataclasses.replace(
+        fits[0].statement,
+        epsilon=math.fsum(fit.plan.epsilon for fit in fits),
+        delta=math.fsum(fit.plan.delta for fit in fits),
+        events=tuple(event for fit in fits for event in fit.statement.events),
+    )
+    if any(fit.plan.unit is not statement.unit for fit in fits):
+        raise ConfigError("privacy.unit must be the same in all methods of a sweep with a ledger; run two sweeps.")
+    return charge_of(statement, fits[0].config.data, "sweep", rounds)
+
+
+def _run_part(cells: Sequence[PreparedCell], options: PipelineOptions, folder: SweepFolder) -> None:
+    """One pipeline."""
+    part = folder.new_part()
+    partial = f"{part}.partial"
+    with folder.private() as private:
+        key_uri = os.path.join(private, KEY_FILE)
+        create_key(key_uri)
+        with staged_by_client(job_rows(cells), options, key_uri, os.path.join(private, "rows")) as rows:
+            _LOGGER.info("running %d cells", len(cells))
+            add = functools.partial(build, cells=cells, rows=rows, key_uri=key_uri, part=partial)
+            run_graph(add, options, promise(cells))
+        os.replace(partial, part)
+
+
+class SweepPlace(Place):
+    """A folder of parts outside of released ones; `execute` makes it, charges every part, and completes it."""
+
+    @property
+    def summary(self) -> Summary:
+        """Run id and output."""
+        return {"run_id": self._options.run_id, "output": self._options.output}
+
+    def check(self) -> None:
+        """Refuses a folder in or below a fit's."""
+        check_apart(self._options.output)
+
+
+def _plan(run: Run[SweepConfig]) -> SweepConfig:
+    _LOGGER.info("run %s: %d cells; %s", run.options.run_id, len(run.settings.cells), NOT_PRIVATE["label"])
+    return run.settings
+
+
+def _work(run: Run[SweepConfig], config: SweepConfig) -> None:
+    execute(config, run.options.beam, run.options.output, run.options.run_id)
+
+
+JOB = Job(
+    name="sweep",
+    load=load_sweep_config,
+    plan=_plan,
+    work=_work,
+    write=lambda *_: Outcome(UNPROTECTED),
+    zone=Zone.TRUSTED,
+    shows=REPORT_FILE,
+    place=SweepPlace.of,
+)

@@ -1,0 +1,144 @@
+"""Where a sweep writes: parts as they are done, the whole at the end; an interrupted one goes on from there."""
+
+import contextlib
+import glob
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.run.versions import versions
+from pipelines.trusted_zone import sweep_page
+from pipelines.trusted_zone.sweep_summary import summary
+from schemas.errors import ConfigError
+from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.trusted_zone.sweep_config import SweepConfig
+from schemas.trusted_zone.sweep_results import CELL_SCHEMA
+from transforms.files.octets import table_bytes, write_bytes
+
+STATE_FILE, RESULTS_FILE, SUMMARY_FILE, PARTS = "sweep.json", "results.parquet", "summary.parquet", "parts"
+"""What was asked for, all cells, all curves, and the folder of the parts that are done."""
+REPORT_FILE, PLOT_FILE = "report.html", "sweep.svg"
+_PRIVATE = "private-"
+
+
+class SweepFolder:
+    """A folder of parts that becomes a folder of results; readable by its owner only.
+
+    Args:
+      output: a local folder that workers share: new, empty, or of an interrupted sweep with the same cells.
+      config: the sweep.
+    """
+
+    def __init__(self, output: str, config: SweepConfig):
+        self._output = output
+        self._config = config
+
+    def open(self) -> None:
+        """Creates the folder or takes it up again; what a killed process left of its private files goes.
+
+        Raises:
+          ConfigError: if something else lies there, or the sweep is complete.
+        """
+        if FileSystems.get_scheme(self._output) is not None:
+            raise ConfigError(f"--output must be a local folder for a sweep, got {self._output}; copy it afterwards.")
+        state = self._path(STATE_FILE)
+        if os.path.exists(self._output) and (not os.path.isdir(self._output) or os.listdir(self._output)):
+            if _read_json(state).get("cells_digest") != self._config.digest:
+                raise ConfigError(
+                    f"--output must be a new folder or one of the same sweep, got {self._output}; choose another one."
+                )
+            if os.path.exists(self._path(RESULTS_FILE)):
+                raise ConfigError(
+                    f"--output must be of a sweep that is not complete, got {self._output}; choose another one to run "
+                    "it again."
+                )
+        self._make()
+        content = NOT_PRIVATE | {"cells_digest": self._config.digest, "n_cells": len(self._config.cells)}
+        write_atomically(state, json.dumps(content | {"versions": versions()}, indent=2).encode())
+
+    def _make(self) -> None:
+        """Creates what is missing and removes what was private."""
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(self._output)), exist_ok=True)
+            for folder in (self._output, self._path(PARTS)):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"--output must be a folder that can be made, got {self._output}; choose another."
+            ) from error
+        for left in glob.glob(f"{_PRIVATE}*", root_dir=self._output):
+            shutil.rmtree(self._path(left), ignore_errors=True)
+
+    @contextlib.contextmanager
+    def private(self) -> Iterator[str]:
+        """A folder for keys and copies of rows, gone at the end."""
+        folder = tempfile.mkdtemp(prefix=_PRIVATE, dir=self._output)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def discard_empty(self) -> None:
+        """Removes what was written if no part is done, so that the folder can be used for another sweep."""
+        if self._parts():
+            return
+        shutil.rmtree(self._path(PARTS), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.remove(self._path(STATE_FILE))
+            os.rmdir(self._output)
+
+    def _path(self, name: str) -> str:
+        """A file in the folder."""
+        return os.path.join(self._output, name)
+
+    def new_part(self) -> str:
+        """Path of the next part."""
+        return os.path.join(self._path(PARTS), f"part-{len(self._parts()):04d}.parquet")
+
+    def _parts(self) -> list[str]:
+        """Paths of the parts that are done."""
+        folder = self._path(PARTS)
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".parquet")]
+
+    def done(self) -> pa.Table:
+        """Cells that are done."""
+        tables = [pq.read_table(path, schema=CELL_SCHEMA, partitioning=None) for path in self._parts()]
+        return pa.concat_tables([CELL_SCHEMA.empty_table(), *tables])
+
+    def finish(self) -> tuple[pa.Table, pa.Table]:
+        """Writes the report, the curves, and last all cells in the order of the sweep; returns cells and curves."""
+        order = {cell.digest: number for number, cell in enumerate(self._config.cells)}
+        rows = sorted(self.done().to_pylist(), key=lambda row: order[row["cell"]])
+        results = pa.Table.from_pylist(rows, schema=CELL_SCHEMA)
+        points = summary(results)
+        drawn = sweep_page.render(self._config, points)
+        write_atomically(self._path(REPORT_FILE), drawn.page.encode())
+        if drawn.svg is not None:
+            write_atomically(self._path(PLOT_FILE), drawn.svg.encode())
+        write_atomically(self._path(SUMMARY_FILE), table_bytes(points))
+        write_atomically(self._path(RESULTS_FILE), table_bytes(results))
+        return results, points
+
+
+def write_atomically(path: str, content: bytes) -> None:
+    """Writes a local file that is whole or absent."""
+    partial = f"{path}.partial"
+    write_bytes(partial, content)
+    os.replace(partial, path)
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    """A JSON object; empty if there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

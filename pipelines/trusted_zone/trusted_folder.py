@@ -1,0 +1,81 @@
+"""Outputs that stay in the trusted zone: kept apart from released files, and marked as not private."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.run.jobs.place import OutputFolder
+from pipelines.run.options import JobOptions
+from schemas.errors import ConfigError
+from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.settings.digest import config_digest
+from schemas.tables.model_job import ModelJob
+from transforms.files.publish import RELEASED_FILES
+from transforms.files.saved_model import SavedModel
+
+
+class TrustedFolder(OutputFolder):
+    """An output folder outside of released ones, whose manifest says that nothing in it is private.
+
+    Args:
+      options: of the run.
+      section: of the job's settings in which it may allow a place in a released folder; None if it may not.
+      beside_released: whether it allows it.
+    """
+
+    def __init__(self, options: JobOptions, section: str | None = None, *, beside_released: bool = False):
+        super().__init__(options)
+        self._section = section
+        self._beside_released = beside_released
+
+    def check(self) -> None:
+        """Refuses a folder that holds something, or lies in or below a fit's, which may be handed out as a whole."""
+        check_apart(self._options.output, self._section, beside_released=self._beside_released)
+        super().check()
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Marks the output as not private and makes it complete."""
+        super().publish(NOT_PRIVATE | manifest)
+
+
+def check_apart(output: str, job: str | None = None, *, beside_released: bool = False) -> None:
+    """Refuses an output folder in or below a fit's, whose files may be handed out as a whole.
+
+    Args:
+      output: folder on any Beam filesystem; need not exist.
+      job: name of the section in which a job may allow it; None if it may not.
+      beside_released: whether the job allows it.
+
+    Raises:
+      ConfigError: if a fit's centers lie there.
+    """
+    if beside_released:
+        return
+    remedy = "choose another one" if job is None else f"choose another one or set {job}.beside_released to true"
+    for folder in _upward(output):
+        for name in RELEASED_FILES:
+            if FileSystems.exists(FileSystems.join(folder, name)):
+                raise ConfigError(
+                    f"--output must be a folder outside of released outputs, got {output} with {name} in {folder}; "
+                    f"{remedy}."
+                )
+
+
+def _upward(folder: str) -> Iterator[str]:
+    """The folder and all above it."""
+    if FileSystems.get_scheme(folder) in (None, "file"):
+        folder = os.path.abspath(folder.removeprefix("file://"))
+    while folder.strip("/") and not folder.endswith(":/"):
+        yield folder
+        folder = folder.rpartition("/")[0]
+
+
+def model_manifest(job: str, config: ModelJob, model: SavedModel) -> dict[str, Any]:
+    """What `run.json` of a job says of the model that it applied."""
+    return {
+        "job": job,
+        "model": {"folder": model.folder, "digest": model.digest},
+        "config_digest": config_digest(config),
+    }

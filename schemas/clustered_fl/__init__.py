@@ -1,0 +1,1 @@
+"""Clustered federated learning: settings, plans, records of a round, and what it publishes."""

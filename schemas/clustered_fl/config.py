@@ -1,0 +1,245 @@
+"""Jobs that train one classifier per cluster of clients, every client under DP-SGD of its own."""
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from schemas.choices import (
+    Adjacency,
+    ClusterSearch,
+    FederatedAlgorithm,
+    ModelKind,
+    ModelStart,
+    SiloAccountant,
+    UpdateView,
+)
+from schemas.errors import ConfigError
+from schemas.settings import rejection, yaml_text
+from schemas.settings.section import Count, Positive, Scalar, Section, Share, Text, Whole, python_scalar
+from schemas.tables.data_section import DataConfig, LedgerPath, named_for_ledger
+
+_CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
+
+
+class SearchedClusters(Section):
+    """A number of clusters that the run finds by itself, at no further privacy cost."""
+
+    max: Annotated[int, Field(strict=True, ge=2)] = Field(description="the largest number of clusters, an integer >= 2")
+    choose: ClusterSearch = Field(description="mss: where the clusters of the first updates are farthest apart")
+
+
+def _searched_or_given(value: object) -> object:
+    """An integer >= 1, or a section with `max` and `choose`."""
+    value = python_scalar(value)
+    if value is None or isinstance(value, SearchedClusters):
+        return value
+    if isinstance(value, Mapping):
+        try:
+            return SearchedClusters.model_validate(dict(value))
+        except pydantic.ValidationError:
+            raise rejection.broken_rule("an integer, or a section of max (at least 2) and choose: mss") from None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise rejection.broken_rule("an integer")
+    if value < 1:
+        raise rejection.broken_rule("at least 1")
+    return value
+
+
+def _row_counts(value: object) -> object:
+    """A number of rows, or a mapping of clients to theirs; keys become text."""
+    value = python_scalar(value)
+    counts = value.values() if isinstance(value, Mapping) else [value]
+    for each in map(python_scalar, counts):
+        if isinstance(each, bool) or not isinstance(each, int) or each < 1:
+            raise rejection.broken_rule("an integer of at least 1, or a mapping of clients to such integers")
+    if isinstance(value, Mapping):
+        return {str(client): int(rows) for client, rows in value.items()}
+    return value
+
+
+class LabeledDataConfig(DataConfig):
+    """The private tables of all clients, and what may be said of them in public."""
+
+    client_id: Text = Field(description="the column (or Hive partition column) that names the client")
+    label: Text = Field(description="the integer column with the classes, numbered from 0")
+    classes: Annotated[int, Field(strict=True, ge=2, le=100_000), Scalar] = Field(
+        default=10, description="the public number of classes, an integer >= 2"
+    )
+    group: Text | None = Field(
+        default=None,
+        description="the column with a public group of the client: the true cluster for algorithm oracle, and whose "
+        "accuracy is reported; or leave it out",
+    )
+    public_rows: Annotated[int | dict[str, int] | None, BeforeValidator(_row_counts)] = Field(  # type: ignore[assignment]
+        default=None,
+        description="the public number of rows of every client, an integer >= 1, or a mapping of clients to theirs, or "
+        "leave it out to count the rows and publish the counts",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _columns_are_apart(self) -> Self:
+        features = (self.features,) if isinstance(self.features, str) else self.features
+        for name in (self.label, self.group):
+            if name is not None and name in (*features, self.client_id):
+                raise ConfigError(
+                    f"data.{'label' if name == self.label else 'group'} must be a column of its own, got {name!r}; "
+                    "name another one."
+                )
+        if self.max_rows_per_client is not None:
+            raise ConfigError(
+                "data.max_rows_per_client must be left out for clustered_fl, got a number; DP-SGD bounds every row."
+            )
+        return self
+
+
+class SiloPrivacyConfig(Section):
+    """What every client may spend on what it sends; one guarantee per client, for its own rows."""
+
+    epsilon: Positive = Field(description="the total epsilon of every client, a finite number > 0")
+    delta: Share = Field(description="the total delta of every client, strictly between 0 and 1 and below 1 / rows")
+    adjacency: Adjacency = Field(
+        description="add_remove if neighbors differ by one row more or less, replace_one by one row replaced"
+    )
+    accountant: SiloAccountant | None = Field(
+        default=None,
+        description="rdp, pld, or paper_code for the conversion of the published code; or leave it out for rdp "
+        "(adjacency replace_one: pld)",
+    )
+    select_share: Share = Field(
+        default=0.03, description="the epsilon of one selection as a share of epsilon, strictly between 0 and 1"
+    )
+    first_round_noise_ratio: Positive = Field(
+        default=1.0, description="the noise multiplier of the first round over that of later ones, a number > 0"
+    )
+
+    @property
+    def accountant_used(self) -> SiloAccountant:
+        """The accountant that is given, or the default of the adjacency."""
+        if self.accountant is not None:
+            return self.accountant
+        return SiloAccountant.RDP if self.adjacency is Adjacency.ADD_REMOVE else SiloAccountant.PLD
+
+
+class TrainingConfig(Section):
+    """How clients train."""
+
+    model: ModelKind = Field(description="softmax, mlp for one hidden layer, or cnn for square images")
+    rounds: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(
+        description="the number of rounds, the first one included, an integer from 1 to 100000"
+    )
+    local_epochs: Count = Field(default=1, description="the number of epochs of a client in a round, an integer >= 1")
+    batch_size: Count = Field(description="the expected size of a batch after the first round, an integer >= 1")
+    first_batch_size: Count | None = Field(
+        default=None,
+        description="the expected size of a batch in the first round of algorithm r_dpcfl, an integer >= 1, or leave "
+        "it out for all rows",
+    )
+    learning_rate: Annotated[float, Field(strict=True, gt=0, le=1e9), Scalar] = Field(
+        description="the learning rate, a number > 0 and at most 1e9"
+    )
+    clipping_norm: Annotated[float, Field(strict=True, ge=1e-9, le=1e9), Scalar] = Field(
+        description="the largest L2 norm of the gradient of a row, a number from 1e-9 to 1e9"
+    )
+    feature_norm: Annotated[float, Field(strict=True, ge=1, le=1e9), Scalar] | None = Field(
+        default=None,
+        description="the public L2 norm to which longer rows are shortened, a number from 1 to 1e9 in feature units, "
+        "or leave it out for 64 times the root of the number of features",
+    )
+    hidden_units: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(
+        default=64, description="the number of hidden units of model mlp, an integer from 1 to 100000"
+    )
+
+
+class ClusteringConfig(Section):
+    """How clients find their clusters."""
+
+    view: UpdateView = Field(
+        default=UpdateView.PCA,
+        description="pca for clusters - 1 principal components of the first updates, two_pc for two, raw for all",
+    )
+    start: ModelStart = Field(
+        default=ModelStart.IDENTICAL, description="identical or random: how the models of algorithm ifca start"
+    )
+    pull: Annotated[float, Field(strict=True, ge=0, le=1e9), Scalar] = Field(
+        default=0.002,
+        description="the weight of the distance to the mean model for algorithm mr_mtl, a number from 0 to 1e9",
+    )
+
+
+class EvaluationConfig(Section):
+    """Rows on which the report judges the models; what they say is not private."""
+
+    path: Text = Field(description="the path of a Parquet file, a glob or a folder with the columns of data")
+
+
+class ChunksConfig(Section):
+    """How rounds are run; no matter for results or privacy."""
+
+    rounds: Annotated[int, Field(strict=True, ge=1, le=1000), Scalar] = Field(
+        default=10, description="the number of rounds of one pipeline, an integer from 1 to 1000"
+    )
+    cache_megabytes: Whole = Field(
+        default=1024, description="the size of rows that a worker process keeps between rounds, an integer >= 0"
+    )
+
+
+class ClusteredFLConfig(Section):
+    """One `clustered_fl` job."""
+
+    algorithm: FederatedAlgorithm = Field(description="r_dpcfl, global, local, ifca, mr_mtl or oracle")
+    data: LabeledDataConfig = Field(description="the section of the private tables with path, client_id and label")
+    n_clusters: Annotated[int | SearchedClusters | None, BeforeValidator(_searched_or_given)] = Field(
+        default=None, description="the number of clusters, an integer >= 1, or a section of max and choose: mss"
+    )
+    privacy: SiloPrivacyConfig = Field(description="the section of the guarantee with epsilon, delta and adjacency")
+    training: TrainingConfig = Field(description="the section of training with model, rounds and batch_size")
+    clustering: ClusteringConfig = Field(
+        default=ClusteringConfig(), description="a section of options, or leave it out"
+    )
+    evaluation: EvaluationConfig | None = Field(
+        default=None, description="a section with the path of rows on which the report judges models, or leave it out"
+    )
+    chunks: ChunksConfig = Field(default=ChunksConfig(), description="a section with rounds, or leave it out")
+    key_uri: Text | None = Field(
+        default=None, description="the place of an existing noise key, or leave it out for a key of the run"
+    )
+    ledger: LedgerPath = None
+    seed: Whole = Field(default=0, description="the seed of public randomness (never of noise), an integer >= 0")
+
+    _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)
+
+    @pydantic.model_validator(mode="after")
+    def _clusters_belong_to_the_algorithm(self) -> Self:
+        if self.algorithm in _CLUSTERED and self.n_clusters is None:
+            raise ConfigError(
+                f"n_clusters must be given for algorithm {self.algorithm}, got nothing; give the number of clusters."
+            )
+        if isinstance(self.n_clusters, SearchedClusters) and self.algorithm is not FederatedAlgorithm.R_DPCFL:
+            raise ConfigError(
+                f"n_clusters must be an integer for algorithm {self.algorithm}, got a choice; give the number, or use "
+                "algorithm r_dpcfl."
+            )
+        if self.algorithm is FederatedAlgorithm.ORACLE and self.data.group is None:
+            raise ConfigError(
+                "data.group must be given for algorithm oracle, got nothing; name the column of the true clusters."
+            )
+        return self
+
+    @property
+    def max_clusters(self) -> int:
+        """The number of clusters, or the largest that is tried; 1 where the algorithm needs none."""
+        if isinstance(self.n_clusters, SearchedClusters):
+            return self.n_clusters.max
+        return self.n_clusters or 1
+
+
+def load_clustered_fl_config(text: str) -> ClusteredFLConfig:
+    """A job from YAML text.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
+    settings = rejection.mapping(yaml_text.parse(text), "algorithm, data, n_clusters, privacy and training")
+    return rejection.checked(ClusteredFLConfig, settings)

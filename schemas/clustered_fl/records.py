@@ -1,0 +1,269 @@
+"""Records of clustered federated learning: what is public, what is broadcast, what clients hold and send."""
+
+import dataclasses
+import hashlib
+import io
+import math
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, UpdateView
+
+UPDATE_UNIT = 2.0**-32
+"""What one unit of a client's integer update is worth, in the unit of the model's parameters."""
+MAX_UNITS = 1 << 52
+"""Larger coordinates of an update are cut off; sums of a thousand clients then fit int64."""
+FEATURE_BITS = 20
+"""Rows are integers; the public norm to which they are shortened is 2**FEATURE_BITS units."""
+CNN_CHANNELS = (8, 16)
+"""Filters of the two convolutions, each of stride 2."""
+CNN_KERNELS = (5, 3)
+"""Widths of their filters."""
+GIVEN_SEPARATION = 2.0
+"""Smallest separation that is believed where the number of clusters is given."""
+SEARCHED_SEPARATION = 3.5
+"""Smallest separation that is believed where the number of clusters was searched."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A classifier.
+
+    Attributes:
+      kind: of model.
+      n_features: >= 1.
+      n_classes: >= 2; labels are 0, ..., n_classes - 1.
+      n_hidden: units of the hidden layer of an MLP, else 0.
+      feature_norm: rows are shortened to this L2 norm, >= 1; None for 64 times the root of `n_features`.
+    """
+
+    kind: ModelKind
+    n_features: int
+    n_classes: int
+    n_hidden: int = 0
+    feature_norm: float | None = None
+
+    @property
+    def n_parameters(self) -> int:
+        """Weights and intercepts of all layers."""
+        if self.kind is ModelKind.SOFTMAX:
+            return (self.n_features + 1) * self.n_classes
+        if self.kind is ModelKind.CNN:
+            first, second = CNN_CHANNELS
+            filters = (CNN_KERNELS[0] ** 2 + 1) * first + (CNN_KERNELS[1] ** 2 * first + 1) * second
+            pixels = math.ceil(math.isqrt(self.n_features) / 4) ** 2
+            return filters + (second * pixels + 1) * self.n_classes
+        return (self.n_features + 1) * self.n_hidden + (self.n_hidden + 1) * self.n_classes
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingParams:
+    """How clients train.
+
+    Attributes:
+      rounds: E >= 1, the first one included.
+      local_epochs: K >= 1, per round.
+      batch_size: expected size of a Poisson-sampled batch.
+      learning_rate: > 0.
+      clipping_norm: > 0, of one row's gradient.
+      first_batch_size: the same as `batch_size` in the first round of R-DPCFL; None for full batches.
+    """
+
+    rounds: int
+    local_epochs: int
+    batch_size: int
+    learning_rate: float
+    clipping_norm: float
+    first_batch_size: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringParams:
+    """Who trains which model.
+
+    Attributes:
+      algorithm: R-DPCFL or a baseline.
+      n_clusters: number of clusters; if `search`, the largest one that is tried.
+      search: whether the number of clusters is searched from 2 on.
+      view: what of the first updates is clustered.
+      start: how the models of IFCA start.
+      selection_rounds: rounds in which every client selects its cluster (R-DPCFL, IFCA).
+      pull: weight of the distance to the mean model (MR-MTL).
+      min_separation: smaller ones mean no clusters, one model for all.
+    """
+
+    algorithm: FederatedAlgorithm
+    n_clusters: int
+    search: bool = False
+    view: UpdateView = UpdateView.PCA
+    start: ModelStart = ModelStart.IDENTICAL
+    selection_rounds: int = 0
+    pull: float = 0.0
+    min_separation: float = GIVEN_SEPARATION
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Silo:
+    """Public terms of one client.
+
+    Attributes:
+      client_id: of the client.
+      n_rows: number of rows that the client declared in public, >= 1.
+      noise_multiplier: z; noise stddev over clipping norm of a Poisson-sampled step. 0 means no privacy.
+      first_round_multiplier: the same of steps of the first round (R-DPCFL).
+      select_epsilon: of one selection; infinity means no privacy.
+      true_cluster: known to the oracle only.
+    """
+
+    client_id: str
+    n_rows: int
+    noise_multiplier: float
+    first_round_multiplier: float
+    select_epsilon: float
+    true_cluster: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Federation:
+    """All that is public before the first round.
+
+    Attributes:
+      shape: of every model.
+      training: of every client.
+      clustering: who trains which model.
+      silos: clients in a public order; a client's index is its place here.
+      public_seed: 32 bytes; of starts, initializations and sampled assignments, none of which is secret.
+    """
+
+    shape: ModelShape
+    training: TrainingParams
+    clustering: ClusteringParams
+    silos: tuple[Silo, ...]
+    public_seed: bytes
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients."""
+        return len(self.silos)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FederatedState:
+    """What the server knows after a round and broadcasts: private updates and selections, processed further.
+
+    Attributes:
+      round_number: rounds done, 0 before the first.
+      models: float64, shape (n_models, n_parameters).
+      assignments: int64, shape (n_clients,); the model that each client trains next, unless it selects one.
+      responsibilities: float64, shape (n_clients, n_models); probabilities of clusters after the first round
+        of R-DPCFL, else those of `assignments`.
+      separation: MSS of the clusters found in the first round; NaN if none were looked for.
+      switch_round: E_c; the last round with sampled clusters. Selections follow.
+      em_iterations: iterations that the mixture took; 0 if none was fit.
+    """
+
+    round_number: int
+    models: NDArray[np.float64]
+    assignments: NDArray[np.int64]
+    responsibilities: NDArray[np.float64]
+    separation: float
+    switch_round: int
+    em_iterations: int
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Named arrays for a file."""
+        return {field.name: np.asarray(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """Reads `to_arrays`'s result; raises KeyError if an array is missing."""
+        return cls(
+            round_number=int(arrays["round_number"]),
+            models=np.asarray(arrays["models"], dtype=np.float64),
+            assignments=np.asarray(arrays["assignments"], dtype=np.int64),
+            responsibilities=np.asarray(arrays["responsibilities"], dtype=np.float64),
+            separation=float(arrays["separation"]),
+            switch_round=int(arrays["switch_round"]),
+            em_iterations=int(arrays["em_iterations"]),
+        )
+
+    def to_bytes(self) -> bytes:
+        """An npz file; equal states give equal bytes."""
+        with io.BytesIO() as file:
+            np.savez(file, allow_pickle=False, **self.to_arrays())
+            return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Reads `to_bytes`'s result; raises KeyError, OSError or ValueError for anything else."""
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return cls.from_arrays(dict(arrays))
+
+    def digest(self) -> str:
+        """SHA-256 of names, types, shapes and values, in hexadecimal."""
+        digest = hashlib.sha256()
+        for name, values in self.to_arrays().items():
+            digest.update(f"{name} {values.dtype.str} {values.shape} ".encode())
+            digest.update(values.tobytes())
+        return digest.hexdigest()
+
+
+def _are_bounded(features: NDArray[Any]) -> bool:
+    """Whether all rows are float32 integers of norm at most 2**FEATURE_BITS."""
+    squared = np.einsum("ij,ij->i", features, features, dtype=np.float64)
+    bounded = features.dtype == np.float32 and (squared <= 4.0**FEATURE_BITS).all()
+    return bool(bounded and (np.trunc(features) == features).all())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ClientRows:
+    """Rows of one client; private.
+
+    Attributes:
+      features: float32 integers of bounded norm, shape (n_rows, n_features). n_rows may be 0.
+      labels: int64, shape (n_rows,), 0 <= label < n_classes.
+      digest: of the rows; private randomness is bound to it. Computed by `of`.
+    """
+
+    features: NDArray[Any]
+    labels: NDArray[np.int64]
+    digest: bytes
+
+    def __repr__(self) -> str:
+        return f"ClientRows(private, n_features={self.features.shape[1]})"
+
+    @classmethod
+    def of(cls, features: NDArray[Any], labels: NDArray[np.int64]) -> Self:
+        """Rows with their digest.
+
+        Raises:
+          ValueError: for rows that are not bounded: what is computed of them would not be exact.
+        """
+        features, labels = np.ascontiguousarray(features), np.ascontiguousarray(labels, dtype=np.int64)
+        if not _are_bounded(features):
+            raise ValueError(
+                "features must be float32 integers of bounded norm, got others; bound_features makes them."
+            )
+        digest = hashlib.sha256(f"{features.dtype.str} {features.shape} ".encode())
+        digest.update(features.data)
+        digest.update(labels.data)
+        return cls(features, labels, digest.digest())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClientUpdate:
+    """What a client sends in a round; private on its own.
+
+    Attributes:
+      client: index of the client.
+      slot: where the update is added up: the client's index in the first round of R-DPCFL, later `cluster`.
+      cluster: model that was trained.
+      values: int64, shape (n_parameters,); change of the model in units of 2**-32.
+    """
+
+    client: int
+    slot: int
+    cluster: int
+    values: NDArray[np.int64]

@@ -1,0 +1,296 @@
+"""What every private `fit` job has, whatever its algorithm.
+
+Field descriptions hold units and ranges; they complete the sentence "give ..." when a setting is rejected.
+"""
+
+import math
+from typing import Annotated, Any, Self
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from schemas.choices import Algorithm, Allocation, Assignment, ClippingCenter, ClippingRule, Trust
+from schemas.errors import ConfigError
+from schemas.kmeans.cluster_choice import ClusterChoice, ClusterCount
+from schemas.kmeans.feddp_config import FedDPOptions, LloydConfig, QualityConfig
+from schemas.kmeans.recurring_config import RecurringConfig
+from schemas.masked.config import MaskedConfig, check_masked
+from schemas.privacy.plan import PrivacyUnit
+from schemas.settings import rejection
+from schemas.settings.section import (
+    Count,
+    Flag,
+    Positive,
+    Section,
+    Share,
+    Text,
+    Whole,
+    is_number,
+    python_scalar,
+)
+from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
+from schemas.tables.encoding import Encodings, check_encodings
+
+CLIPPING_NORMS = (1e-60, 1e60)
+"""Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
+_ONCE_OF_EVERY_JOB = ("dp_lloyd", "tree")
+"""Sections of one algorithm that were those of every job, and null in most; a new algorithm adds none."""
+
+
+def _clipping_norm(value: object) -> object:
+    """`server_radius`, `private`, `domain` or a number among `CLIPPING_NORMS`."""
+    value = python_scalar(value)
+    if isinstance(value, str) and value in set(ClippingRule):
+        return ClippingRule(value)
+    rule = f"'server_radius', 'private' or a number from {CLIPPING_NORMS[0]:g} to {CLIPPING_NORMS[1]:g}"
+    if not is_number(value, *CLIPPING_NORMS):
+        raise rejection.broken_rule(rule)
+    return float(value)  # type: ignore[arg-type]
+
+
+class SharesConfig(Section):
+    """Shares of the budget of FedDP-Init; only their ratios matter."""
+
+    outer_product: Positive = Field(description="the share of the outer product, a finite number > 0")
+    weights: Positive = Field(description="the share of the histogram of server points, a finite number > 0")
+    sums: Positive = Field(description="the share of the sums per cluster, a finite number > 0")
+    counts: Positive = Field(description="the share of the counts per cluster, a finite number > 0")
+
+
+class PrivacyConfig(Section):
+    """What the whole run may spend; there are no defaults for what decides the guarantee."""
+
+    unit: PrivacyUnit = Field(description="record or client: what one neighbor adds or removes")
+    epsilon: Positive = Field(description="the total epsilon of the run, a finite number > 0")
+    delta: Share = Field(description="the total delta of the run, a number strictly between 0 and 1")
+    allocation: Allocation = Field(
+        default=Allocation.TUNED, description="tuned, or paper for the allocation of Scott, Lampert, Saulpic 2025"
+    )
+    shares: SharesConfig | None = Field(
+        default=None, description="a section with outer_product, weights, sums and counts, or leave it out"
+    )
+
+
+class ClippingConfig(Section):
+    """Public bounds on what one row, and one client, may contribute."""
+
+    norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
+        description="the largest L2 norm of a centered row, a number > 0 in feature units, "
+        "server_radius for the radius of the server data, private for a noisy quantile of the rows' norms, or "
+        "domain for half the diagonal of dp_lloyd.domain"
+    )
+    center: ClippingCenter = Field(
+        default=ClippingCenter.SERVER_MEAN, description="server_mean to subtract the mean of the server data, or none"
+    )
+    quantile: Share = Field(
+        default=0.95, description="the share of rows inside a private norm, strictly between 0 and 1"
+    )
+    share: Share = Field(
+        default=0.05, description="the share of the budget that a private norm may spend, strictly between 0 and 1"
+    )
+    client_rows: Count | None = Field(
+        default=None,
+        description="the public typical number of rows of a client, an integer >= 1, for privacy unit client",
+    )
+
+
+class AnyFit(Section):
+    """What every `fit` job has; one algorithm's own sections are those of its class in `fit_config`."""
+
+    algorithm: Algorithm = Field(
+        description="the algorithm to run, feddp_kmeans, central_tree, dp_lloyd, or the baseline server_kmeanspp, "
+        "server_lloyds or sphere_packing"
+    )
+    data: DataConfig = Field(description="the section of the private table with path and features")
+    server_data: OptionalServerData = Field(
+        default=None, description="the section of the public table with path, or none"
+    )
+    n_clusters: ClusterCount = Field(
+        description="the number of centers, an integer >= 1, or a section of max and choose: elbow"
+    )
+    privacy: PrivacyConfig = Field(description="the section of the guarantee with unit, epsilon and delta")
+    clipping: ClippingConfig = Field(description="the section of the contribution bounds with norm")
+    encode: Encodings = Field(
+        default_factory=dict,
+        description="a mapping of columns of data.features to a section with kind, or leave it out",
+    )
+    lloyd: LloydConfig = Field(default=LloydConfig(), description="a section with steps, or leave it out")
+    quality: QualityConfig | None = Field(
+        default=None,
+        description="a section with share to release the noisy cost of the centers and the noisy sizes of their "
+        "clusters, or leave it out",
+    )
+    feddp_kmeans: FedDPOptions = Field(default=FedDPOptions(), description="a section of options, or leave it out")
+    recurring: RecurringConfig | None = Field(
+        default=None, description="a section with previous to follow an earlier fit, or leave it out"
+    )
+    prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
+    trust: Trust = Field(
+        default=Trust.CENTRAL,
+        description="central where the pipeline is the trusted aggregator, or masked where it adds up masked messages",
+    )
+    masked: MaskedConfig = Field(
+        default=MaskedConfig(), description="a section of trust masked with scheme or secret_uri, or leave it out"
+    )
+    keep_staging: Flag = Field(
+        default=False, description="true to keep the private copy of the data that was grouped by client, or false"
+    )
+    key_uri: Text | None = Field(
+        default=None,
+        description="the place of the noise key on any Beam filesystem, or leave it out for a key of the run",
+    )
+    ledger: LedgerPath = None
+    seed: Whole | None = Field(
+        default=None, description="the seed of public randomness (never of noise), an integer >= 0, or leave it out"
+    )
+
+    @property
+    def max_clusters(self) -> int:
+        """The number of centers, or the largest that may be chosen."""
+        return self.n_clusters.max if isinstance(self.n_clusters, ClusterChoice) else self.n_clusters
+
+    @property
+    def chooses_clusters(self) -> bool:
+        """Whether the run chooses the number of centers."""
+        return isinstance(self.n_clusters, ClusterChoice)
+
+    @property
+    def buys_its_start(self) -> bool:
+        """Whether the centers before the Lloyd rounds come from private data, for a part of the budget."""
+        return self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.CENTRAL_TREE)
+
+    @property
+    def starts_warm(self) -> bool:
+        """Whether the Lloyd rounds start from the centers of an earlier fit."""
+        return self.recurring is not None and self.recurring.warm_start
+
+    def _check_algorithm(self) -> None:
+        """Refuses what the algorithm does not have.
+
+        Raises:
+          ConfigError: in one sentence.
+        """
+
+    def _check_warm_start(self) -> None:
+        """Refuses a warm start of an algorithm, or of options of it, that cannot start from centers.
+
+        Raises:
+          ConfigError: in one sentence.
+        """
+        raise ConfigError(
+            f"algorithm must be feddp_kmeans or dp_lloyd for a warm start, got {self.algorithm}; use one of them, or "
+            "write recurring.warm_start: false."
+        )
+
+    def _check_given_count(self) -> None:
+        """Refuses a choice of the number of clusters.
+
+        Raises:
+          ConfigError: in one sentence.
+        """
+        if self.chooses_clusters:
+            raise ConfigError(
+                f"n_clusters must be an integer for algorithm {self.algorithm}, got a choice; "
+                "give the number, or use algorithm feddp_kmeans."
+            )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _dump_every_section(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The dump of when every job had every section: ledgers hold its digest, and masks are labeled by it."""
+        return dict.fromkeys(_ONCE_OF_EVERY_JOB) | dump(self)
+
+    @pydantic.model_validator(mode="after")
+    def _settings_belong_to_the_algorithm(self) -> Self:
+        if self.clipping.norm is ClippingRule.DOMAIN and self.algorithm is not Algorithm.DP_LLOYD:
+            raise ConfigError(
+                f"clipping.norm must be server_radius, private or a number for algorithm {self.algorithm}, "
+                "got 'domain'; use algorithm dp_lloyd, which has a domain."
+            )
+        self._check_algorithm()
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _warm_starts_have_rounds_and_a_public_frame(self) -> Self:
+        if not self.starts_warm:
+            return self
+        self._check_warm_start()
+        if self.chooses_clusters:
+            raise ConfigError(
+                "n_clusters must be an integer for a warm start, got a choice; give the number of the earlier fit, or "
+                "write recurring.warm_start: false."
+            )
+        if self.clipping.norm is ClippingRule.PRIVATE:
+            raise ConfigError(
+                "clipping.norm must be public for a warm start, got 'private'; give the clipping_norm of frame in the "
+                "earlier run.json as a number."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _options_belong_to_the_algorithm(self) -> Self:
+        options = self.feddp_kmeans
+        plain = options.simplify is None and options.reduce_diameter is None
+        if self.algorithm is Algorithm.FEDDP_KMEANS or (plain and options.assignment is Assignment.NEAREST):
+            return self
+        raise ConfigError(
+            f"feddp_kmeans must hold no more than restarts for algorithm {self.algorithm}, got other options; "
+            "remove them, or use algorithm feddp_kmeans."
+        )
+
+    @pydantic.model_validator(mode="after")
+    def _masks_are_asked_for(self) -> Self:
+        check_masked(self.trust, self.masked, self.key_uri)
+        return self
+
+    _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)
+
+    @pydantic.model_validator(mode="after")
+    def _client_unit_knows_clients(self) -> Self:
+        needed = {"data.client_id": self.data.client_id, "clipping.client_rows": self.clipping.client_rows}
+        for name, value in needed.items():
+            if self.privacy.unit is PrivacyUnit.CLIENT and value is None:
+                raise ConfigError(
+                    f"{name} must be given for privacy.unit client, got nothing; "
+                    f"give {rejection.description(name, AnyFit)}."
+                )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _clipping_has_its_server_data(self) -> Self:
+        if self.server_data is not None:
+            return self
+        if self.clipping.norm is ClippingRule.SERVER_RADIUS:
+            raise ConfigError(
+                "clipping.norm must be a number or private where there is no server_data, got 'server_radius'; "
+                "give the norm in feature units, private, or a server_data section."
+            )
+        if self.clipping.center is not ClippingCenter.NONE:
+            raise ConfigError(
+                f"clipping.center must be 'none' where there is no server_data, got {str(self.clipping.center)!r}; "
+                "write center: none or give a server_data section."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _encodings_fit_the_data(self) -> Self:
+        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _shares_leave_something(self) -> Self:
+        options = self.feddp_kmeans
+        shares = {
+            "lloyd.share": self.lloyd.share if self.lloyd.steps and self.buys_its_start else 0.0,
+            "quality.share": self.quality.share if self.quality else 0.0,
+            "clipping.share": self.clipping.share if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
+            "feddp_kmeans.simplify.share": options.simplify.share if options.simplify else 0.0,
+            "feddp_kmeans.reduce_diameter.share": options.reduce_diameter.share if options.reduce_diameter else 0.0,
+        }
+        taken = {name: share for name, share in shares.items() if share}
+        total = math.fsum(taken.values())
+        if total >= 1.0:
+            raise ConfigError(
+                f"the sum of {', '.join(taken)} must be less than 1, got {total:.6g}; "
+                "lower them so that the start keeps some of the budget."
+            )
+        return self

@@ -1,0 +1,44 @@
+"""A number of clusters, given or chosen by the run."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from schemas.choices import ClusterRule
+from schemas.settings import rejection
+from schemas.settings.section import Section, python_scalar
+
+
+class ClusterChoice(Section):
+    """A number of clusters that the run chooses itself, at no further privacy cost."""
+
+    max: Annotated[int, Field(strict=True, ge=2)] = Field(description="the largest number of centers, an integer >= 2")
+    choose: ClusterRule = Field(description="elbow: where the cost of the weighted server points stops falling fast")
+
+
+def _cluster_count(value: object) -> object:
+    """An integer >= 1, or a section with `max` and `choose`."""
+    value = python_scalar(value)
+    if isinstance(value, ClusterChoice):
+        return value
+    if isinstance(value, Mapping):
+        return _cluster_choice(dict(value))
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise rejection.broken_rule("an integer")
+    if value < 1:
+        raise rejection.broken_rule("at least 1")
+    return value
+
+
+def _cluster_choice(section: dict[object, object]) -> ClusterChoice:
+    """The section as a record."""
+    most, rule = python_scalar(section.get("max")), section.get("choose")
+    if set(section) != {"max", "choose"} or rule not in set(ClusterRule):
+        raise rejection.broken_rule("an integer, or a section of max and choose: elbow")
+    if isinstance(most, bool) or not isinstance(most, int) or most < 2:
+        raise rejection.broken_rule("a section whose max is an integer of at least 2")
+    return ClusterChoice(max=most, choose=ClusterRule(str(rule)))
+
+
+ClusterCount = Annotated[int | ClusterChoice, BeforeValidator(_cluster_count)]

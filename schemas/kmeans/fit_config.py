@@ -1,0 +1,67 @@
+"""A `fit` job, one class per algorithm, from plain data or YAML."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from schemas.choices import Algorithm, FedDPStart
+from schemas.errors import ConfigError
+from schemas.kmeans.any_fit import AnyFit
+from schemas.kmeans.feddp_fit import FedDPKMeansFit, ServerStartFit
+from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.tree_config import CentralTreeFit
+from schemas.settings import rejection, yaml_text
+
+FitConfig = FedDPKMeansFit | CentralTreeFit | DPLloydFit | ServerStartFit
+"""One `fit` job, told apart by `algorithm`."""
+FITS: Mapping[str, type[FitConfig]] = {
+    Algorithm.FEDDP_KMEANS: FedDPKMeansFit,
+    Algorithm.SERVER_KMEANSPP: ServerStartFit,
+    Algorithm.SERVER_LLOYDS: ServerStartFit,
+    Algorithm.SPHERE_PACKING: ServerStartFit,
+    Algorithm.DP_LLOYD: DPLloydFit,
+    Algorithm.CENTRAL_TREE: CentralTreeFit,
+}
+OWN_SECTIONS: Mapping[str, str] = {
+    name: algorithm for algorithm, fit in FITS.items() for name in fit.model_fields.keys() - AnyFit.model_fields.keys()
+}
+"""The algorithm of each section that only one has."""
+SETTINGS = AnyFit.model_fields.keys() | OWN_SECTIONS.keys()
+"""Names that a job may hold, whatever its algorithm."""
+
+
+def validated(data: Mapping[str, object]) -> FitConfig:
+    """A job from plain data.
+
+    Args:
+      data: the settings as YAML or JSON would give them, sections nested; those of other algorithms may be null.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting.
+    """
+    given = rejection.mapping(data, "algorithm, data, n_clusters, privacy and clipping")
+    settings = {name: value for name, value in given.items() if value is not None or name not in OWN_SECTIONS}
+    if _starts_with_tree(settings):
+        settings["algorithm"] = Algorithm.CENTRAL_TREE
+    algorithm = settings.get("algorithm")
+    if not isinstance(algorithm, str) or algorithm not in FITS:
+        # An algorithm that does not exist has no section of its own, and is refused itself.
+        settings = {name: value for name, value in settings.items() if name not in OWN_SECTIONS}
+        return cast(FitConfig, rejection.checked(AnyFit, settings))
+    for name, owner in OWN_SECTIONS.items():
+        if name in settings and name not in FITS[algorithm].model_fields:
+            raise ConfigError(
+                f"{name} must be left out for algorithm {algorithm}, got a section; use algorithm {owner}."
+            )
+    return rejection.checked(FITS[algorithm], settings)
+
+
+def _starts_with_tree(settings: Mapping[str, object]) -> bool:
+    """Whether it is FedDP-Lloyds after the tree, which is algorithm central_tree with Lloyd rounds."""
+    options = settings.get("feddp_kmeans")
+    start = options.get("init") if isinstance(options, Mapping) else getattr(options, "init", None)
+    return settings.get("algorithm") == Algorithm.FEDDP_KMEANS and start == FedDPStart.CENTRAL_TREE
+
+
+def load_config(text: str) -> FitConfig:
+    """A job from YAML text; raises ConfigError as `validated` does, or if the text is not YAML."""
+    return validated(yaml_text.parse(text))  # type: ignore[arg-type]

@@ -1,0 +1,121 @@
+"""A released clustering."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.privacy.release import Release, releases_from_table
+
+_PROXY_COSTS = b"proxy_costs"
+_NOISY_COST = b"noisy_cost"
+_NOISY_MEANS = b"noisy_means"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyCost:
+    """Released k-means cost of a model: the mean squared distance of clipped rows to their nearest centers.
+
+    Attributes:
+      mean: feature units squared, per row (privacy unit client: mean over clients of their own means); may be negative.
+      stddev: of what noise adds to `mean`, to first order; feature units squared.
+    """
+
+    mean: float
+    stddev: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClusterModel:
+    """Centers computed from releases and public data only.
+
+    Attributes:
+      centers: float64, shape (n_clusters, n_features), feature units.
+      noisy_sizes: float64, shape (n_clusters,): noisy number of rows (privacy unit record) or noisy weight
+        of clients (unit client) per cluster; may be negative.
+      releases: every noised aggregate behind the centers, in the order of the rounds.
+      proxy_costs: shape (k_max,): released costs by which the number of clusters was chosen, for 1 to k_max
+        clusters; empty where it was given.
+      noisy_cost: released cost of the centers; None where the run bought none.
+      noisy_means: shape of `centers`, feature units: what the last round of sums and counts alone says of each center,
+        before any shrinkage; None where centers are no such means.
+      numbers: of the clusters, ascending, those of an earlier run where this one follows it; empty for 0, 1, ...
+    """
+
+    centers: NDArray[np.float64]
+    noisy_sizes: NDArray[np.float64]
+    releases: tuple[Release, ...]
+    proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    noisy_cost: NoisyCost | None = None
+    noisy_means: NDArray[np.float64] | None = None
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of centers."""
+        return len(self.centers)
+
+    @property
+    def cluster_numbers(self) -> tuple[int, ...]:
+        """Number of each cluster, ascending."""
+        return self.numbers or tuple(range(self.n_clusters))
+
+    def renumbered(self, rows: NDArray[np.int64], numbers: tuple[int, ...]) -> "ClusterModel":
+        """The same clusters in another order, under other numbers; releases stay as they are.
+
+        Args:
+          rows: shape (n_clusters,): where each cluster of the new order was.
+          numbers: of the new order, ascending.
+        """
+        means = None if self.noisy_means is None else self.noisy_means[rows]
+        return dataclasses.replace(
+            self,
+            centers=self.centers[rows],
+            noisy_sizes=self.noisy_sizes[rows],
+            noisy_means=means,
+            numbers=() if numbers == tuple(range(self.n_clusters)) else numbers,
+        )
+
+    def centers_table(self) -> pa.Table:
+        """`centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double.
+
+        Metadata as JSON: `proxy_costs`, where the number of clusters was chosen, `noisy_cost`, where it was bought,
+        and `noisy_means`, a list per cluster, where there are some.
+        """
+        n_features = self.centers.shape[1]
+        center = pa.FixedSizeListArray.from_arrays(pa.array(self.centers.ravel(), pa.float64()), n_features)
+        table = pa.table(
+            {
+                "cluster": pa.array(self.cluster_numbers, pa.int32()),
+                "center": center,
+                "noisy_size": pa.array(self.noisy_sizes, pa.float64()),
+            }
+        )
+        metadata = {}
+        if len(self.proxy_costs):
+            metadata[_PROXY_COSTS] = json.dumps(self.proxy_costs.tolist())
+        if self.noisy_cost is not None:
+            metadata[_NOISY_COST] = json.dumps(dataclasses.asdict(self.noisy_cost))
+        if self.noisy_means is not None:
+            metadata[_NOISY_MEANS] = json.dumps(self.noisy_means.tolist())
+        return table.replace_schema_metadata(metadata) if metadata else table
+
+
+def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
+    """Inverse of `ClusterModel.centers_table` and `releases_to_table`."""
+    metadata = centers.schema.metadata or {}
+    ordered = centers.sort_by("cluster")
+    flat = ordered.column("center").combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    cost, means = metadata.get(_NOISY_COST), metadata.get(_NOISY_MEANS)
+    numbers = tuple(ordered.column("cluster").to_pylist())
+    return ClusterModel(
+        centers=np.asarray(flat, dtype=np.float64).reshape(ordered.num_rows, -1),
+        noisy_sizes=ordered.column("noisy_size").to_numpy(),
+        releases=releases_from_table(releases),
+        proxy_costs=np.array(json.loads(metadata.get(_PROXY_COSTS, b"[]")), dtype=np.float64),
+        noisy_cost=None if cost is None else NoisyCost(**json.loads(cost)),
+        noisy_means=None if means is None else np.array(json.loads(means), dtype=np.float64),
+        numbers=() if numbers == tuple(range(len(numbers))) else numbers,
+    )

@@ -1,0 +1,144 @@
+"""Jobs without privacy that a private clustering is compared with: their output stays in the trusted zone."""
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+import pydantic
+from pydantic import Field
+
+from schemas.choices import LloydVariant, PooledAlgorithm
+from schemas.errors import ConfigError
+from schemas.kmeans.lloyd_config import DPLloydConfig, check_public_start
+from schemas.privacy.plan import PrivacyUnit
+from schemas.settings import rejection
+from schemas.settings.section import Count, Scalar, Section, Whole
+from schemas.tables.data_section import DataConfig, OptionalServerData, PrepareOptions
+from schemas.tables.encoding import Encodings, check_encodings
+
+Restarts = Annotated[int, Field(strict=True, ge=1, le=1000), Scalar]
+
+
+class KFedOptions(Section):
+    """Options of algorithm k_fed (Dennis, Li, Smith 2021)."""
+
+    local_clusters: Count | None = Field(
+        default=None,
+        description="the number of centers each client finds among its own rows, an integer >= 1, "
+        "or leave it out for n_clusters",
+    )
+    restarts: Restarts = Field(
+        default=10, description="the number of restarts of k-means on each client, an integer from 1 to 1000"
+    )
+
+
+class OptimalOptions(Section):
+    """Options of algorithm optimal: k-means of a sample, then Lloyd rounds over all rows from the best starts."""
+
+    sample_rows: Count = Field(default=20_000, description="the number of sampled rows for the starts, an integer >= 1")
+    restarts: Restarts = Field(
+        default=20, description="the number of k-means runs on the sample, an integer from 1 to 1000"
+    )
+    starts: Restarts = Field(
+        default=4, description="how many of the best of these runs go on over all rows, an integer from 1 to 1000"
+    )
+    steps: Restarts = Field(
+        default=15, description="the number of Lloyd rounds over all rows, an integer from 1 to 1000"
+    )
+
+
+class PooledFitConfig(Section):
+    """One `fit` job without privacy."""
+
+    algorithm: PooledAlgorithm = Field(description="k_fed, optimal, or dp_lloyd with variant lloyd")
+    data: DataConfig = Field(description="the section of the table with path and features")
+    server_data: OptionalServerData = Field(
+        default=None,
+        description="the section of the public table with path (for encode and dp_lloyd.init server_kmeanspp), or none",
+    )
+    n_clusters: Count = Field(description="the number of centers, an integer >= 1")
+    encode: Encodings = Field(
+        default_factory=dict,
+        description="a mapping of columns of data.features to a section with kind, or leave it out",
+    )
+    k_fed: KFedOptions = Field(default=KFedOptions(), description="a section of options, or leave it out")
+    optimal: OptimalOptions = Field(default=OptimalOptions(), description="a section of options, or leave it out")
+    dp_lloyd: DPLloydConfig | None = Field(
+        default=None, description="a section with variant: lloyd and domain for algorithm dp_lloyd, or leave it out"
+    )
+    unit: PrivacyUnit = Field(
+        default=PrivacyUnit.RECORD,
+        description="record where every row weighs the same, or client where every client does, for algorithm dp_lloyd",
+    )
+    prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
+    seed: Whole = Field(default=0, description="the seed of the starts, an integer >= 0")
+
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
+        if self.algorithm is PooledAlgorithm.K_FED and self.data.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for algorithm k_fed, got nothing; name the column that names the client."
+            )
+        if self.algorithm is PooledAlgorithm.OPTIMAL and self.optimal.sample_rows < self.n_clusters:
+            raise ConfigError(
+                f"optimal.sample_rows must be at least n_clusters, got {self.optimal.sample_rows}; sample more rows."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _lloyd_has_its_section(self) -> Self:
+        if self.algorithm is not PooledAlgorithm.DP_LLOYD:
+            if self.dp_lloyd is not None or self.unit is not PrivacyUnit.RECORD:
+                name = "dp_lloyd" if self.dp_lloyd is not None else "unit"
+                raise ConfigError(
+                    f"{name} must be left out for algorithm {self.algorithm}, got it; use algorithm dp_lloyd."
+                )
+            return self
+        check_public_start(self.lloyd_options, has_server=self.server_data is not None)
+        if self.unit is PrivacyUnit.CLIENT and self.data.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for unit client, got nothing; name the column that names the client."
+            )
+        return self
+
+    @property
+    def by_client(self) -> bool:
+        """Whether clients must be whole in their shards."""
+        return self.algorithm is PooledAlgorithm.K_FED or self.unit is PrivacyUnit.CLIENT
+
+    @property
+    def lloyd_options(self) -> DPLloydConfig:
+        """The section of algorithm dp_lloyd; raises ConfigError where it is not there or asks for noise."""
+        if self.dp_lloyd is None or self.dp_lloyd.variant is not LloydVariant.LLOYD:
+            raise ConfigError(
+                "dp_lloyd.variant must be lloyd without privacy, got another one; give a privacy section instead."
+            )
+        return self.dp_lloyd
+
+
+def pooled(settings: Mapping[str, object]) -> PooledFitConfig:
+    """A job from plain data.
+
+    Args:
+      settings: as YAML or JSON would give them.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting; a privacy section is refused, since nothing here is
+        private.
+    """
+    if "privacy" in settings:
+        lloyd = " with variant lloyd" if settings.get("algorithm") == PooledAlgorithm.DP_LLOYD else ""
+        raise ConfigError(
+            f"privacy must be left out for algorithm {settings.get('algorithm')}{lloyd}, got a section; "
+            "this algorithm guarantees nothing, use feddp_kmeans for a private clustering."
+        )
+    return rejection.checked(PooledFitConfig, settings)
+
+
+def is_pooled(settings: object) -> bool:
+    """Whether plain data ask for an algorithm without privacy."""
+    if not isinstance(settings, Mapping) or settings.get("algorithm") not in tuple(PooledAlgorithm):
+        return False
+    section = settings.get("dp_lloyd")
+    lloyd = isinstance(section, Mapping) and section.get("variant") == LloydVariant.LLOYD
+    return lloyd or settings["algorithm"] != PooledAlgorithm.DP_LLOYD

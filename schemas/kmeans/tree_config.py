@@ -1,0 +1,70 @@
+"""Jobs of algorithm central_tree."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic import Field
+
+from schemas.choices import Algorithm, Allocation, Auto, ClippingCenter, TreeDirections
+from schemas.errors import ConfigError
+from schemas.kmeans.any_fit import AnyFit
+from schemas.settings.section import Section, auto_or_integer, is_number, number_from, python_scalar
+
+AUTO_DEPTH = 20
+"""Half-spaces that divide the data, if the job does not say how many."""
+_RADII = (1e-60, 1e60)
+
+
+class TreeConfig(Section):
+    """The tree over the data, and the ball that bounds a row."""
+
+    radius: Annotated[float, number_from(*_RADII)] = Field(
+        description="the public radius of the ball to which rows are clipped, a number > 0 in feature units"
+    )
+    depth: Annotated[Auto | int, auto_or_integer(60)] = Field(
+        default=Auto.AUTO,
+        description=f"the number of half-spaces that divide the data, an integer from 1 to 60, or auto ({AUTO_DEPTH})",
+    )
+    directions: TreeDirections = Field(
+        default=TreeDirections.SUBSPACE,
+        description="subspace for half-spaces in a noisy principal subspace, or random for normals drawn at random",
+    )
+
+    @property
+    def n_levels(self) -> int:
+        """Number of half-spaces."""
+        return AUTO_DEPTH if isinstance(self.depth, Auto) else self.depth
+
+
+class CentralTreeFit(AnyFit):
+    """One `fit` job of algorithm central_tree."""
+
+    algorithm: Literal[Algorithm.CENTRAL_TREE] = Field(description="central_tree")
+    tree: TreeConfig = Field(description="a section with radius for algorithm central_tree")
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _ball_bounds_rows(cls, data: object) -> object:
+        """The ball of the tree is clipping norm and center, unless the job says otherwise.
+
+        A radius that is wrong or missing is refused where it belongs, so any norm will do then.
+        """
+        if not isinstance(data, Mapping) or not isinstance(data.get("clipping", {}), Mapping):
+            return data
+        tree = data.get("tree")
+        radius = python_scalar(tree.get("radius")) if isinstance(tree, Mapping) else None
+        by_tree = {"norm": radius if is_number(radius, *_RADII) else 1.0, "center": ClippingCenter.NONE.value}
+        return {**data, "clipping": {**by_tree, **data.get("clipping", {})}}
+
+    def _check_algorithm(self) -> None:
+        if self.clipping.norm != self.tree.radius:
+            raise ConfigError(
+                f"clipping.norm must be tree.radius for algorithm central_tree, got {self.clipping.norm} and "
+                f"{self.tree.radius}; leave clipping.norm out."
+            )
+        if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
+            raise ConfigError(
+                "privacy must hold no more than unit, epsilon and delta for algorithm central_tree, got an allocation "
+                "or shares; leave them out: the algorithm splits its budget itself."
+            )

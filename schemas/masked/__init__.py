@@ -1,0 +1,1 @@
+"""Masked aggregation: its settings, and the messages that parties exchange."""

@@ -1,0 +1,97 @@
+"""Settings of masked aggregation: what the clients' role knows, and the little that the aggregator may know."""
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+import pydantic
+from pydantic import Field
+
+from schemas.choices import MaskScheme, NoiseBy, Trust
+from schemas.errors import ConfigError
+from schemas.privacy.plan import PrivacyUnit
+from schemas.settings import rejection
+from schemas.settings.section import Count, Scalar, Section, Text
+from schemas.tables.data_section import LedgerPath
+
+Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
+
+
+class MaskedConfig(Section):
+    """How messages are masked, as the clients agree on it (trust: masked)."""
+
+    scheme: MaskScheme = Field(
+        default=MaskScheme.SHARED_SECRET,
+        description="shared_secret for masks from one secret of all clients, or pairwise for masks of each two",
+    )
+    secret_uri: Text | None = Field(
+        default=None,
+        description="the place of the clients' secret on any Beam filesystem, or leave it out for a secret of the run",
+    )
+    threshold: Count = Field(
+        default=1, description="the fewest messages a round may be the sum of, an integer >= 1 (pairwise: >= 2)"
+    )
+    corrupt: Portion = Field(
+        default=0.05,
+        description="the largest share of clients that may pool what they know with the aggregator, in [0, 1), for "
+        "scheme pairwise",
+    )
+    dropout: Portion = Field(
+        default=0.3,
+        description="the largest share of clients that may drop out of a round, in [0, 1), for scheme pairwise",
+    )
+    noise_by: NoiseBy = Field(
+        default=NoiseBy.AGGREGATOR,
+        description="aggregator, who must then see no release, or both for further full noise by the clients",
+    )
+
+
+def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> None:
+    """Checks a section of masked aggregation against the rest of its job.
+
+    Raises:
+      ConfigError: if trust is not masked, keys of two roles lie in one place, or the threshold is too low.
+    """
+    if trust is Trust.CENTRAL and masked != MaskedConfig():
+        raise ConfigError("trust must be masked where there is a section masked, got central; set it.")
+    if masked.secret_uri is not None and masked.secret_uri == key_uri:
+        raise ConfigError(
+            "masked.secret_uri must be another place than key_uri, got the same; "
+            "whoever adds up messages holds the one and must lack the other."
+        )
+    if masked.scheme is MaskScheme.PAIRWISE and masked.threshold < 2:
+        raise ConfigError(
+            f"masked.threshold must be at least 2 for scheme pairwise, got {masked.threshold}; "
+            "give the number of clients that must be present."
+        )
+
+
+class AggregateConfig(Section):
+    """The aggregator's job: it knows no data, no secret and no release."""
+
+    key_uri: Text = Field(description="the place of the aggregator's noise key on any Beam filesystem")
+    threshold: Count = Field(default=1, description="the fewest messages to add up, an integer >= 1")
+    ledger: LedgerPath = None
+    name: Text | None = Field(
+        default=None, description="the name of the data set that the ledger charges, a non-empty string"
+    )
+    unit: PrivacyUnit | None = Field(
+        default=None, description="record or client: what one neighbor adds or removes, for the ledger"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _ledger_knows_the_data(self) -> Self:
+        for name, value in {"name": self.name, "unit": self.unit}.items():
+            if self.ledger is not None and value is None:
+                raise ConfigError(
+                    f"{name} must be given with a ledger, got nothing; give {rejection.description(name, type(self))}."
+                )
+        return self
+
+
+def validated_aggregate(data: Mapping[str, object]) -> AggregateConfig:
+    """The aggregator's job from plain data.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting.
+    """
+    return rejection.checked(AggregateConfig, rejection.mapping(data, "key_uri"))

@@ -1,0 +1,1 @@
+"""What is promised and spent: plans, releases, charges, ledger entries, statements, the flow of private data."""

@@ -1,0 +1,133 @@
+"""What a run charges to the ledger, and what a data set may spend."""
+
+import dataclasses
+import json
+from typing import Any, NamedTuple
+
+from schemas.privacy.plan import Mechanism, PrivacyUnit
+from schemas.privacy.statement import PrivacyStatement
+
+
+class LatticeNoise(NamedTuple):
+    """What is known of Gaussian noise on the lattice: all zero where every mechanism is continuous or pure.
+
+    Attributes:
+      lower: A, the logarithm of the largest ratio of discrete to rounded continuous noise.
+      mean: the mean of B, the logarithm of the inverse ratio.
+      square, largest: weights of B's fluctuations, summed in square, and the largest.
+    """
+
+    lower: float = 0.0
+    mean: float = 0.0
+    square: float = 0.0
+    largest: float = 0.0
+
+
+_NO_LATTICE = LatticeNoise()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What all runs on a data set may spend together.
+
+    Attributes:
+      epsilon: total.
+      delta: total.
+      basic_epsilon: part of it that is set aside for runs with other than Gaussian mechanisms.
+      basic_delta: likewise.
+      unit: the privacy unit that is protected; None lets the first run decide.
+    """
+
+    epsilon: float
+    delta: float
+    basic_epsilon: float = 0.0
+    basic_delta: float = 0.0
+    unit: PrivacyUnit | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of a ledger entry."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Limit":
+        """Inverse of `to_json`."""
+        unit = content["unit"]
+        return cls(**content | {"unit": None if unit is None else PrivacyUnit(unit)})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What one run spends, settled before it reads data.
+
+    Attributes:
+      dataset: `data.name`.
+      job: name of the job.
+      unit: privacy unit.
+      neighboring_relation: add or remove one, or replace one.
+      epsilon: stated by the run, composed over its events.
+      delta: likewise.
+      events: as `privacy.json` lists them.
+      noise: of Gaussian events on the lattice.
+      scope: the partition that is charged, if the user has declared that no unit is in two of them.
+      reason: the user's words for that.
+    """
+
+    dataset: str
+    job: str
+    unit: PrivacyUnit
+    neighboring_relation: str
+    epsilon: float
+    delta: float
+    events: tuple[dict[str, Any], ...]
+    noise: LatticeNoise = _NO_LATTICE
+    scope: str | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, statement: PrivacyStatement, *, dataset: str, job: str, **more: Any) -> "Charge":
+        """Charge of a run with this guarantee.
+
+        Args:
+          statement: of the run.
+          dataset: its `data.name`.
+          job: name of the job.
+          more: `noise`, `scope` and `reason`.
+        """
+        return cls(
+            dataset=dataset,
+            job=job,
+            unit=statement.unit,
+            neighboring_relation=statement.neighboring_relation,
+            epsilon=statement.epsilon,
+            delta=statement.delta,
+            events=statement.events,
+            **more,
+        )
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether all events are Gaussian noise of a known multiplier."""
+        return bool(self.events) and all(
+            each.get("mechanism") == str(Mechanism.DISCRETE_GAUSSIAN) and each.get("noise_multiplier", 0.0) > 0.0
+            for each in self.events
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of a ledger entry."""
+        content = dataclasses.asdict(self)
+        return content | {"events": list(self.events), "noise": self.noise._asdict()}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Charge":
+        """Inverse of `to_json`."""
+        changed = {
+            "unit": PrivacyUnit(content["unit"]),
+            "events": tuple(content["events"]),
+            "noise": LatticeNoise(**content["noise"]),
+        }
+        return cls(**content | changed)
+
+
+def canonical(content: Any) -> str:
+    """Plain data as JSON in one way only; raises ValueError for NaN and infinities."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,93 @@
+"""What a run guarantees, in the words every output repeats."""
+
+import dataclasses
+import math
+from typing import Any
+
+from schemas.choices import ReportMode, Trust
+from schemas.errors import PrivacyFlowError
+from schemas.privacy.flow import GraphPrivacy
+from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
+
+NEIGHBORING_RELATION = "add_or_remove_one"
+_ACTORS: dict[Trust | ReportMode, str] = {
+    Trust.CENTRAL: "the pipeline is the trusted aggregator",
+    Trust.MASKED: "the aggregator adds up masked messages and adds noise; clients hold the masks",
+    ReportMode.LOCAL: "nobody but a client's own device is trusted",
+    ReportMode.SHUFFLE: "the shuffler is trusted to forget who sent what",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyStatement:
+    """The guarantee of a run.
+
+    Attributes:
+      unit: what one neighbor adds or removes.
+      neighboring_relation: "add_or_remove_one".
+      epsilon: spent, composed over all events.
+      delta: spent.
+      events: one row per release: path, mechanism, sensitivity, noise multiplier.
+      trust: "central": the pipeline is the trusted aggregator; "masked": it adds up masked messages;
+        "local" and "shuffle": each report is private on its own, or once shuffled.
+      masked: of trust "masked": scheme, who adds noise, octets of a message by round, and who plays the roles.
+    """
+
+    unit: PrivacyUnit
+    neighboring_relation: str
+    epsilon: float
+    delta: float
+    events: tuple[dict[str, Any], ...]
+    trust: Trust | ReportMode
+    masked: dict[str, Any] | None = None
+
+    @classmethod
+    def from_plan(
+        cls,
+        plan: PrivacyPlan,
+        events: list[dict[str, Any]],
+        *,
+        trust: Trust = Trust.CENTRAL,
+        masked: dict[str, Any] | None = None,
+    ) -> "PrivacyStatement":
+        """Statement of a plan; `events` are its rows as the accountant describes them."""
+        return cls(
+            unit=plan.unit,
+            neighboring_relation=NEIGHBORING_RELATION,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            events=tuple(events),
+            trust=trust,
+            masked=masked,
+        )
+
+    def of_graph(self, found: GraphPrivacy) -> "PrivacyStatement":
+        """The same guarantee with what the noise stages of the graph that ran spend together.
+
+        Raises:
+          PrivacyFlowError: if the graph composes to something else than the plan.
+        """
+        if found.epsilon is None or found.delta is None or not math.isclose(found.epsilon, self.epsilon, rel_tol=1e-9):
+            raise PrivacyFlowError(
+                f"the noise stages of the graph must compose to the planned epsilon {self.epsilon:g}, got "
+                f"{found.epsilon}; calibrate the plan again."
+            )
+        return dataclasses.replace(self, epsilon=found.epsilon, delta=found.delta)
+
+    def with_roles(self, roles: str) -> "PrivacyStatement":
+        """The same guarantee of masked aggregation whose roles were played otherwise."""
+        return dataclasses.replace(self, masked=(self.masked or {}) | {"roles": roles})
+
+    @property
+    def actors(self) -> str:
+        """Who has to be trusted with what."""
+        roles = f"; roles {self.masked['roles']}" if self.masked else ""
+        return _ACTORS[self.trust] + roles
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of `privacy.json`."""
+        content = dataclasses.asdict(self) | {"unit": str(self.unit), "events": list(self.events)}
+        content["trust"] = str(self.trust)
+        if self.masked is None:
+            del content["masked"]
+        return content

@@ -1,0 +1,1 @@
+"""Private statistics of a table: settings, plan and result."""

@@ -1,0 +1,238 @@
+"""Config of a `profile` job: which columns are described, by which public bounds, for which budget."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, Self
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from schemas.errors import ConfigError
+from schemas.kmeans.model_job import parse_model_job
+from schemas.privacy.plan import PrivacyUnit
+from schemas.settings import rejection
+from schemas.settings.section import Count, Finite, Positive, Scalar, Section, Share, Text, python_scalar
+from schemas.tables.data_section import LedgerPath, named_for_ledger
+from schemas.tables.encoding import Category
+from schemas.tables.model_job import ModelJob
+
+MOST_PERCENTILES = 99
+MOST_VALUES = 10_000
+"""Most values of a public vocabulary."""
+
+
+def _percentiles(value: object) -> object:
+    """Ascending numbers inside (0, 100), none twice."""
+    listed = list(map(python_scalar, value)) if isinstance(value, list | tuple) else [None]
+    numbers = [each for each in listed if isinstance(each, int | float) and not isinstance(each, bool)]
+    ascending = all(low < high for low, high in itertools.pairwise([0, *numbers, 100]))
+    if len(numbers) < len(listed) or not ascending or len(numbers) > MOST_PERCENTILES:
+        raise rejection.broken_rule(f"a list of at most {MOST_PERCENTILES} ascending numbers between 0 and 100")
+    return tuple(map(float, numbers))
+
+
+def _values(value: object) -> object:
+    """None, or a tuple of distinct categories of one type."""
+    if value is None:
+        return None
+    values = tuple(map(python_scalar, value)) if isinstance(value, list | tuple) else ()
+    kinds = {type(each) for each in values}
+    if len(kinds) != 1 or not kinds <= {str, int, bool} or not len(set(values)) == len(values) <= MOST_VALUES:
+        raise rejection.broken_rule(
+            f"null or a list of 1 to {MOST_VALUES} distinct strings, distinct integers or booleans"
+        )
+    return values
+
+
+class NumericColumn(Section):
+    """A column whose mean and percentiles are estimated in every cluster."""
+
+    lower: Finite = Field(
+        description="the public lower bound of the column, a finite number; smaller values count as it"
+    )
+    upper: Finite = Field(
+        description="the public upper bound of the column, a finite number; larger values count as it"
+    )
+    percentiles: Annotated[tuple[float, ...], BeforeValidator(_percentiles)] = Field(
+        default=(), description="a list of ascending numbers between 0 and 100, or leave it out for the mean alone"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _bounds_are_ordered(self) -> Self:
+        if not self.lower < self.upper or not math.isfinite(self.upper - self.lower):
+            raise ConfigError(
+                f"upper must be greater than lower, {self.lower:g}, got {self.upper:g}; give public bounds."
+            )
+        return self
+
+
+class CategoricalColumn(Section):
+    """A column whose values are counted in every cluster."""
+
+    values: Annotated[tuple[Category, ...] | None, BeforeValidator(_values)] = Field(
+        default=None,
+        description="the public list of values to count, or null to release only values that enough units share",
+    )
+
+    @property
+    def texts(self) -> tuple[str, ...] | None:
+        """The vocabulary as it is compared and released; None if it is not public."""
+        return None if self.values is None else tuple(map(category_text, self.values))
+
+
+def category_text(value: Category) -> str:
+    """A category as text: booleans as YAML writes them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _entries(section: str, model: type[Section]) -> Callable[[object], object]:
+    """Parses a mapping of columns; a fault in an entry is told with its whole dotted name."""
+
+    def parsed(value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {column: _entry(f"profile.{section}.{column}", settings, model) for column, settings in value.items()}
+
+    return parsed
+
+
+def _entry(name: str, settings: object, model: type[Section]) -> Section:
+    """One column."""
+    if isinstance(settings, Section):
+        return settings
+    if not isinstance(settings, Mapping):
+        known = " and ".join(model.model_fields)
+        raise ConfigError(f"{name} must be a section of settings, got {rejection.shown(settings)}; give {known}.")
+    return rejection.checked(model, settings, within=name)
+
+
+class ProfilePrivacy(Section):
+    """What the profile may spend, beside what the model has spent."""
+
+    unit: PrivacyUnit = Field(description="record or client: what one neighbor adds or removes")
+    epsilon: Positive = Field(description="the total epsilon of the profile, a finite number > 0")
+    delta: Share = Field(description="the total delta of the profile, a number strictly between 0 and 1")
+
+
+class ProfileShares(Section):
+    """Shares of the budget; only the ratios of those in use matter, and columns share equally."""
+
+    sizes: Positive = Field(default=1.0, description="the share of the cluster sizes, a finite number > 0")
+    means: Positive = Field(default=1.0, description="the share of all means, a finite number > 0")
+    percentiles: Positive = Field(default=1.0, description="the share of all percentiles, a finite number > 0")
+    histograms: Positive = Field(default=1.0, description="the share of all histograms, a finite number > 0")
+
+
+class ProfileOptions(Section):
+    """What is described, and how much of the data PipelineDP looks at row by row."""
+
+    numeric: Annotated[dict[Text, NumericColumn], BeforeValidator(_entries("numeric", NumericColumn))] = Field(
+        default_factory=dict, description="a section per numeric column, with lower, upper and percentiles"
+    )
+    categorical: Annotated[
+        dict[Text, CategoricalColumn], BeforeValidator(_entries("categorical", CategoricalColumn))
+    ] = Field(default_factory=dict, description="a section per categorical column, with values")
+    max_rows_per_client: Count | None = Field(
+        default=None, description="the largest number of rows of a client that count, an integer >= 1, for unit client"
+    )
+    sampling_rate: Annotated[float, Field(strict=True, gt=0, le=1), Scalar] | None = Field(
+        default=None,
+        description="the public share of rows (unit client: of clients) for percentiles, a number in (0, 1], or leave "
+        "it out for all",
+    )
+    max_rows: Count | None = Field(
+        default=None,
+        description="the expected number of rows for percentiles at most, an integer >= 1 beside data.public_rows, "
+        "or leave it out",
+    )
+    shares: ProfileShares = Field(
+        default=ProfileShares(), description="a section with sizes, means, percentiles and histograms, or leave it out"
+    )
+
+
+class ProfileConfig(ModelJob):
+    """One `profile` job."""
+
+    privacy: ProfilePrivacy = Field(description="a section with unit, epsilon and delta")
+    profile: ProfileOptions = Field(default=ProfileOptions(), description="a section of columns and options")
+    ledger: LedgerPath = None
+
+    @property
+    def by_client(self) -> bool:
+        """Whether the privacy unit is the client."""
+        return self.privacy.unit is PrivacyUnit.CLIENT
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of one privacy unit that count, at most."""
+        return self.profile.max_rows_per_client or 1
+
+    @property
+    def rate(self) -> float:
+        """The public rate at which units are sampled for percentiles; never from exact counts."""
+        options = self.profile
+        if options.max_rows is None:
+            return options.sampling_rate or 1.0
+        return min(1.0, options.max_rows / (float(self.data.public_rows or 1) * self.unit_rows))
+
+    _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)
+
+    @pydantic.model_validator(mode="after")
+    def _columns_are_distinct(self) -> Self:
+        options = self.profile
+        for name in options.categorical:
+            if name in options.numeric:
+                raise ConfigError(
+                    f"profile.categorical must be other columns than profile.numeric, got {name!r} in both; "
+                    "remove it from one of the two."
+                )
+        if self.data.client_id in (*options.numeric, *options.categorical):
+            raise ConfigError(
+                f"profile must describe other columns than data.client_id, got {self.data.client_id!r}; remove it."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _clients_are_bounded(self) -> Self:
+        bound = self.profile.max_rows_per_client
+        if self.by_client and self.data.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for privacy.unit client, got nothing; name the column of client ids."
+            )
+        if self.by_client and bound is None:
+            raise ConfigError(
+                "profile.max_rows_per_client must be given for privacy.unit client, got nothing; "
+                "give the number of rows of a client that may count, which decides how much noise is needed."
+            )
+        if not self.by_client and bound is not None:
+            raise ConfigError(
+                f"profile.max_rows_per_client must be left out for privacy.unit record, got {bound}; "
+                "every row counts, and one row is protected."
+            )
+        if self.data.max_rows_per_client is not None:
+            raise ConfigError(
+                f"data.max_rows_per_client must be left out of a profile, got {self.data.max_rows_per_client}; "
+                "use profile.max_rows_per_client with privacy.unit client."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _rate_is_public(self) -> Self:
+        options = self.profile
+        if options.max_rows is not None and options.sampling_rate is not None:
+            raise ConfigError(
+                f"profile.max_rows must be left out beside profile.sampling_rate, got {options.max_rows}; "
+                "give one of the two."
+            )
+        if options.max_rows is not None and self.data.public_rows is None:
+            raise ConfigError(
+                "data.public_rows must be given for profile.max_rows, got nothing; give the number of rows (unit "
+                "client: of clients) if it is public, or a profile.sampling_rate."
+            )
+        return self
+
+
+def load_profile_config(text: str) -> ProfileConfig:
+    """A job from YAML text; raises ConfigError as `parse_model_job` does."""
+    return parse_model_job(text, ProfileConfig)

@@ -1,0 +1,227 @@
+"""What a profile releases: every noised aggregate, its sensitivity and its noise, before data are read."""
+
+import dataclasses
+import enum
+import math
+from typing import Any
+
+from schemas.privacy.plan import PrivacyUnit
+from schemas.profile.config import CategoricalColumn, NumericColumn, ProfileConfig
+
+UNITS_PER_HALF_RANGE = 1 << 20
+"""Half the public range of a numeric column, in the integers that are summed."""
+TREE_LEVELS = 4
+"""Levels of the tree of noisy counts from which PipelineDP reads all percentiles of a column in a cluster."""
+
+
+class ProfileLaw(enum.StrEnum):
+    """What PipelineDP draws."""
+
+    GAUSSIAN = "pipeline_dp_gaussian"
+    LAPLACE = "pipeline_dp_laplace"
+    GAUSSIAN_THRESHOLD = "pipeline_dp_gaussian_threshold"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileEvent:
+    """One mechanism of a profile.
+
+    Attributes:
+      path: unique in the run, for example "profile/means/age".
+      law: of the noise.
+      shape: of what is noised; None where the number of values is private.
+      sensitivity: how far one privacy unit moves it, in L2 (L1 for Laplace noise), in the unit of the sums.
+      share: > 0; of the budget, relative to the other events.
+      noise_multiplier: stddev of the noise / sensitivity (scale / sensitivity for Laplace noise); NaN before
+        calibration.
+      threshold_delta: the odds at which a value of a single privacy unit passes the threshold; part of delta.
+    """
+
+    path: str
+    law: ProfileLaw
+    shape: tuple[int, ...] | None
+    sensitivity: float
+    share: float
+    noise_multiplier: float = math.nan
+    threshold_delta: float = 0.0
+
+    @property
+    def noise_stddev(self) -> float:
+        """Stddev of the noise of one number, in the unit of the sums."""
+        return self.normalized_stddev * self.sensitivity
+
+    @property
+    def normalized_stddev(self) -> float:
+        """Stddev of the noise / sensitivity, whatever the law."""
+        return self.noise_multiplier * (math.sqrt(2.0) if self.law is ProfileLaw.LAPLACE else 1.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """One row of `privacy.json`."""
+        return {
+            "path": self.path,
+            "mechanism": str(self.law),
+            "geometry": "vector",
+            "shape": None if self.shape is None else list(self.shape),
+            "sensitivity": self.sensitivity,
+            "noise_multiplier": self.noise_multiplier,
+            "noise_stddev": self.noise_stddev,
+            "threshold_delta": self.threshold_delta,
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilePlan:
+    """A calibrated profile.
+
+    Attributes:
+      unit: privacy unit; neighbors add or remove one.
+      epsilon: that all events together may spend.
+      delta: likewise, thresholds included.
+      n_clusters: of the model.
+      unit_rows: rows of one privacy unit that count, at most.
+      rate: public share of units that percentiles are taken of.
+      numeric: columns with means.
+      categorical: columns with histograms.
+      events: in the order in which they are accounted.
+    """
+
+    unit: PrivacyUnit
+    epsilon: float
+    delta: float
+    n_clusters: int
+    unit_rows: int
+    rate: float
+    numeric: dict[str, NumericColumn]
+    categorical: dict[str, CategoricalColumn]
+    events: tuple[ProfileEvent, ...]
+
+    @property
+    def by_client(self) -> bool:
+        """Whether the privacy unit is the client."""
+        return self.unit is PrivacyUnit.CLIENT
+
+    def event(self, path: str) -> ProfileEvent:
+        """The event of that path; raises KeyError."""
+        for each in self.events:
+            if each.path == path:
+                return each
+        raise KeyError(path)
+
+    @property
+    def sums(self) -> tuple[ProfileEvent, ...]:
+        """Events of exact sums, in the order of their coordinates in one vector of all."""
+        return tuple(each for each in self.events if is_sum(each))
+
+    @property
+    def size(self) -> int:
+        """Coordinates of all exact sums together."""
+        return sum(math.prod(each.shape or ()) for each in self.sums)
+
+
+COUNT = "profile/sizes/count"
+CLIENTS = "profile/sizes/clients"
+
+
+def mean_path(column: str) -> str:
+    """Path of the sums behind the means of a column."""
+    return f"profile/means/{column}"
+
+
+def percentile_path(column: str) -> str:
+    """Path of the trees behind the percentiles of a column."""
+    return f"profile/percentiles/{column}"
+
+
+def histogram_path(column: str) -> str:
+    """Path of the counts of a column's values."""
+    return f"profile/histograms/{column}"
+
+
+def selection_path(column: str) -> str:
+    """Path of the choice of values to release, where the vocabulary is not public."""
+    return f"profile/selections/{column}"
+
+
+def is_sum(event: ProfileEvent) -> bool:
+    """Whether the event noises exact sums over a public set of cells."""
+    return event.shape is not None and not event.path.startswith("profile/percentiles/")
+
+
+_Mechanism = tuple[str, ProfileLaw, tuple[int, ...] | None, float]
+_Group = tuple[float, list[_Mechanism]]
+"""A share and the mechanisms it is for: path, law, shape, sensitivity."""
+
+
+def uncalibrated(config: ProfileConfig, n_clusters: int, percentile_law: ProfileLaw) -> ProfilePlan:
+    """The plan of a job without its noise.
+
+    One row adds 1 to one count, at most half the range to one sum and 1 to one count on each level of one tree, so m
+    rows move any of them by at most m in L2 and in L1, times the unit; that they lie in several clusters only helps.
+    Values and clusters of a client are counted once each, so m rows move such counts by 1 in at most m cells.
+
+    Args:
+      config: the job.
+      n_clusters: of the model.
+      percentile_law: noise of the trees, Gaussian or Laplace.
+    """
+    groups = (
+        _sizes(config, n_clusters),
+        _means(config, n_clusters),
+        _percentiles(config, n_clusters, percentile_law),
+        _histograms(config, n_clusters),
+    )
+    events = [
+        ProfileEvent(path=path, law=law, shape=shape, sensitivity=sensitivity, share=share / len(group))
+        for share, group in groups
+        for path, law, shape, sensitivity in group
+    ]
+    return ProfilePlan(
+        unit=config.privacy.unit,
+        epsilon=config.privacy.epsilon,
+        delta=config.privacy.delta,
+        n_clusters=n_clusters,
+        unit_rows=config.unit_rows,
+        rate=config.rate,
+        numeric=config.profile.numeric,
+        categorical=config.profile.categorical,
+        events=tuple(events),
+    )
+
+
+def _sizes(config: ProfileConfig, n_clusters: int) -> _Group:
+    """Rows per cluster, and clients per cluster if they are the unit."""
+    shape, rows = (n_clusters,), config.unit_rows
+    sizes: _Group = config.profile.shares.sizes, [(COUNT, ProfileLaw.GAUSSIAN, shape, float(rows))]
+    if config.by_client:
+        sizes[1].append((CLIENTS, ProfileLaw.GAUSSIAN, shape, math.sqrt(min(rows, n_clusters))))
+    return sizes
+
+
+def _means(config: ProfileConfig, n_clusters: int) -> _Group:
+    """Sums of numeric columns."""
+    moved = float(config.unit_rows * UNITS_PER_HALF_RANGE)
+    columns = config.profile.numeric
+    return config.profile.shares.means, [
+        (mean_path(name), ProfileLaw.GAUSSIAN, (n_clusters,), moved) for name in columns
+    ]
+
+
+def _percentiles(config: ProfileConfig, n_clusters: int, law: ProfileLaw) -> _Group:
+    """Trees of noisy counts of numeric columns with percentiles."""
+    levels = math.sqrt(TREE_LEVELS) if law is ProfileLaw.GAUSSIAN else float(TREE_LEVELS)
+    columns = [name for name, column in config.profile.numeric.items() if column.percentiles]
+    return config.profile.shares.percentiles, [
+        (percentile_path(name), law, (n_clusters,), levels * config.unit_rows) for name in columns
+    ]
+
+
+def _histograms(config: ProfileConfig, n_clusters: int) -> _Group:
+    """Counts of values; where the vocabulary is not public, a choice of values before."""
+    found: _Group = config.profile.shares.histograms, []
+    for name, column in config.profile.categorical.items():
+        shape = None if column.values is None else (n_clusters, len(column.values))
+        cells = config.unit_rows if shape is None else min(config.unit_rows, math.prod(shape))
+        if shape is None:
+            found[1].append((selection_path(name), ProfileLaw.GAUSSIAN_THRESHOLD, None, math.sqrt(cells)))
+        found[1].append((histogram_path(name), ProfileLaw.GAUSSIAN, shape, math.sqrt(cells)))
+    return found

@@ -1,0 +1,231 @@
+"""Configs of the jobs `encode` and `decode`: clustering of private reports in one round."""
+
+from typing import Annotated, Self, TypeVar
+
+import pydantic
+from pydantic import Field
+
+from schemas.choices import Auto, InvalidRows, ReportMode
+from schemas.errors import ConfigError
+from schemas.privacy.plan import PrivacyUnit
+from schemas.reports.parameters import MOST_LEVELS, Branching, ReportVariant
+from schemas.reports.split_parameters import CollectionParameters
+from schemas.settings import rejection, yaml_text
+from schemas.settings.section import Count, Positive, Section, Share, Text, Whole, auto_or_integer, number_from
+from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, named_for_ledger
+from schemas.tables.encoding import Encodings, check_encodings
+
+
+class ReportTreeConfig(Section):
+    """The ball that points lie in, and the tree over it."""
+
+    radius: Annotated[float, number_from(1e-100, 1e100)] = Field(
+        description="the public radius of the ball to which points are clipped, a number > 0 in feature units"
+    )
+    depth: Annotated[Auto | int, auto_or_integer(MOST_LEVELS)] = Field(
+        default=Auto.AUTO,
+        description=f"the number of levels of the tree, an integer from 1 to {MOST_LEVELS}, or auto",
+    )
+
+
+class ReportPrivacyConfig(Section):
+    """What each client is promised."""
+
+    unit: PrivacyUnit = Field(description="client: what one neighbor replaces")
+    epsilon: Positive = Field(
+        description="the epsilon of one report (mode local) or of a shuffled batch (mode shuffle), a finite number > 0"
+    )
+    delta: Share | None = Field(
+        default=None,
+        description="the delta of a shuffled batch, strictly between 0 and 1; unused in mode local",
+    )
+
+
+class ReportOptions(Section):
+    """How reports are made, and where they are."""
+
+    mode: ReportMode = Field(default=ReportMode.LOCAL, description="local, or shuffle")
+    variant: ReportVariant = Field(
+        default=ReportVariant.NESTED,
+        description="nested, points for reports without levels, privunit for codewords sent in full, paper, or "
+        "split_and_mix for the many shuffled messages of the paper",
+    )
+    min_batch: Count = Field(
+        default=100_000,
+        description="the public least number of reports of a batch, an integer >= 1; mode shuffle refuses fewer",
+    )
+    parameters: Text | None = Field(
+        default=None, description="the path of an existing file of public parameters, or leave it out"
+    )
+    arrived: Text | None = Field(
+        default=None, description="the folder of the reports as they arrived from devices, for shuffle"
+    )
+    path: Text | None = Field(default=None, description="the folder of the reports, for decode")
+    branching: Branching = Field(
+        default=Branching.FIXED, description="fixed, or adaptive for Algorithm 2 of the paper, for decode"
+    )
+
+
+class EncodeConfig(Section):
+    """One `encode` job."""
+
+    data: DataConfig = Field(description="the section of the private table with path, features and client_id")
+    n_clusters: Count = Field(description="the number of centers, an integer >= 1")
+    privacy: ReportPrivacyConfig = Field(description="the section of the guarantee with unit and epsilon")
+    tree: ReportTreeConfig = Field(description="the section of the ball and the tree with radius")
+    reports: ReportOptions = Field(default=ReportOptions(), description="a section of options, or leave it out")
+    encode: Encodings = Field(
+        default_factory=dict,
+        description="a mapping of columns to encodings, each with kind standardize, one_hot or quantile_bins",
+    )
+    server_data: OptionalServerData = Field(
+        default=None, description="the section of public rows for encodings that learn from them, or leave it out"
+    )
+    key_uri: Text | None = Field(
+        default=None, description="the place of the key of nonces and coins, or leave it out for a key of the run"
+    )
+    ledger: LedgerPath = None
+
+    _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)
+
+    @pydantic.model_validator(mode="after")
+    def _one_report_per_client(self) -> Self:
+        if self.privacy.unit is not PrivacyUnit.CLIENT:
+            raise ConfigError(
+                f"privacy.unit must be 'client' for reports, got {str(self.privacy.unit)!r}; a client sends one report."
+            )
+        if self.data.client_id is None:
+            raise ConfigError("data.client_id must be given for reports, got nothing; name the column of the client.")
+        if self.data.max_rows_per_client not in (None, 1):
+            raise ConfigError(
+                f"data.max_rows_per_client must be 1 for reports, got {self.data.max_rows_per_client}; leave it out."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _every_client_sends(self) -> Self:
+        if self.data.on_invalid_rows is not InvalidRows.FAIL:
+            raise ConfigError(
+                "data.on_invalid_rows must be 'fail' for reports, got 'drop'; whether a client sends a report must not "
+                "depend on its row, so correct the data."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _encodings_fit_the_data(self) -> Self:
+        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _mode_has_what_it_needs(self) -> Self:
+        if self.reports.mode is ReportMode.SHUFFLE and self.privacy.delta is None:
+            raise ConfigError("privacy.delta must be given for reports.mode shuffle, got nothing; give a small number.")
+        if self.reports.mode is ReportMode.SHUFFLE and self.reports.variant is ReportVariant.PAPER:
+            raise ConfigError(
+                "reports.variant must not be 'paper' for reports.mode shuffle, got it; use nested, or split_and_mix, "
+                "the paper's own protocol for shuffled messages."
+            )
+        if self.reports.mode is ReportMode.LOCAL and self.reports.variant is ReportVariant.SPLIT_AND_MIX:
+            raise ConfigError(
+                "reports.mode must be 'shuffle' for reports.variant split_and_mix, got 'local'; its messages are "
+                "private in a shuffled batch only."
+            )
+        return self
+
+
+class CollectedReports(Section):
+    """A job on reports that exist; the sections of `encode` may be there too and must agree with the reports."""
+
+    reports: ReportOptions = Field(description="the section of the reports with their folder")
+    seed: Whole = Field(default=0, description="the seed of k-means on the server, an integer >= 0")
+    job: EncodeConfig | None = Field(default=None, description="the settings of the encode job, or leave them out")
+
+    def check(self, parameters: CollectionParameters) -> None:
+        """Compares what the job says with the parameters of the reports.
+
+        Raises:
+          ConfigError: if they differ.
+        """
+        if self.job is None:
+            return
+        guarantee = parameters.guarantee
+        said = {
+            "n_clusters": (self.job.n_clusters, parameters.n_clusters),
+            "privacy.epsilon": (self.job.privacy.epsilon, guarantee.epsilon),
+            "tree.radius": (self.job.tree.radius, parameters.radius),
+            "reports.mode": (str(self.reports.mode), str(guarantee.mode)),
+            "reports.variant": (str(self.reports.variant), str(parameters.variant)),
+            "reports.min_batch": (self.reports.min_batch, guarantee.min_batch),
+        }
+        for name, (wanted, found) in said.items():
+            if wanted != found:
+                raise ConfigError(
+                    f"{name} must be that of the reports, {found!r}, got {wanted!r}; correct it or leave it out."
+                )
+
+
+class DecodeConfig(CollectedReports):
+    """One `decode` job."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_reports(self) -> Self:
+        if self.reports.path is None:
+            raise ConfigError(
+                "reports.path must be given for decode, got nothing; give the output folder of encode or shuffle."
+            )
+        return self
+
+
+class ShuffleConfig(CollectedReports):
+    """One `shuffle` job."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_reports(self) -> Self:
+        if self.reports.arrived is None:
+            raise ConfigError(
+                "reports.arrived must be given for shuffle, got nothing; give the folder of the reports that arrived."
+            )
+        return self
+
+
+Collected = TypeVar("Collected", DecodeConfig, ShuffleConfig)
+
+
+def load_encode_config(text: str) -> EncodeConfig:
+    """An `encode` job from YAML text; settings that only `decode` has may be there.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
+    settings = rejection.mapping(yaml_text.parse(text), "reports")
+    settings.pop("seed", None)
+    return rejection.checked(EncodeConfig, settings)
+
+
+def load_decode_config(text: str) -> DecodeConfig:
+    """A `decode` job from YAML text, alone or with the settings of its `encode` job.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
+    return _collected(DecodeConfig, text)
+
+
+def load_shuffle_config(text: str) -> ShuffleConfig:
+    """A `shuffle` job from YAML text, alone or with the settings of its `encode` job.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
+    return _collected(ShuffleConfig, text)
+
+
+def _collected(kind: type[Collected], text: str) -> Collected:
+    """A job on collected reports."""
+    settings = rejection.mapping(yaml_text.parse(text), "reports")
+    own: dict[str, object] = {name: settings[name] for name in ("reports", "seed") if name in settings}
+    others = {name: value for name, value in settings.items() if name != "seed"}
+    if others.keys() - {"reports"}:
+        rejection.checked(EncodeConfig, others)
+        own["job"] = others
+    return rejection.checked(kind, own)

@@ -1,0 +1,275 @@
+"""The public parameters of a collection of reports: what every encoder and the decoder must agree on.
+
+Standard library only, so that a device can read it.
+"""
+
+import dataclasses
+import decimal
+import enum
+import json
+from fractions import Fraction
+from typing import Any, Self
+
+from schemas.choices import ReportMode
+from schemas.errors import ConfigError
+
+FORMAT_VERSION = 1
+WORD = 1 << 64
+KEY_BYTES = 16
+MOST_SIZE = 1 << 16
+"""Codewords of a report, at most, so that an index has two octets."""
+MOST_LEVELS = 12
+"""Of a tree of reports; its decoder keeps 2**depth sums."""
+
+
+class ReportVariant(enum.StrEnum):
+    """What a report says.
+
+    NESTED: one of many public codewords near the point, its sign that of a random set of levels of a tree.
+    POINTS: the same without levels: every report stands for the point as a whole.
+    PRIVUNIT: as nested, with codewords that the client draws in private and sends in full.
+    PAPER: Algorithms 5 to 8 of Chang, Ghazi, Kumar, Manurangsi (2021): one level, two bits.
+    SPLIT_AND_MIX: their Algorithms 9 to 11 for shuffled messages, many per client; not a `ReportParameters`.
+    """
+
+    NESTED = "nested"
+    POINTS = "points"
+    PRIVUNIT = "privunit"
+    PAPER = "paper"
+    SPLIT_AND_MIX = "split_and_mix"
+
+
+class Branching(enum.StrEnum):
+    """Which nodes of a tree are split: those above 1.5 n / k reports, or as many as Algorithm 2 says."""
+
+    FIXED = "fixed"
+    ADAPTIVE = "adaptive"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SubsetChoice:
+    """A choice among `size` things of which `near` are favored: the mechanism of every report.
+
+    A uniform 64-bit word below `threshold` picks one of the favored, any other word one of the rest, each uniformly.
+
+    Attributes:
+      size: at least 2.
+      near: favored ones, from 1 to size - 1.
+      threshold: from 1 to 2**64 - 1.
+    """
+
+    size: int
+    near: int
+    threshold: int
+
+    @classmethod
+    def at_most(cls, size: int, near: int, epsilon: float) -> Self:
+        """The most faithful choice whose privacy loss is at most `epsilon`, by exact arithmetic."""
+        lower = _exp_below(epsilon)
+        inside = near * lower / (near * lower + size - near)
+        return cls(size=size, near=near, threshold=int(inside * WORD))
+
+    @property
+    def ratio(self) -> Fraction:
+        """Probability of a favored thing over that of another one, exactly."""
+        return Fraction(self.threshold * (self.size - self.near), (WORD - self.threshold) * self.near)
+
+    def keeps(self, epsilon: float) -> bool:
+        """Whether the privacy loss, in either direction, is at most `epsilon`; never wrongly true."""
+        if not (self.size >= 2 and 0 < self.near < self.size and 0 < self.threshold < WORD):
+            return False
+        largest = _exp_below(epsilon)
+        return 1 / largest <= self.ratio <= largest
+
+
+def _exp_below(exponent: float) -> Fraction:
+    """A rational just below exp(exponent)."""
+    with decimal.localcontext(decimal.Context(prec=50)):
+        return Fraction(decimal.Decimal(exponent).exp().next_minus())
+
+
+def canonical(columns: list[dict[str, Any]] | None) -> str | None:
+    """An encoding as the text that stands for it."""
+    return None if columns is None else json.dumps(columns, sort_keys=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReportGuarantee:
+    """What a collection promises to each client.
+
+    Attributes:
+      mode: local or shuffle.
+      local_epsilon: pure epsilon of one report, whoever sees it.
+      epsilon: of the whole batch, for readers of the shuffled reports; `local_epsilon` in mode local.
+      delta: likewise; 0 in mode local.
+      min_batch: reports without which nothing is decoded.
+    """
+
+    mode: ReportMode
+    local_epsilon: float
+    epsilon: float
+    delta: float
+    min_batch: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionTerms:
+    """What `parameters.json` says of a collection of any variant; public.
+
+    Attributes:
+      n_clusters: of the model.
+      features: names of the features, in the order of the coordinates.
+      radius: from 1e-100 to 1e100, feature units; points are clipped to this norm.
+      depth: levels of the tree; 0 without one.
+      key: 16 public bytes, of all public randomness.
+      guarantee: what is promised.
+      encoding: how columns become features, as canonical JSON, or None if the features are columns themselves.
+    """
+
+    n_clusters: int
+    features: tuple[str, ...]
+    radius: float
+    depth: int
+    key: bytes
+    guarantee: ReportGuarantee
+    encoding: str | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.features)
+
+    @property
+    def columns(self) -> list[dict[str, Any]] | None:
+        """`encoding` as plain data: columns with their parameters."""
+        return None if self.encoding is None else list(json.loads(self.encoding))
+
+    def terms(self, variant: ReportVariant) -> dict[str, Any]:
+        """All but the guarantee as plain data, with version and variant."""
+        return {
+            "version": FORMAT_VERSION,
+            "variant": str(variant),
+            "n_clusters": self.n_clusters,
+            "features": list(self.features),
+            "radius": self.radius,
+            "depth": self.depth,
+            "key": self.key.hex(),
+            "encoding": self.columns,
+        }
+
+    @staticmethod
+    def fields_of(content: dict[str, Any]) -> dict[str, Any]:
+        """Fields that `terms` wrote, without version and variant.
+
+        Raises:
+          LookupError, TypeError or ValueError: if the content is something else.
+        """
+        return {
+            "n_clusters": int(content["n_clusters"]),
+            "features": tuple(content["features"]),
+            "radius": float(content["radius"]),
+            "depth": int(content["depth"]),
+            "key": bytes.fromhex(content["key"]),
+            "encoding": canonical(content.get("encoding")),
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReportParameters(CollectionTerms):
+    """Content of `parameters.json`; public.
+
+    Attributes:
+      variant: what a report says.
+      choices: mechanisms of a report, in the order in which they are used; their privacy losses add up.
+    """
+
+    variant: ReportVariant
+    choices: tuple[tuple[SubsetChoice, float], ...]
+
+    def __post_init__(self) -> None:
+        """Refuses mechanisms that do not keep the promise, so that a client need not trust who wrote the file."""
+        kept = all(choice.keeps(epsilon) for choice, epsilon in self.choices)
+        total = sum((Fraction(epsilon) for _, epsilon in self.choices), Fraction(0))
+        if not self.choices or not kept or total > Fraction(self.guarantee.local_epsilon):
+            raise ConfigError(
+                "choices of report parameters must keep local_epsilon, got some that do not; use an unchanged "
+                "parameters file."
+            )
+        # A bit without a choice of its own would spend an epsilon that nobody counts.
+        sizes = [choice.size for choice, _ in self.choices]
+        fitting = sizes == [2, 2] if self.variant is ReportVariant.PAPER else len(sizes) == 1 and sizes[0] <= MOST_SIZE
+        if not fitting or self.variant is ReportVariant.SPLIT_AND_MIX:
+            raise ConfigError(
+                f"choices of report parameters must be those of variant {self.variant}, got sizes {sizes}; use an "
+                "unchanged parameters file."
+            )
+        sound = len(self.key) == KEY_BYTES and 1e-100 <= self.radius <= 1e100 and 0 <= self.depth <= MOST_LEVELS
+        if not sound or not self.features or self.n_clusters < 1:
+            raise ConfigError(
+                f"report parameters must have a key of {KEY_BYTES} bytes, radius from 1e-100 to 1e100, depth from 0 to "
+                f"{MOST_LEVELS}, features and clusters; use an unchanged parameters file."
+            )
+
+    def with_depth(self, depth: int) -> "ReportParameters":
+        """The same parameters for a tree of so many levels."""
+        return dataclasses.replace(self, depth=depth)
+
+    @property
+    def report_bytes(self) -> int:
+        """Octets of one report: nonce and index, or nonce and codeword."""
+        if self.variant is not ReportVariant.PRIVUNIT:
+            return 10
+        return 8 + max(64, 1 << (self.n_features + 1).bit_length()) // 8
+
+    @property
+    def messages_per_client(self) -> int:
+        """Rows that each client sends."""
+        return 1
+
+    @property
+    def cost(self) -> str:
+        """What a client sends, in words."""
+        return f"{self.report_bytes} bytes per report"
+
+    def to_json(self) -> str:
+        """Text of `parameters.json`; thresholds are strings, since they do not fit into a double."""
+        content = self.terms(self.variant) | {
+            "guarantee": dataclasses.asdict(self.guarantee),
+            "choices": [
+                dataclasses.asdict(choice) | {"threshold": str(choice.threshold), "epsilon": epsilon}
+                for choice, epsilon in self.choices
+            ],
+        }
+        return json.dumps(content, indent=2, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "parameters.json") -> Self:
+        """Reads `to_json`'s text.
+
+        Raises:
+          ConfigError: if it is not that, is of another version, or does not keep its promise.
+        """
+        try:
+            content: dict[str, Any] = json.loads(text)
+            if content["version"] != FORMAT_VERSION:
+                raise ValueError("another version")
+            guarantee = content["guarantee"] | {"mode": ReportMode(content["guarantee"]["mode"])}
+            choices = tuple(
+                (
+                    SubsetChoice(size=each["size"], near=each["near"], threshold=int(each["threshold"])),
+                    float(each["epsilon"]),
+                )
+                for each in content["choices"]
+            )
+            return cls(
+                variant=ReportVariant(content["variant"]),
+                **cls.fields_of(content),
+                guarantee=ReportGuarantee(**guarantee),
+                choices=choices,
+            )
+        except ConfigError:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise ConfigError(
+                f"{where} must be report parameters of version {FORMAT_VERSION}; use the file that encode wrote."
+            ) from error

@@ -1,0 +1,62 @@
+"""From a record of named values to the vector that a report stands for; standard library only, for a device."""
+
+import bisect
+import math
+from collections.abc import Mapping
+
+from schemas.errors import ConfigError
+from schemas.reports.parameters import ReportParameters
+
+Value = str | int | float | bool | None
+
+
+def features_of(record: Mapping[str, Value], parameters: ReportParameters) -> list[float]:
+    """Features of one record, as `encode` computes them over a lake.
+
+    Args:
+      record: values by column; others are not looked at.
+      parameters: public.
+
+    Returns:
+      One number per feature. A value that is null, not finite or of another type gives NaN, which a report takes
+      for 0: a client sends its report whatever it holds.
+
+    Raises:
+      ConfigError: if a column is missing.
+    """
+    columns = parameters.columns or [{"column": name} for name in parameters.features]
+    missing = [column["column"] for column in columns if column["column"] not in record]
+    if missing:
+        raise ConfigError(
+            f"the record must have the column {missing[0]!r} of the report parameters, got one without; give None for "
+            "a value that is not known."
+        )
+    return [feature for column in columns for feature in _features(record[column["column"]], column)]
+
+
+def _features(value: Value, column: Mapping[str, object]) -> list[float]:
+    """Features of one column."""
+    weight = float(column.get("weight", 1.0))  # type: ignore[arg-type]
+    if isinstance(vocabulary := column.get("vocabulary"), list):
+        if type(value) is not type(vocabulary[0]):
+            return [math.nan] * len(vocabulary)
+        return [weight if each == value else 0.0 for each in vocabulary]
+    number = _number(value)
+    if isinstance(edges := column.get("edges"), list):
+        if not math.isfinite(number):
+            return [math.nan] * (len(edges) + 1)
+        place = bisect.bisect_left(edges, number)
+        return [weight if index == place else 0.0 for index in range(len(edges) + 1)]
+    mean, stddev = float(column.get("mean", 0.0)), float(column.get("stddev", 1.0))  # type: ignore[arg-type]
+    return [(number - mean) / stddev * weight]
+
+
+def _number(value: Value) -> float:
+    """A finite number, or NaN."""
+    if not isinstance(value, int | float):
+        return math.nan
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan

@@ -1,0 +1,184 @@
+"""Why a config was rejected, in one sentence: dotted name, rule, value, remedy."""
+
+import difflib
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import pydantic
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from schemas.errors import ConfigError
+
+_RULES: Mapping[str, str] = {
+    "missing": "given",
+    "bool_type": "true or false",
+    "float_type": "a number",
+    "int_type": "an integer",
+    "string_type": "a string",
+    "string_too_short": "a non-empty string",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a section of settings",
+    "invalid_key": "a string",
+}
+_WORDS = (
+    ("Input should be ", ""),
+    ("must be ", ""),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+)
+_LONGEST_VALUE = 60
+Model = type[pydantic.BaseModel]
+_Checked = TypeVar("_Checked", bound=pydantic.BaseModel)
+Location = tuple[int | str, ...]
+
+
+def broken_rule(rule: str, got: str | None = None) -> PydanticCustomError:
+    """What a validator raises: the setting must be `rule`, got `got` (default: the value as it was given)."""
+    context = {"rule": rule} if got is None else {"rule": rule, "got": got}
+    return PydanticCustomError("broken_rule", "must be {rule}", context)
+
+
+def sentence(error: pydantic.ValidationError, model: Model, within: str = "") -> str:
+    """The sentence for the most telling of the errors.
+
+    Args:
+      error: raised by `model`; an unknown key comes before all others, since a mistyped name also leaves
+        the right one missing.
+      model: config whose field descriptions are noun phrases that fit after "give".
+      within: dotted name of the section that `model` is in a job; empty for the job itself.
+
+    Returns:
+      One sentence; a validator that raised a ValueError of its own is quoted as it is.
+    """
+    details, prefix = error.errors(include_url=False), f"{within}." if within else ""
+    unknown = [each["loc"] for each in details if _is_unknown(each, model)]
+    if unknown:
+        return prefix + _unknown_setting(unknown[0], model)
+    first = details[0]
+    if first["type"] == "value_error":
+        return prefix + str(first["ctx"]["error"])
+    name = _name(first["loc"])
+    return f"{prefix}{name} must be {_rule(first)}, got {_got(first)}; give {description(name, model)}."
+
+
+def checked(model: type[_Checked], settings: object, within: str = "") -> _Checked:
+    """A config from plain data.
+
+    Args:
+      model: of the config.
+      settings: as YAML or JSON would give them.
+      within: see `sentence`.
+
+    Raises:
+      ConfigError: one sentence about the most telling error.
+    """
+    try:
+        return model.model_validate(dict(settings) if isinstance(settings, Mapping) else settings)
+    except pydantic.ValidationError as error:
+        raise ConfigError(sentence(error, model, within)) from error
+
+
+def mapping(settings: object, start: str) -> dict[str, Any]:
+    """Settings of a job by name; `start` says which come first.
+
+    Raises:
+      ConfigError: one sentence, if they are something else.
+    """
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"the job must be a mapping of settings, got {type(settings).__name__}; start with {start}.")
+    return dict(settings)
+
+
+def _is_unknown(details: ErrorDetails, model: Model) -> bool:
+    """Whether the error is a key that no setting has."""
+    misnamed = details["type"] == "invalid_key" and _section(details["loc"][:-1], model) is not None
+    return misnamed or details["type"] == "extra_forbidden"
+
+
+def _name(location: Location) -> str:
+    """Dotted name of a setting."""
+    return ".".join(str(part) for part in location if part != "[key]") or "the job"
+
+
+def _rule(details: ErrorDetails) -> str:
+    """Completes "must be"."""
+    rule = _RULES.get(details["type"], details["msg"])
+    for words, shorter in _WORDS:
+        rule = rule.replace(words, shorter)
+    return rule
+
+
+def _got(details: ErrorDetails) -> str:
+    """The offending value, shortened."""
+    given = details.get("ctx", {}).get("got")
+    if given is not None:
+        return str(given)
+    return "nothing" if details["type"] == "missing" else shown(details["input"])
+
+
+def shown(value: object) -> str:
+    """A setting as messages quote it."""
+    if value is None:
+        return "nothing"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def description(name: str, model: Model) -> str:
+    """Description of the setting with this dotted name; of the innermost section around it if it has none."""
+    location, found = tuple(name.split(".")), "a known setting"
+    for depth, part in enumerate(location):
+        section = _section(location[:depth], model)
+        field = _settings(section).get(part) if section else None
+        found = (field.description if field else None) or found
+    return found
+
+
+def _section(location: Location, model: Model) -> Model | None:
+    """Model of the section at `location`; None if there is no section."""
+    for part in location:
+        field = _settings(model).get(str(part))
+        inner = _inner_model(field) if field else None
+        if inner is None:
+            return None
+        model = inner
+    return model
+
+
+def _settings(model: Model) -> dict[str, FieldInfo]:
+    """Fields of a section under the names that a job gives them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _inner_model(field: FieldInfo) -> Model | None:
+    """Model of a field that is a section, optional or not."""
+    for kind in (field.annotation, *typing.get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel):
+            return kind
+    return None
+
+
+def _dotted_names(model: Model, prefix: Location = ()) -> Iterator[Location]:
+    """Locations of all settings, sections included."""
+    for name, field in _settings(model).items():
+        yield (*prefix, name)
+        inner = _inner_model(field)
+        if inner is not None:
+            yield from _dotted_names(inner, (*prefix, name))
+
+
+def _unknown_setting(location: Location, model: Model) -> str:
+    """The sentence for a key that no setting has; looks beside it first, then in the whole job."""
+    *parents, key = location
+    section = _section(tuple(parents), model)
+    siblings = list(_settings(section)) if section else []
+    name = f"{_name(location)} is not a setting"
+    for match in difflib.get_close_matches(str(key), siblings, n=1):
+        return f"{name}; did you mean {_name((*parents, match))}?"
+    elsewhere = {str(names[-1]): names for names in _dotted_names(model)}
+    for match in difflib.get_close_matches(str(key), list(elsewhere), n=1, cutoff=0.8):
+        return f"{name}; did you mean {_name(elsewhere[match])}?"
+    return f"{name}; the settings here are {', '.join(siblings)}."

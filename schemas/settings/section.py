@@ -1,0 +1,62 @@
+"""What sections of a job are made of: frozen models, and the types of their scalar settings."""
+
+from typing import Annotated
+
+import numpy as np
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from schemas.choices import Auto
+from schemas.settings import rejection
+
+
+def python_scalar(value: object) -> object:
+    """NumPy scalars as Python's, so that a sweep over an array of values needs no casts."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+Scalar = BeforeValidator(python_scalar)
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Flag = Annotated[bool, Field(strict=True)]
+Whole = Annotated[int, Field(strict=True, ge=0), Scalar]
+Count = Annotated[int, Field(strict=True, ge=1), Scalar]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False), Scalar]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Scalar]
+Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False), Scalar]
+
+
+class Section(pydantic.BaseModel):
+    """A group of settings; unknown keys are errors."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def auto_or_integer(most: int) -> BeforeValidator:
+    """Takes `auto`, or an integer from 1 to `most`."""
+
+    def parsed(value: object) -> object:
+        value = python_scalar(value)
+        if value == Auto.AUTO:
+            return Auto.AUTO
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise rejection.broken_rule(f"'auto' or an integer from 1 to {most}")
+        return value
+
+    return BeforeValidator(parsed)
+
+
+def is_number(value: object, low: float, high: float) -> bool:
+    """Whether it is a number, and no boolean, from `low` to `high`."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+
+def number_from(low: float, high: float) -> BeforeValidator:
+    """Takes a number from `low` to `high` as a float; the rule names both ends."""
+
+    def parsed(value: object) -> object:
+        value = python_scalar(value)
+        if not is_number(value, low, high):
+            raise rejection.broken_rule(f"a number from {low:g} to {high:g}".replace("+", ""))
+        return float(value)  # type: ignore[arg-type]
+
+    return BeforeValidator(parsed)

@@ -1,0 +1,1 @@
+"""The input: columns, contracts, shards, snapshots, encoders, and the settings that name them."""

@@ -1,0 +1,365 @@
+"""The input-table contract: which columns a job reads, what they must be, and how they become arrays.
+
+`where` is how messages call the piece of data at hand: "lake/part-0.parquet, row group 3".
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas.choices import InvalidRows
+from schemas.errors import InputError
+from schemas.tables.client_block import ClientBlock
+from schemas.tables.columns import find as _find
+from schemas.tables.columns import floats as _floats
+from schemas.tables.columns import is_numeric as _is_numeric
+from schemas.tables.columns import is_text
+from schemas.tables.columns import mismatch as _mismatch
+from schemas.tables.columns import plain as _plain
+from schemas.tables.columns import plain_type as _plain_type
+from schemas.tables.data_section import DataConfig
+from schemas.tables.encoder import Encoder
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TableContract:
+    """Columns of one table; either `features` or `feature_list` is set.
+
+    Columns that are not named here may come and go from file to file.
+
+    Attributes:
+      features: columns in the order of the features, numeric unless `encoder` says otherwise; empty if
+        `feature_list` is set.
+      feature_list: one column of lists of numbers, all of one length.
+      client_id: column that names the client; mandatory if `by_client`.
+      n_features: required width; `len(features)`, with an encoder that of its matrix, or None while that of
+        `feature_list` is not known.
+      on_invalid_rows: what becomes of a row with a null or non-finite feature, a null client id, or a list
+        of another length than `n_features`.
+      by_client: whether `to_block` groups rows by client.
+      encoder: turns the columns `features` into features; None if these are the features.
+    """
+
+    features: tuple[str, ...] = ()
+    feature_list: str | None = None
+    client_id: str | None = None
+    n_features: int | None = None
+    on_invalid_rows: InvalidRows = InvalidRows.FAIL
+    by_client: bool = False
+    encoder: Encoder | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.features) == (self.feature_list is not None):
+            raise ValueError(
+                f"features must be given if and only if feature_list is not, got {self.features!r} and "
+                f"{self.feature_list!r}; give one of the two."
+            )
+        if self.encoder is not None and tuple(each.column for each in self.encoder.columns) != self.features:
+            raise ValueError(
+                f"encoder must be of the columns in features, {self.features!r}, got another; learn it for them."
+            )
+        width = len(self.features) if self.encoder is None else self.encoder.n_features
+        if self.features and self.n_features != width:
+            raise ValueError(
+                f"n_features must be the number of features, {width}, got {self.n_features}; give that number."
+            )
+        if self.by_client and self.client_id is None:
+            raise ValueError("client_id must be a column if by_client is set, got None; name the column.")
+
+    @classmethod
+    def from_config(
+        cls,
+        config: DataConfig,
+        n_features: int | None = None,
+        *,
+        by_client: bool = False,
+        encoder: Encoder | None = None,
+    ) -> "TableContract":
+        """Contract of a job's table.
+
+        Args:
+          config: the job's data section.
+          n_features: required width, if it is known from elsewhere, for example from the server data.
+          by_client: whether the privacy unit is the client.
+          encoder: of the job's `encode` section, if it has one.
+
+        Raises:
+          ValueError: if `n_features` contradicts the number of named columns.
+        """
+        names = () if isinstance(config.features, str) else config.features
+        width = len(names) if encoder is None else encoder.n_features
+        return cls(
+            features=names,
+            feature_list=config.features if isinstance(config.features, str) else None,
+            client_id=config.client_id,
+            n_features=width if names and n_features is None else n_features,
+            on_invalid_rows=config.on_invalid_rows,
+            by_client=by_client,
+            encoder=encoder,
+        )
+
+    def features_only(self) -> "TableContract":
+        """The same contract for a table without clients, as server data are."""
+        return dataclasses.replace(self, client_id=None, by_client=False)
+
+    def encoded(self) -> "TableContract":
+        """The contract of this table after its encoder has been applied."""
+        if self.encoder is None:
+            return self
+        return dataclasses.replace(self, features=self.encoder.names, encoder=None)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns to read; the client id is the last one and read only if `by_client`."""
+        features = self.features if self.feature_list is None else (self.feature_list,)
+        return (*features, self.client_id) if self.by_client and self.client_id is not None else features
+
+    def check_schema(self, schema: pa.Schema, where: str) -> None:
+        """Checks names and types; other columns are ignored.
+
+        Args:
+          schema: of a file or a table, Hive partition columns included.
+          where: names it in messages.
+
+        Raises:
+          SchemaMismatchError: if a column is missing, ambiguous or of another type, or lists have another width.
+        """
+        types = {name: _plain_type(_find(schema, name, where).type) for name in self.columns}
+        if self.encoder is not None:
+            self.encoder.check_types(schema, where)
+        for name in self.features if self.encoder is None else ():
+            if not _is_numeric(types[name]):
+                raise _mismatch(name, where, "be numeric", str(types[name]), "cast it or leave it out of data.features")
+        if self.feature_list is not None:
+            self._check_list(types[self.feature_list], where)
+        if self.by_client and self.client_id is not None and not _is_identifier(types[self.client_id]):
+            got = str(types[self.client_id])
+            raise _mismatch(self.client_id, where, "hold integers, strings or bytes", got, "cast it")
+
+    def _check_list(self, kind: pa.DataType, where: str) -> None:
+        """Checks the type of the list column."""
+        name = str(self.feature_list)
+        if not _is_list(kind) or not _is_numeric(kind.value_type):
+            remedy = "cast it, or write data.features as a list to name scalar columns"
+            raise _mismatch(name, where, "be a list of numbers", str(kind), remedy)
+        if not pa.types.is_fixed_size_list(kind):
+            return
+        if kind.list_size < 1 or self.n_features not in (None, kind.list_size):
+            remedy = "use data of one width everywhere, server data included"
+            raise _mismatch(name, where, f"have width {self.n_features or '>= 1'}", str(kind.list_size), remedy)
+
+    def list_width(self, schema: pa.Schema, where: str) -> int:
+        """Width of the fixed-size-list column.
+
+        Raises:
+          SchemaMismatchError: if the schema breaks the contract, or does not tell the width.
+        """
+        self.check_schema(schema, where)
+        kind = _plain_type(_find(schema, str(self.feature_list), where).type)
+        if not pa.types.is_fixed_size_list(kind):
+            remedy = "cast it, or give server_data of that width"
+            raise _mismatch(str(self.feature_list), where, "be a fixed-size list", str(kind), remedy)
+        return int(kind.list_size)
+
+    def to_points(self, table: pa.Table, where: str) -> NDArray[np.floating]:
+        """Feature matrix of a table.
+
+        Args:
+          table: has at least the feature columns; chunks, slices and dictionaries are fine.
+          where: names it in messages.
+
+        Returns:
+          Shape (n_valid_rows, n_features), C-contiguous, finite; float32 if every feature is, else float64, as
+          all encoded features are.
+          May be a read-only view of the table.
+
+        Raises:
+          SchemaMismatchError: if the table breaks the contract.
+          InputError: if `on_invalid_rows` is fail and there is an invalid row.
+        """
+        return self.features_only()._screened(table, where)[0]
+
+    def to_block(self, table: pa.Table, where: str) -> ClientBlock:
+        """Rows of a table as statistics read them; arguments and errors as in `to_points`.
+
+        Returns:
+          Rows in the table's order with offsets None; if `by_client`, rows sorted stably by client, clients
+          in the order in which they first appear.
+        """
+        points, ids = self._screened(table, where)
+        if ids is None:
+            return ClientBlock(points)
+        order, offsets, _ = group_by_client(ids)
+        ordered = bool((order[1:] > order[:-1]).all())
+        return ClientBlock(points if ordered else points.take(order, axis=0), offsets)
+
+    def to_rows(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray]:
+        """Valid rows with their clients, not grouped; arguments and errors as in `to_points`.
+
+        Returns:
+          Features, shape (n_valid_rows, n_features), and client ids without nulls, both in the table's order.
+
+        Raises:
+          TypeError: if the contract is not `by_client`.
+        """
+        points, ids = self._screened(table, where)
+        if ids is None:
+            raise TypeError("to_rows must be asked of a contract by client; set by_client.")
+        return points, ids
+
+    def to_valid(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+        """Valid rows and where they are, for a contract that is not by client; arguments and errors as in `to_points`.
+
+        Returns:
+          Features, shape (n_valid_rows, n_features), and the mask of valid rows, shape (n_rows,).
+        """
+        self.check_schema(table.schema, where)
+        points = self._points(table, where)
+        if _all_finite(points):
+            return points, np.ones(len(points), dtype=np.bool_)
+        if self.on_invalid_rows is InvalidRows.FAIL:
+            raise self._invalid_row(points, where)
+        valid = np.isfinite(points).all(axis=1)
+        return points[valid], valid
+
+    def _screened(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray | None]:
+        """Valid rows: features, and client ids if `by_client`."""
+        self.check_schema(table.schema, where)
+        points = self._points(table, where)
+        ids = table.column(self.client_id) if self.by_client else None
+        ids_valid = None if ids is None else _valid_ids(ids)
+        if _all_finite(points) and (ids_valid is None or ids_valid.all()):
+            return points, ids
+        if self.on_invalid_rows is InvalidRows.FAIL:
+            raise self._invalid_row(points, where)
+        valid = np.isfinite(points).all(axis=1)
+        valid = valid if ids_valid is None else valid & ids_valid
+        return points[valid], None if ids is None else ids.filter(pa.array(valid))
+
+    def _points(self, table: pa.Table, where: str) -> NDArray[np.floating]:
+        """Matrix of all rows; rows that are not valid have a value that is not finite."""
+        if self.encoder is not None:
+            return self.encoder.encode(table, where)
+        return self._scalars(table) if self.feature_list is None else self._lists(table, where)
+
+    def _scalars(self, table: pa.Table) -> NDArray[np.floating]:
+        """Matrix of scalar columns; nulls are NaN."""
+        columns = [_plain(table.column(name)) for name in self.features]
+        single = all(pa.types.is_float32(column.type) for column in columns)
+        transposed = np.empty((len(columns), table.num_rows), dtype=np.float32 if single else np.float64)
+        for row, column in zip(transposed, columns, strict=True):
+            row[:] = _floats(column)
+        return np.ascontiguousarray(transposed.T)
+
+    def _lists(self, table: pa.Table, where: str) -> NDArray[np.floating]:
+        """Matrix of the list column; rows that are null or of another length are NaN."""
+        column = _plain(table.column(self.feature_list))
+        width = self._width(column, where)
+        parts = [_list_points(chunk, width) for chunk in column.chunks if len(chunk)]
+        if not parts:
+            single = pa.types.is_float32(_plain_type(column.type.value_type))
+            return np.zeros((0, width), dtype=np.float32 if single else np.float64)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _width(self, column: pa.ChunkedArray, where: str) -> int:
+        """Number of features of the list column; for variable lists it is checked on the data."""
+        if pa.types.is_fixed_size_list(column.type):
+            return int(column.type.list_size)
+        lengths = pc.unique(pc.list_value_length(column)).drop_null().to_pylist()
+        width = self.n_features or max(lengths, default=0)
+        tolerated = self.n_features is not None and self.on_invalid_rows is InvalidRows.DROP
+        if not tolerated and set(lengths) - {width}:
+            rule = f"have lists of length {self.n_features}" if self.n_features else "have lists of one length"
+            raise _mismatch(str(self.feature_list), where, rule, "another length", "correct or remove such rows")
+        if width == 0 and len(column):
+            rule = "have at least one list with a number"
+            raise _mismatch(str(self.feature_list), where, rule, "none", "correct or remove such rows")
+        return int(width)
+
+    def _invalid_row(self, points: NDArray[np.floating], where: str) -> InputError:
+        """The error for a row that is not valid; names the first column at fault."""
+        name, rule, got = self.client_id, "name a client in every row", "a null"
+        finite = np.isfinite(points).all(axis=0)
+        if not finite.all():
+            first = int(finite.argmin())
+            rule, got = "hold finite numbers only", "a null, NaN or infinity"
+            if self.encoder is not None:
+                name, (rule, got) = self.encoder.column_of(first).column, self.encoder.column_of(first).complaint
+            else:
+                name = self.feature_list or self.features[first]
+        return InputError(
+            f"column {name!r} of {where} must {rule}, got {got}; correct the data or set data.on_invalid_rows to drop."
+        )
+
+
+def group_by_client(ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]:
+    """Stable grouping of rows by client.
+
+    Args:
+      ids: shape (n_rows,), integers, strings or bytes without nulls; dictionary-encoded or not.
+
+    Returns:
+      `order`, int64, shape (n_rows,): rows sorted by client, stably; `offsets`, int64, shape (n_clients + 1,):
+      order[offsets[i]:offsets[i + 1]] are the rows of client i; `unique`, length n_clients: the clients' ids, in
+      the order in which they first appear.
+
+    Raises:
+      ValueError: if an id is null.
+
+    Example:
+      >>> group_by_client(pa.chunked_array([["b", "a"], ["b"]]))[0].tolist()
+      [0, 2, 1]
+    """
+    plain = _plain(ids)
+    if plain.null_count:
+        raise ValueError("ids must have no nulls, got some; drop those rows first.")
+    encoded = plain.combine_chunks().dictionary_encode()
+    clients = encoded.indices.to_numpy()
+    counts = np.bincount(clients, minlength=len(encoded.dictionary))
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return np.argsort(clients, kind="stable").astype(np.int64, copy=False), offsets, encoded.dictionary
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def _is_identifier(kind: pa.DataType) -> bool:
+    types = pa.types
+    octets = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return types.is_integer(kind) or is_text(kind) or octets or types.is_fixed_size_binary(kind)
+
+
+def _list_points(chunk: pa.Array, width: int) -> NDArray[np.floating]:
+    """Matrix of one chunk of lists, a view of it where possible."""
+    usable = pc.is_valid(chunk)
+    if not pa.types.is_fixed_size_list(chunk.type):
+        usable = pc.fill_null(pc.equal(pc.list_value_length(chunk), width), False)
+    mask = usable.to_numpy(zero_copy_only=False)
+    n_usable = int(mask.sum())
+    # `values` would ignore slices; `flatten` heeds them and leaves null lists out.
+    flat = (chunk if n_usable == len(chunk) else chunk.filter(usable)).flatten()
+    values = _floats(_plain(pa.chunked_array([flat]))).reshape(n_usable, width)
+    if n_usable == len(chunk):
+        return values
+    points = np.full((len(chunk), width), np.nan, dtype=values.dtype)
+    points[mask] = values
+    return points
+
+
+def _valid_ids(ids: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Which client ids are not null, in the dictionary or outside, shape (n_rows,)."""
+    if pa.types.is_dictionary(ids.type):
+        ids = _plain(ids)
+    return np.ones(len(ids), dtype=np.bool_) if not ids.null_count else pc.is_valid(ids).to_numpy()
+
+
+def _all_finite(points: NDArray[np.floating]) -> bool:
+    """Whether every value is finite; the sum of squares settles it unless it overflows."""
+    flat = points.ravel()
+    with np.errstate(all="ignore"):
+        return math.isfinite(np.dot(flat, flat)) or bool(np.isfinite(flat).all())

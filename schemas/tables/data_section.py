@@ -1,0 +1,169 @@
+"""Where the rows of a job are, and what may be said of them in public."""
+
+import collections
+import json
+from typing import Annotated, Protocol, Self, TypeVar
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from schemas.choices import Auto, InvalidRows
+from schemas.errors import ConfigError
+from schemas.settings import rejection
+from schemas.settings.section import Count, Section, Text, auto_or_integer, python_scalar
+from schemas.tables.snapshot import TableConfig
+
+
+def _feature_names(value: object) -> object:
+    """One column name, or a tuple of distinct ones."""
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
+        raise rejection.broken_rule("a column name or a non-empty list of column names")
+    repeated = [name for name, times in collections.Counter(names).items() if times > 1]
+    if repeated:
+        raise rejection.broken_rule("a list without duplicates", got=f"{repeated[0]!r} more than once")
+    return value if isinstance(value, str) else tuple(names)
+
+
+def _partition_value(value: object) -> object:
+    """A string or an integer, as Hive writes them into folder names."""
+    value = python_scalar(value)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise rejection.broken_rule("a string or an integer (quote it if it is text)")
+    return value
+
+
+class DataConfig(Section):
+    """The private table, and what may be said of it in public."""
+
+    path: Text = Field(description="the path of a Parquet file, a glob or a Hive-partitioned folder")
+    table: TableConfig | None = Field(
+        default=None,
+        description="a section with format if the path is that of a Delta or Iceberg table, or leave it out",
+    )
+    partitions: dict[Text, Annotated[str | int, BeforeValidator(_partition_value)]] = Field(
+        default_factory=dict,
+        description="a mapping of Hive partition columns to the value that is kept, a string or an integer",
+    )
+    client_id: Text | None = Field(
+        default=None,
+        description="the column (or Hive partition column) that names the client, needed by privacy unit client",
+    )
+    features: Annotated[str | tuple[str, ...], BeforeValidator(_feature_names)] = Field(
+        description="a list of numeric columns, or the name of one fixed-size-list column"
+    )
+    on_invalid_rows: InvalidRows = Field(
+        default=InvalidRows.FAIL,
+        description="fail to stop at a null or non-finite value, or drop to leave such rows out",
+    )
+    name: Text | None = Field(default=None, description="the name of the data set, a non-empty string")
+    public_rows: Count | None = Field(
+        default=None,
+        description="the number of rows (privacy unit client: of clients), an integer >= 1, if it is public, "
+        "or leave it out",
+    )
+
+    max_rows_per_client: Count | None = Field(
+        default=None,
+        description="the largest number of rows that one client may contribute, an integer >= 1, or leave it out",
+    )
+
+    disjoint_partitions: Text | None = Field(
+        default=None,
+        description="the reason why no privacy unit has rows in two partitions, in words, or leave it out",
+    )
+
+    def partition_values(self) -> dict[str, str]:
+        """`partitions` as Hive writes them into folder names."""
+        return {column: str(value) for column, value in self.partitions.items()}
+
+    @property
+    def disjoint_scope(self) -> str | None:
+        """The partition to which a run is charged alone, as canonical JSON; None if it is charged to all of them."""
+        if self.disjoint_partitions is None:
+            return None
+        return json.dumps(self.partition_values(), sort_keys=True)
+
+    @pydantic.model_validator(mode="after")
+    def _disjoint_partitions_are_folders(self) -> Self:
+        if self.disjoint_partitions is not None and (not self.partitions or self.table is not None):
+            got = "none" if not self.partitions else "a table, whose log may spell one value in two ways"
+            raise ConfigError(
+                f"data.partitions must name Hive folders for data.disjoint_partitions, got {got}; "
+                "leave data.disjoint_partitions out."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _client_id_is_no_feature(self) -> Self:
+        names = (self.features,) if isinstance(self.features, str) else self.features
+        if self.client_id in names:
+            raise ConfigError(
+                f"data.features must be other columns than data.client_id, got {self.client_id!r} in both; "
+                "remove it from data.features."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _bounded_clients_have_ids(self) -> Self:
+        if self.max_rows_per_client is not None and self.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for data.max_rows_per_client, got nothing; "
+                "name the column that names the client."
+            )
+        return self
+
+
+class PrepareOptions(Section):
+    """How rows are grouped by client; no matter for privacy."""
+
+    shards: Annotated[Auto | int, auto_or_integer(1 << 20)] = Field(
+        default=Auto.AUTO,
+        description="the number of files to write, an integer from 1 to 1048576, or auto for about 64 MB each",
+    )
+
+    @property
+    def n_shards(self) -> int | None:
+        """Number of shards; None where it follows from the size of the data."""
+        return None if self.shards is Auto.AUTO else int(self.shards)
+
+
+class ServerDataConfig(Section):
+    """The public table: same features, no client ids."""
+
+    path: Text = Field(description="the path of a Parquet file, a glob or a folder of public rows")
+
+
+def _section_or_none(value: object) -> object:
+    """The word `none` stands for a section that is absent on purpose."""
+    return None if value == "none" else value
+
+
+OptionalServerData = Annotated[ServerDataConfig | None, BeforeValidator(_section_or_none)]
+
+LedgerPath = Annotated[
+    Text | None,
+    Field(description="the path of the privacy ledger, a file on a local disk, or leave it out to spend unrecorded"),
+]
+
+
+class _Charged(Protocol):
+    """A job with a private table and, perhaps, a ledger."""
+
+    @property
+    def data(self) -> DataConfig: ...
+
+    @property
+    def ledger(self) -> str | None: ...
+
+
+_Job = TypeVar("_Job", bound=_Charged)
+
+
+def named_for_ledger(job: _Job) -> _Job:
+    """The job; raises ConfigError if it charges a ledger for data without a name."""
+    if job.ledger is not None and job.data.name is None:
+        raise ConfigError(
+            "data.name must be given with a ledger, got nothing; give the name of the data set that the ledger charges."
+        )
+    return job

@@ -1,0 +1,177 @@
+"""Encoded columns: one column of a table with all that turns its values into features."""
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas.tables import columns
+from schemas.tables.encoding import Category
+
+_CATEGORIES: Mapping[type, str] = {str: "strings", int: "integers", bool: "booleans"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedColumn(abc.ABC):
+    """What every kind of encoded column can do.
+
+    Attributes:
+      column: name in the table.
+      weight: factor of its features, > 0.
+    """
+
+    column: str
+    weight: float = 1.0
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Names of the features, at least one."""
+
+    @property
+    @abc.abstractmethod
+    def complaint(self) -> tuple[str, str]:
+        """What the column must do in every row, and what an invalid row has, as errors say it."""
+
+    @abc.abstractmethod
+    def check_type(self, kind: pa.DataType, where: str) -> None:
+        """Raises SchemaMismatchError if values of the plain type `kind` cannot be encoded."""
+
+    @abc.abstractmethod
+    def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
+        """Writes the features of plain `values` to `block`, zeros of shape (n_rows, n_names); NaN where invalid."""
+
+
+class _Numbers(EncodedColumn):
+    """A column of numbers or booleans."""
+
+    __slots__ = ()
+
+    @property
+    def complaint(self) -> tuple[str, str]:
+        """Nulls, NaN and infinities are invalid."""
+        return "hold finite numbers only", "a null, NaN or infinity"
+
+    def check_type(self, kind: pa.DataType, where: str) -> None:
+        """Anything numeric will do."""
+        if not columns.is_numeric(kind):
+            remedy = f"cast it, or write kind: one_hot in encode.{self.column}"
+            raise columns.mismatch(self.column, where, "be numeric", str(kind), remedy)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledColumn(_Numbers):
+    """One feature, (value - mean) / stddev * weight; the defaults pass the number through.
+
+    Attributes:
+      mean: in the unit of the column.
+      stddev: > 0, in the unit of the column.
+    """
+
+    mean: float = 0.0
+    stddev: float = 1.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column's own name."""
+        return (self.column,)
+
+    def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
+        """A value that overflows becomes infinite, hence invalid."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            block[:, 0] = (columns.floats(values).astype(np.float64) - self.mean) / self.stddev * self.weight
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BinnedColumn(_Numbers):
+    """One feature per bin, `weight` in the bin that holds the value and 0 in the others.
+
+    Attributes:
+      edges: upper ends, inclusive, of all bins but the last; ascending, at least one, in the unit of the column.
+    """
+
+    edges: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Bins as inequalities, for example "age<=25", "25<age<=40", "age>40"."""
+        ends = list(map(_shortest, self.edges))
+        inner = [f"{low}<{self.column}<={high}" for low, high in itertools.pairwise(ends)]
+        return (f"{self.column}<={ends[0]}", *inner, f"{self.column}>{ends[-1]}")
+
+    def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
+        """Values beyond the server data fall into the first or the last bin."""
+        numbers = columns.floats(values).astype(np.float64)
+        _mark(block, np.searchsorted(self.edges, numbers), np.isfinite(numbers), self.weight)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OneHotColumn(EncodedColumn):
+    """One feature per category, `weight` for that of the value and 0 otherwise; unlisted values are all zeros.
+
+    Attributes:
+      vocabulary: distinct strings, integers or booleans, at least one.
+    """
+
+    vocabulary: tuple[Category, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Categories as equations, for example "sex=Female"."""
+        return tuple(f"{self.column}={value}" for value in self.vocabulary)
+
+    @property
+    def complaint(self) -> tuple[str, str]:
+        """Only nulls are invalid."""
+        return "hold a value in every row", "a null"
+
+    def check_type(self, kind: pa.DataType, where: str) -> None:
+        """The type must be that of the vocabulary, or every row would silently become zeros."""
+        wanted = type(self.vocabulary[0])
+        if category_type(kind) is not wanted:
+            rule = f"hold {_CATEGORIES[wanted]} like its vocabulary"
+            remedy = f"cast it or correct encode.{self.column}.vocabulary"
+            raise columns.mismatch(self.column, where, rule, str(kind), remedy)
+
+    def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
+        """Values are looked up all at once."""
+        held = [index for index, value in enumerate(self.vocabulary) if _can_hold(values.type, value)]
+        listed = pa.array([self.vocabulary[index] for index in held], values.type)
+        found = pc.fill_null(pc.index_in(values, value_set=listed, skip_nulls=True), len(held)).to_numpy()
+        _mark(block, np.array([*held, -1])[found], pc.is_valid(values).to_numpy(), self.weight)
+
+
+def category_type(kind: pa.DataType) -> type | None:
+    """Python's type of the categories in a column of the plain type `kind`; None if it cannot hold any."""
+    if columns.is_text(kind):
+        return str
+    if pa.types.is_boolean(kind):
+        return bool
+    return int if pa.types.is_integer(kind) else None
+
+
+def _shortest(number: float) -> str:
+    """A few digits if they are exact, else all, so that names of different edges differ."""
+    short = f"{number:.15g}"
+    return short if float(short) == number else repr(number)
+
+
+def _can_hold(kind: pa.DataType, value: Category) -> bool:
+    """Whether a column of this type can hold the category at all."""
+    if not pa.types.is_integer(kind):
+        return True
+    signed = pa.types.is_signed_integer(kind)
+    n_values = 1 << kind.bit_width
+    return 0 <= int(value) + (n_values // 2 if signed else 0) < n_values
+
+
+def _mark(block: NDArray[np.float64], codes: NDArray[np.integer], valid: NDArray[np.bool_], weight: float) -> None:
+    """Writes `weight` at each row's code, nothing for a negative one, and NaN into rows that are not valid."""
+    rows = np.flatnonzero(valid & (codes >= 0))
+    block[rows, codes[rows]] = weight
+    block[~valid] = np.nan

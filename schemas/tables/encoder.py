@@ -1,0 +1,197 @@
+"""From columns to features: an `encode` section with its parameters known, applied to tables.
+
+Parameters are written in the job or learned from the public server data, never from private rows.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas.errors import InputError
+from schemas.tables import columns
+from schemas.tables.encoded_column import BinnedColumn, EncodedColumn, OneHotColumn, ScaledColumn, category_type
+from schemas.tables.encoding import ColumnEncoding, OneHot, QuantileBins, Standardize
+
+MOST_CATEGORIES = 4096
+"""Most distinct values of the server data that become features of one column."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """How the columns of a table become a matrix of features; a row's features depend on that row alone.
+
+    Attributes:
+      columns: in the order of the features.
+    """
+
+    columns: tuple[EncodedColumn, ...]
+
+    @classmethod
+    def learn(
+        cls,
+        features: tuple[str, ...],
+        encodings: Mapping[str, ColumnEncoding],
+        server: pa.Table | None = None,
+        where: str = "server_data",
+    ) -> "Encoder":
+        """Encoder of a job; columns without an entry pass through as numbers.
+
+        Args:
+          features: columns in the order of the features.
+          encodings: the `encode` section.
+          server: public rows as they are read, with at least the feature columns; rows with a null or
+            non-finite value in one of these teach nothing. Needed if an encoding learns from them.
+          where: names the server data in messages.
+
+        Raises:
+          SchemaMismatchError: if a column of `server` cannot be encoded.
+          InputError: if `server` is needed and has no valid rows, does not vary or has too many categories.
+        """
+        learned: dict[str, pa.ChunkedArray] = {}
+        if any(encoding.needs_server for encoding in encodings.values()):
+            learned = _valid_rows(features, encodings, server, where)
+        return cls(columns=tuple(_column(name, encodings.get(name), learned.get(name), where) for name in features))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    @property
+    def n_features(self) -> int:
+        """Width of the encoded matrix."""
+        return len(self.names)
+
+    def to_json(self) -> list[dict[str, object]]:
+        """Columns with all their parameters, as JSON can hold them."""
+        return [dataclasses.asdict(column) for column in self.columns]
+
+    @classmethod
+    def from_json(cls, columns: list[dict[str, object]]) -> "Encoder":
+        """Inverse of `to_json`; a column's kind is known by its parameters.
+
+        Raises:
+          InputError: if a column has other parameters than one that `to_json` wrote.
+        """
+        return cls(columns=tuple(map(_from_json, columns)))
+
+    def column_of(self, index: int) -> EncodedColumn:
+        """The column that feature `index`, from 0, comes from."""
+        return next(column for column, part in self._parts() if index < part.stop)
+
+    def check_types(self, schema: pa.Schema, where: str) -> None:
+        """Raises SchemaMismatchError if a column is missing or of a type that its encoding cannot use."""
+        for column in self.columns:
+            column.check_type(columns.plain_type(columns.find(schema, column.column, where).type), where)
+
+    def encode(self, table: pa.Table, where: str) -> NDArray[np.float64]:
+        """Features of a table.
+
+        Args:
+          table: has at least the encoded columns; chunks, slices and dictionaries are fine.
+          where: names it in messages.
+
+        Returns:
+          Shape (n_rows, n_features), C-contiguous; NaN or infinity where a row is null or not finite in a column.
+
+        Raises:
+          SchemaMismatchError: if a column is missing or of a type that its encoding cannot use.
+        """
+        self.check_types(table.schema, where)
+        matrix = np.zeros((table.num_rows, self.n_features))
+        for column, part in self._parts():
+            column.fill(columns.plain(table.column(column.column)), matrix[:, part])
+        return matrix
+
+    def _parts(self) -> Iterator[tuple[EncodedColumn, slice]]:
+        """Columns and where their features lie."""
+        start = 0
+        for column in self.columns:
+            stop = start + len(column.names)
+            yield column, slice(start, stop)
+            start = stop
+
+
+def _from_json(column: Mapping[str, object]) -> EncodedColumn:
+    """The column that has these parameters."""
+    parameters: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in column.items()
+    }
+    kinds: tuple[type[EncodedColumn], ...] = (ScaledColumn, BinnedColumn, OneHotColumn)
+    for kind in kinds:
+        if {field.name for field in dataclasses.fields(kind)} == set(parameters):
+            return kind(**parameters)
+    raise InputError("an encoding must be one that fit wrote, got other parameters; fit again.")
+
+
+def _valid_rows(
+    features: tuple[str, ...], encodings: Mapping[str, ColumnEncoding], server: pa.Table | None, where: str
+) -> dict[str, pa.ChunkedArray]:
+    """Plain values of every feature column, rows with an invalid value left out."""
+    if server is None:
+        raise InputError("server_data must be given where an encoding learns from it, got none; give a table.")
+    found: dict[str, pa.ChunkedArray] = {}
+    valid = np.ones(server.num_rows, dtype=np.bool_)
+    for name in features:
+        values = found[name] = columns.plain(server.column(columns.find(server.schema, name, where).name))
+        if isinstance(encodings.get(name), OneHot):
+            if category_type(values.type) is None:
+                rule, remedy = "hold strings, integers or booleans", f"cast it or change encode.{name}.kind"
+                raise columns.mismatch(name, where, rule, str(values.type), remedy)
+            valid &= pc.is_valid(values).to_numpy()
+        else:
+            ScaledColumn(column=name).check_type(values.type, where)
+            valid &= np.isfinite(columns.floats(values))
+    if not valid.any():
+        raise InputError(f"server_data must have a row without nulls to learn from, got none in {where}; add rows.")
+    return {name: values.filter(pa.array(valid)) for name, values in found.items()}
+
+
+def _column(name: str, encoding: ColumnEncoding | None, server: pa.ChunkedArray | None, where: str) -> EncodedColumn:
+    """One column with its parameters; `server` holds valid values, at least one, where they are needed."""
+    match encoding:
+        case OneHot():
+            return _one_hot(name, encoding, server, where)
+        case QuantileBins():
+            numbers = columns.floats(server).astype(np.float64)
+            edges = np.unique(np.quantile(numbers, np.arange(1, encoding.bins) / encoding.bins))
+            return BinnedColumn(column=name, edges=tuple(edges.tolist()), weight=encoding.weight)
+        case Standardize():
+            return _standardized(name, encoding, server, where)
+        case _:
+            return ScaledColumn(column=name)
+
+
+def _standardized(name: str, encoding: Standardize, server: pa.ChunkedArray | None, where: str) -> ScaledColumn:
+    """Given statistics, or mean and population stddev of server values."""
+    mean, stddev = encoding.mean, encoding.stddev
+    if mean is None or stddev is None:
+        numbers = columns.floats(server).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float(numbers.mean())
+            stddev = float(numbers.std()) if numbers.min() < numbers.max() else 0.0
+        if not 0.0 < stddev < np.inf:
+            raise InputError(
+                f"column {name!r} of {where} must have a positive finite standard deviation, got {stddev}; "
+                f"give mean and stddev in encode.{name} or leave the column out."
+            )
+    return ScaledColumn(column=name, mean=mean, stddev=stddev, weight=encoding.weight)
+
+
+def _one_hot(name: str, encoding: OneHot, server: pa.ChunkedArray | None, where: str) -> OneHotColumn:
+    """The given vocabulary, or the distinct server values, sorted."""
+    vocabulary = encoding.vocabulary
+    if not isinstance(vocabulary, tuple):
+        distinct = pc.unique(server)
+        if len(distinct) > MOST_CATEGORIES:
+            raise InputError(
+                f"column {name!r} of {where} must have at most {MOST_CATEGORIES} distinct values to be one_hot, "
+                f"got {len(distinct)}; list the categories in encode.{name}.vocabulary."
+            )
+        vocabulary = tuple(sorted(distinct.to_pylist()))
+    return OneHotColumn(column=name, vocabulary=vocabulary, weight=encoding.weight)

@@ -1,0 +1,183 @@
+"""The `encode` section of a job: how columns become features, by public values or by the server data.
+
+Nothing here is learned from private rows: every parameter is written in the job or comes from the server data.
+"""
+
+import difflib
+import enum
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from schemas.errors import ConfigError
+from schemas.settings import rejection
+from schemas.settings.section import Finite, Positive, Scalar, Section, Text, python_scalar
+
+Category = str | int | bool
+
+
+class EncodingKind(enum.StrEnum):
+    """How one column becomes features."""
+
+    STANDARDIZE = "standardize"
+    ONE_HOT = "one_hot"
+    QUANTILE_BINS = "quantile_bins"
+
+
+class PublicSource(enum.StrEnum):
+    """Where parameters come from that are not written in the job."""
+
+    SERVER = "server"
+
+
+def _vocabulary(value: object) -> object:
+    """`server`, or a tuple of distinct categories of one type."""
+    if value == PublicSource.SERVER:
+        return PublicSource.SERVER
+    values = tuple(map(python_scalar, value)) if isinstance(value, list | tuple) else ()
+    kinds = {type(each) for each in values}
+    if len(kinds) != 1 or not kinds <= {str, int, bool}:
+        raise rejection.broken_rule("'server' or a non-empty list of strings, of integers or of booleans")
+    if len(set(values)) < len(values):
+        raise rejection.broken_rule("a list without duplicates")
+    return values
+
+
+class Standardize(Section):
+    """One feature: (value - mean) / stddev."""
+
+    # Dumped under the names that YAML knows, since `from` is no name in Python.
+    model_config = pydantic.ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    kind: Literal[EncodingKind.STANDARDIZE] = Field(
+        default=EncodingKind.STANDARDIZE, description="standardize, for one feature of mean 0 and stddev 1"
+    )
+    mean: Finite | None = Field(default=None, description="the public mean of the column, a finite number, in its unit")
+    stddev: Positive | None = Field(
+        default=None, description="the public standard deviation of the column, a finite number > 0, in its unit"
+    )
+    source: PublicSource | None = Field(
+        default=None, alias="from", description="server for mean and stddev of the server data, or leave it out"
+    )
+    weight: Positive = Field(default=1.0, description="the factor of the feature, a finite number > 0")
+
+    @property
+    def needs_server(self) -> bool:
+        """Whether parameters are learned from the server data."""
+        return self.source is not None
+
+    @pydantic.model_validator(mode="after")
+    def _parameters_come_from_one_place(self) -> Self:
+        for name, value in {"mean": self.mean, "stddev": self.stddev}.items():
+            if (value is None) != self.needs_server:
+                rule = "left out where from is server" if self.needs_server else "given where from is not server"
+                got = "nothing" if value is None else str(value)
+                raise ConfigError(f"{name} must be {rule}, got {got}; give mean and stddev, or from: server alone.")
+        return self
+
+
+class OneHot(Section):
+    """One feature per category, 1 where the value is that category; a value that is not listed is all zeros."""
+
+    kind: Literal[EncodingKind.ONE_HOT] = Field(
+        default=EncodingKind.ONE_HOT, description="one_hot, for one feature per category"
+    )
+    vocabulary: Annotated[PublicSource | tuple[Category, ...], BeforeValidator(_vocabulary)] = Field(
+        union_mode="left_to_right",
+        description="a list of public categories, or server for the distinct values of the server data",
+    )
+    weight: Positive = Field(default=1.0, description="what stands for 1, a finite number > 0")
+
+    @property
+    def needs_server(self) -> bool:
+        """Whether parameters are learned from the server data."""
+        return self.vocabulary is PublicSource.SERVER
+
+
+class QuantileBins(Section):
+    """One feature per bin, 1 where the value lies in it; edges are quantiles of the server data."""
+
+    kind: Literal[EncodingKind.QUANTILE_BINS] = Field(
+        default=EncodingKind.QUANTILE_BINS, description="quantile_bins, for one feature per bin"
+    )
+    bins: Annotated[int, Field(strict=True, ge=2, le=1000), Scalar] = Field(
+        description="the number of bins, an integer from 2 to 1000; equal quantiles are merged"
+    )
+    weight: Positive = Field(default=1.0, description="what stands for 1, a finite number > 0")
+
+    @property
+    def needs_server(self) -> bool:
+        """Edges always come from the server data."""
+        return True
+
+
+ColumnEncoding = Standardize | OneHot | QuantileBins
+_MODELS: Mapping[str, type[ColumnEncoding]] = {
+    EncodingKind.STANDARDIZE: Standardize,
+    EncodingKind.ONE_HOT: OneHot,
+    EncodingKind.QUANTILE_BINS: QuantileBins,
+}
+_LEARNED: Mapping[str, str] = {
+    EncodingKind.STANDARDIZE: "from: server",
+    EncodingKind.ONE_HOT: "vocabulary: server",
+    EncodingKind.QUANTILE_BINS: "kind: quantile_bins",
+}
+_KINDS = "kind standardize, one_hot or quantile_bins"
+
+
+def _parsed(value: object) -> object:
+    """The section with every entry as the model that its kind names."""
+    if not isinstance(value, Mapping):
+        return value
+    return {column: _parsed_entry(column, settings) for column, settings in value.items()}
+
+
+def _parsed_entry(column: object, settings: object) -> Section:
+    """One entry; a fault in it is told with its whole dotted name."""
+    if isinstance(settings, Section):
+        return settings
+    name = f"encode.{column}"
+    if not isinstance(settings, Mapping):
+        got = rejection.shown(settings)
+        raise ConfigError(f"{name} must be a section of settings, got {got}; give a section with {_KINDS}.")
+    kind = settings.get("kind")
+    if not isinstance(kind, str) or kind not in _MODELS:
+        rule = "'standardize', 'one_hot' or 'quantile_bins'"
+        raise ConfigError(f"{name}.kind must be {rule}, got {rejection.shown(kind)}; give {_KINDS}.")
+    model = _MODELS[kind]
+    return rejection.checked(model, settings, within=name)
+
+
+Encodings = Annotated[dict[Text, ColumnEncoding], BeforeValidator(_parsed)]
+
+
+def check_encodings(
+    encodings: Mapping[str, ColumnEncoding], features: str | tuple[str, ...], *, has_server: bool
+) -> None:
+    """Checks an `encode` section against the rest of its job.
+
+    Args:
+      encodings: by column.
+      features: of the data section.
+      has_server: whether the job has server data to learn from.
+
+    Raises:
+      ConfigError: if a column is no feature, or cannot be learned.
+    """
+    if encodings and isinstance(features, str):
+        raise ConfigError(
+            f"data.features must be a list of columns where there is an encode section, got {features!r}; "
+            "list the columns or remove encode."
+        )
+    for column, encoding in encodings.items():
+        if column not in features:
+            close = difflib.get_close_matches(column, features, n=1)
+            remedy = f"did you mean encode.{close[0]}?" if close else f"the columns there are {', '.join(features)}."
+            raise ConfigError(f"encode.{column} must name a column of data.features, got {column!r}; {remedy}")
+        if encoding.needs_server and not has_server:
+            raise ConfigError(
+                f"encode.{column} must be given by public values where there is no server_data, "
+                f"got {_LEARNED[encoding.kind]}; write the values into the job or give a server_data section."
+            )

@@ -1,0 +1,1 @@
+"""Jobs whose outputs are as private as their input: settings and results."""

@@ -1,0 +1,105 @@
+"""What an evaluation finds; computed from exact rows, so as private as they are."""
+
+import dataclasses
+import json
+from typing import Any, Self
+
+from schemas.privacy.not_private import NOT_PRIVATE
+
+METRICS_FILE = "metrics.json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Separation:
+    """How well the clusters are apart; None where a score is not defined, or not asked for.
+
+    Attributes:
+      davies_bouldin: >= 0, lower is better.
+      calinski_harabasz: >= 0, higher is better.
+      silhouette: in [-1, 1], higher is better, of a sample of rows.
+      silhouette_rows: size of that sample.
+    """
+
+    davies_bouldin: float | None
+    calinski_harabasz: float | None
+    silhouette: float | None
+    silhouette_rows: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClassAgreement:
+    """Clusters against a column of classes.
+
+    Attributes:
+      adjusted_rand: at most 1, about 0 by chance.
+      fowlkes_mallows: in [0, 1].
+      labelled_rows: rows with a class; the others do not count here.
+    """
+
+    adjusted_rand: float
+    fowlkes_mallows: float
+    labelled_rows: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceMatch:
+    """Centers against those of a reference, matched one to one.
+
+    Attributes:
+      centroid_mse: mean squared distance of matched centers, feature units squared; None past float64's range.
+      matched_centers: number of pairs.
+    """
+
+    centroid_mse: float | None
+    matched_centers: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Scores of a model on a data set.
+
+    Attributes:
+      n_rows: rows that are valid, at least one.
+      cost: mean squared distance of a row to its nearest center, feature units squared; None past float64's range.
+      cluster_sizes: rows per cluster.
+      separation: of the clusters from each other.
+      classes: agreement with classes; None without a column of them.
+      reference: distance to other centers; None without them.
+    """
+
+    n_rows: int
+    cost: float | None
+    cluster_sizes: tuple[int, ...]
+    separation: Separation
+    classes: ClassAgreement | None = None
+    reference: ReferenceMatch | None = None
+
+    @property
+    def nicv(self) -> float | None:
+        """Normalized intra-cluster variance: the cost, by definition; literature gives it for data in [-1, 1]."""
+        return self.cost
+
+    def to_json(self) -> str:
+        """Text of `metrics.json`: one flat object; sections that were not asked for are left out."""
+        content: dict[str, Any] = NOT_PRIVATE | {"nicv": self.nicv}
+        for name, value in dataclasses.asdict(self).items():
+            content |= value if isinstance(value, dict) else {} if value is None and name != "cost" else {name: value}
+        return json.dumps(content, indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads `to_json`'s text."""
+        content: dict[str, Any] = json.loads(text)
+        return cls(
+            n_rows=content["n_rows"],
+            cost=content["cost"],
+            cluster_sizes=tuple(content["cluster_sizes"]),
+            separation=_part(Separation, content),
+            classes=_part(ClassAgreement, content) if "adjusted_rand" in content else None,
+            reference=_part(ReferenceMatch, content) if "centroid_mse" in content else None,
+        )
+
+
+def _part(kind: Any, content: dict[str, Any]) -> Any:
+    """The section whose fields are among the content."""
+    return kind(**{field.name: content[field.name] for field in dataclasses.fields(kind)})

@@ -1,0 +1,270 @@
+"""Config of a `sweep` job: the settings of a fit, and a `sweep` section that says how to vary them."""
+
+import copy
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from schemas.choices import PooledAlgorithm, Trust
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import SETTINGS, FitConfig, validated
+from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
+from schemas.settings import rejection, yaml_text
+from schemas.settings.section import Count, Positive, Section, Text, Whole, python_scalar
+
+_SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name")
+"""Settings of `data` that all cells share, because they read the same shards."""
+_VARIED = ("privacy.epsilon", "seed")
+"""Settings that `epsilons` and `seeds` vary."""
+
+
+def _seeds(value: object) -> object:
+    """A number of seeds stands for 0, 1, ..., number - 1."""
+    value = python_scalar(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return tuple(range(value))
+    return _distinct(value, "an integer >= 1 or a list of distinct seeds")
+
+
+def _distinct(value: object, rule: str = "a non-empty list without duplicates") -> object:
+    """A non-empty list without duplicates, as a tuple."""
+    if not isinstance(value, list | tuple) or not value:
+        raise rejection.broken_rule(rule)
+    if any(each in value[:index] for index, each in enumerate(value)):
+        raise rejection.broken_rule(rule)
+    return tuple(value)
+
+
+class SweepOptions(Section):
+    """What is varied."""
+
+    methods: dict[Text, dict[str, Any]] = Field(
+        description="a mapping of names to settings of a fit that replace the job's own", min_length=1
+    )
+    epsilons: Annotated[tuple[Positive, ...], BeforeValidator(_distinct)] = Field(
+        description="a list of epsilons, finite numbers > 0"
+    )
+    seeds: Annotated[tuple[Whole, ...], BeforeValidator(_seeds)] = Field(
+        description="the number of seeds, or a list of them"
+    )
+    settings: dict[Text, Annotated[tuple[Any, ...], BeforeValidator(_distinct)]] = Field(
+        default_factory=dict,
+        description="a mapping of dotted settings (such as lloyd.steps) to lists of values, or leave it out",
+    )
+    cells_per_pipeline: Count = Field(
+        default=500, description="how many cells run at once, an integer >= 1; each such part is resumable"
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepCell:
+    """One run of a sweep.
+
+    Attributes:
+      method: its name in `methods`.
+      epsilon: None for a method without privacy.
+      seed: of public randomness.
+      settings: varied settings and their values, in order.
+      config: the job it stands for.
+    """
+
+    method: str
+    epsilon: float | None
+    seed: int
+    settings: tuple[tuple[str, Any], ...]
+    config: FitConfig | PooledFitConfig
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the cell's name and job, 64 hex digits."""
+        content = [self.method, self.config.model_dump(mode="json")]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def settings_text(self) -> str:
+        """`settings` in one line, such as `lloyd.steps=1`; empty if nothing is varied."""
+        return ", ".join(f"{name}={value}" for name, value in self.settings)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepConfig:
+    """One `sweep` job: `cells` in the order of methods, settings, epsilons, seeds."""
+
+    options: SweepOptions
+    cells: tuple[SweepCell, ...]
+
+    @property
+    def ledger(self) -> str | None:
+        """Path of the ledger that all private cells charge; None without one."""
+        return _ledger(self.cells)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all cells, 64 hex digits."""
+        return hashlib.sha256("".join(cell.digest for cell in self.cells).encode()).hexdigest()
+
+
+def load_sweep_config(text: str) -> SweepConfig:
+    """A job from YAML text; raises ConfigError as `sweep_config` does, or if the text is not YAML."""
+    return sweep_config(yaml_text.parse(text))
+
+
+def sweep_config(settings: object) -> SweepConfig:
+    """A job from plain data, every cell of it checked.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, with the name of its method.
+    """
+    if not isinstance(settings, Mapping) or "sweep" not in settings:
+        raise ConfigError("sweep must be given, got nothing; add a section with methods, epsilons and seeds.")
+    options = rejection.checked(SweepOptions, settings["sweep"], within="sweep")
+    base = {name: value for name, value in settings.items() if name != "sweep"}
+    _check_varied(options)
+    cells = tuple(_cells(base, options))
+    _check_shared(cells)
+    _check_own(cells)
+    return SweepConfig(options=options, cells=cells)
+
+
+def _check_varied(options: SweepOptions) -> None:
+    """Refuses settings that `epsilons` and `seeds` would replace, or that would make their column a lie."""
+    places = [("sweep.settings", options.settings)]
+    places += [(f"sweep.methods.{method}", changes) for method, changes in options.methods.items()]
+    for place, given in places:
+        for name in _VARIED:
+            if name in given or _holds(given, name):
+                raise ConfigError(
+                    f"{place} must not hold {name}, got it; list its values under sweep.epsilons or sweep.seeds."
+                )
+
+
+def _cells(base: Mapping[str, Any], options: SweepOptions) -> Iterator[SweepCell]:
+    """Every combination; a method without privacy has no epsilon, and only the settings that such a run reads."""
+    for method, changes in options.methods.items():
+        job = merged(base, changes)
+        names = tuple(name for name in options.settings if not is_pooled(job) or _is_pooled_setting(name, job))
+        for values in itertools.product(*(options.settings[name] for name in names)):
+            varied = tuple(zip(names, values, strict=True))
+            for epsilon in (None,) if is_pooled(job) else options.epsilons:
+                for seed in options.seeds:
+                    yield _cell(method, job, epsilon, seed, varied)
+
+
+def _cell(
+    method: str, job: dict[str, Any], epsilon: float | None, seed: int, varied: tuple[tuple[str, Any], ...]
+) -> SweepCell:
+    """One run; without epsilon, one without privacy."""
+    for name, value in varied:
+        job = merged(job, _nested(name, value))
+    job["seed"] = seed
+    config: FitConfig | PooledFitConfig
+    try:
+        if epsilon is None:
+            config = pooled(_without_privacy(job))
+        else:
+            config = validated(merged(job, {"privacy": {"epsilon": epsilon}}))
+    except ConfigError as error:
+        raise ConfigError(f"sweep.methods.{method}: {error}") from error
+    return SweepCell(method=method, epsilon=epsilon, seed=seed, settings=varied, config=config)
+
+
+def _without_privacy(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a run without privacy reads; Lloyd's rounds weigh rows or clients as the job's unit says."""
+    found = {name: value for name, value in job.items() if _is_pooled_setting(name, job)}
+    privacy = job.get("privacy")
+    if job["algorithm"] == PooledAlgorithm.DP_LLOYD and isinstance(privacy, Mapping) and "unit" in privacy:
+        found.setdefault("unit", privacy["unit"])
+    return found
+
+
+def _is_pooled_setting(name: str, job: Mapping[str, Any]) -> bool:
+    """Whether a job without privacy reads a setting, or should refuse it: all but those of private runs alone."""
+    head = name.partition(".")[0]
+    if head == "dp_lloyd":
+        return bool(job["algorithm"] == PooledAlgorithm.DP_LLOYD)
+    return head in PooledFitConfig.model_fields or head not in SETTINGS
+
+
+def _check_shared(cells: tuple[SweepCell, ...]) -> None:
+    """Refuses cells that would need a pass of their own, and a table that may change between two parts."""
+    table = cells[0].config.data.table
+    if table is not None and table.version is None:
+        raise ConfigError(
+            "data.table.version must be given for a sweep, got nothing; name the snapshot that all its parts read."
+        )
+    for cell in cells:
+        for name in _SHARED:
+            if getattr(cell.config.data, name) != getattr(cells[0].config.data, name):
+                raise ConfigError(
+                    f"data.{name} must be the same in all methods of a sweep, got another one in {cell.method}; "
+                    "run a sweep of its own for it."
+                )
+        if isinstance(cell.config, FitConfig) and cell.config.ledger != _ledger(cells):
+            raise ConfigError(
+                f"ledger must be the same in all methods of a sweep, got another one in {cell.method}; give it once."
+            )
+        if cell.config.encode != cells[0].config.encode:
+            raise ConfigError(
+                f"encode must be the same in all methods of a sweep, got another one in {cell.method}; "
+                "run a sweep of its own for it."
+            )
+
+
+def _ledger(cells: tuple[SweepCell, ...]) -> str | None:
+    """The ledger of the first private cell."""
+    return next((cell.config.ledger for cell in cells if isinstance(cell.config, FitConfig)), None)
+
+
+def _check_own(cells: tuple[SweepCell, ...]) -> None:
+    """Refuses what a cell cannot have for itself, and two cells that are the same run."""
+    found: set[str] = set()
+    for cell in cells:
+        for name in ("key_uri", "keep_staging"):
+            if getattr(cell.config, name, None):
+                raise ConfigError(
+                    f"{name} must be left out for a sweep, got it in {cell.method}; a sweep has keys and copies of its "
+                    "own, which go when they have been used."
+                )
+        if isinstance(cell.config, FitConfig) and cell.config.trust is not Trust.CENTRAL:
+            raise ConfigError(
+                f"trust must be central in a sweep, got {cell.config.trust} in {cell.method}; "
+                "leave it out: one trusted job reads the rows of a sweep."
+            )
+        if cell.digest in found:
+            raise ConfigError(
+                f"sweep.settings must lead to different jobs, got the same one twice for {cell.method}; remove one."
+            )
+        found.add(cell.digest)
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `changes`, section by section.
+
+    Example:
+      >>> merged({"lloyd": {"steps": 1, "share": 0.5}}, {"lloyd": {"steps": 2}})
+      {'lloyd': {'steps': 2, 'share': 0.5}}
+    """
+    result = copy.deepcopy(dict(base))
+    for name, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+        result[name] = merged(result[name], value) if both else copy.deepcopy(value)
+    return result
+
+
+def _holds(settings: Mapping[str, Any], name: str) -> bool:
+    """Whether nested settings give a value for a dotted name."""
+    head, _, rest = name.partition(".")
+    if head not in settings or not rest:
+        return head in settings
+    return isinstance(settings[head], Mapping) and _holds(settings[head], rest)
+
+
+def _nested(name: str, value: Any) -> dict[str, Any]:
+    """`{"a": {"b": value}}` for "a.b"."""
+    head, _, rest = name.partition(".")
+    return {head: _nested(rest, value) if rest else value}

@@ -1,0 +1,41 @@
+"""What a sweep writes: a row per cell, and a row per point of its curves. None of it is private."""
+
+import pyarrow as pa
+
+from schemas.privacy.not_private import NOT_PRIVATE_METADATA
+
+CELL_SCHEMA = pa.schema(
+    [
+        pa.field("method", pa.string(), nullable=False),
+        pa.field("settings", pa.string(), nullable=False),
+        pa.field("epsilon", pa.float64()),
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("n_clusters", pa.int32(), nullable=False),
+        pa.field("cost", pa.float64(), nullable=False),
+        pa.field("epsilon_spent", pa.float64()),
+        pa.field("delta", pa.float64()),
+        pa.field("cell", pa.string(), nullable=False),
+    ],
+    metadata=NOT_PRIVATE_METADATA,
+)
+"""`results.parquet`: cost is the mean squared distance to the nearest center, feature units squared, of the rows that
+the fits read. Without epsilon, delta and what was spent where a method is not private."""
+
+POINT_SCHEMA = pa.schema(
+    [
+        pa.field("method", pa.string(), nullable=False),
+        pa.field("settings", pa.string(), nullable=False),
+        pa.field("epsilon", pa.float64()),
+        pa.field("n_seeds", pa.int64(), nullable=False),
+        pa.field("cost", pa.float64(), nullable=False),
+        pa.field("cost_low", pa.float64(), nullable=False),
+        pa.field("cost_high", pa.float64(), nullable=False),
+        pa.field("on_front", pa.bool_(), nullable=False),
+        pa.field("auc", pa.float64()),
+        pa.field("auc_low", pa.float64()),
+        pa.field("auc_high", pa.float64()),
+    ],
+    metadata=NOT_PRIVATE_METADATA,
+)
+"""`summary.parquet`: mean over seeds with a 95% interval; `on_front` among the settings of one method; `auc` of the
+curve of method and settings over epsilon, the same in all its points, absent where there is none."""

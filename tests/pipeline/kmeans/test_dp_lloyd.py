@@ -1,0 +1,277 @@
+"""Whole runs of DP-Lloyd: every variant, start and privacy unit, against its rounds on one block."""
+
+import json
+import math
+import pathlib
+import pickle
+
+import apache_beam as beam
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from dp_accounting import gaussian_mechanism
+
+from pipelines.run.options import beam_options
+from schemas.errors import ConfigError
+from schemas.tables.client_block import ClientBlock
+from tests.scenes import lake
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS
+from transforms.tables.read import ListShards
+from transforms.trusted_zone.sweep_cells import Cell, RunCells
+
+CENTERS = 0.6 * np.array([[1, 1, 1, 1, 0], [-1, -1, 1, 0, 0], [1, -1, -1, 0, 1]])
+SERVER_STARTS = ("server_kmeanspp", "feddp_init")
+
+
+def rows(n_rows, n_features=5, seed=0):
+    """Three clusters inside [-1, 1]^d."""
+    noise = np.random.default_rng(seed).normal(0.0, 0.1, (n_rows, n_features))
+    return np.clip(CENTERS[np.arange(n_rows) % 3, :n_features] + noise, -1.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dp_lloyd")
+    points, clients = rows(3000), np.arange(3000) // 10
+    return {
+        "rows": points,
+        "data": lake.write_lake(folder / "rows", points, clients, n_files=3, row_group_size=500),
+        "flat": lake.write_lake(folder / "flat", points[:, :2], clients, n_files=2, row_group_size=500),
+        "server": lake.write_server(folder / "server.parquet", rows(60, seed=9)),
+        "key": lake.write_key(folder / "key"),
+        "offsets": np.arange(0, 3001, 10),
+    }
+
+
+def job(place, unit="record", data="data", **settings):
+    """A job on the lake; `settings` go to its `dp_lloyd` section."""
+    init = settings.get("init")
+    found = {
+        "algorithm": "dp_lloyd",
+        "data": {"path": place[data], "features": "x", "public_rows": 3000 if unit == "record" else 300},
+        "server_data": {"path": place["server"]} if init in SERVER_STARTS else "none",
+        "n_clusters": 3,
+        "privacy": {"unit": unit, "epsilon": 4.0, "delta": 1e-6},
+        "dp_lloyd": {"domain": [-1.0, 1.0]} | settings,
+        "key_uri": place["key"],
+    }
+    if unit == "client":
+        found["data"]["client_id"] = "client_id"
+        found["clipping"] = {"client_rows": 10}
+    return found
+
+
+def cost(points, centers):
+    return float(((points[:, None, :] - centers[None, :, :]) ** 2).sum(axis=2).min(axis=1).mean())
+
+
+KINDS = [
+    {"variant": "su"},
+    {"variant": "g", "post_process": "truncate"},
+    {"variant": "g", "post_process": "none", "steps": 3},
+    {"variant": "fast", "init": "sphere_packing"},
+    {"variant": "fast", "init": "sphere_packing", "radius": "constant", "update": "shrunken"},
+    {"variant": "fast", "init": "server_kmeanspp"},
+    {"variant": "fast", "init": "best"},
+    {"variant": "fast", "init": "feddp_init"},
+    {"variant": "fast", "init": "central_tree"},
+]
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("settings", KINDS, ids=lambda each: "-".join(map(str, each.values())))
+def test_a_run_equals_its_rounds_on_one_block(place, tmp_path, settings, unit):
+    fit = job(place, unit, **settings)
+    result = lake.run_fit(fit, tmp_path / "out")
+    prepared = lake.prepared(fit)
+    expected = lake.chain(prepared, ClientBlock(place["rows"], place["offsets"])).model()
+    np.testing.assert_array_equal(result.model.centers, expected.centers)
+    np.testing.assert_array_equal(result.model.noisy_sizes, expected.noisy_sizes)
+    assert [each.path for each in result.model.releases] == [
+        f"{each.path}/{one.spec.name}" for each in prepared.plan.rounds for one in each.releases
+    ]
+    assert np.isfinite([each.lattice_unit for each in result.model.releases]).all()
+    assert result.privacy.epsilon <= 4.0
+    assert result.privacy.epsilon > 3.9
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize("data", ["data", "flat"])
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_the_best_start_finds_the_clusters(place, tmp_path, data, unit, public):
+    fit = job(place, unit, data)
+    if not public:
+        del fit["data"]["public_rows"]
+    centers = lake.run_fit(fit, tmp_path / "out").model.centers
+    points = place["rows"][:, : centers.shape[1]]
+    true = CENTERS[:, : centers.shape[1]]
+    assert cost(points, centers) < (1.3 if unit == "record" else 3.0) * cost(points, true)
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_cells_of_a_sweep_equal_runs_of_their_own(place, tmp_path, unit):
+    kinds = [{"init": "best"}, {"variant": "g"}, {"init": "feddp_init"}, {"init": "sphere_packing"}]
+    fits = [lake.prepared(job(place, unit, **settings)) for settings in kinds]
+    cells = tuple(Cell(number, fit.rounds, fit.initial) for number, fit in enumerate(fits))
+    with beam.Pipeline(options=beam_options([])) as root:
+        shards = root | ListShards(source=fits[0].source, contract=fits[0].contract)
+        models = shards | RunCells(cells=cells, contract=fits[0].contract, key_uri=place["key"])
+        _ = models | beam.combiners.ToList() | beam.Map(_save, str(tmp_path / "models"))
+    found = pickle.loads((tmp_path / "models").read_bytes())
+    assert sorted(number for number, _ in found) == list(range(len(kinds)))
+    block = ClientBlock(place["rows"], place["offsets"])
+    for number, model in found:
+        np.testing.assert_array_equal(model.centers, lake.chain(fits[number], block).model().centers)
+
+
+def _save(models: list, path: str) -> None:
+    """Keeps what a pipeline computed."""
+    pathlib.Path(path).write_bytes(pickle.dumps(models))
+
+
+def test_feddp_init_is_refined_with_a_radius_from_its_clusters(place):
+    prepared = lake.prepared(job(place, init="feddp_init"))
+    names = [each.path for each in prepared.plan.rounds]
+    assert names[:3] == ["feddp_kmeans/outer_product", "feddp_kmeans/weights", "feddp_kmeans/centers"]
+    assert all(each.startswith("dp_lloyd/lloyd_") for each in names[3:])
+    state = lake.chain(prepared, ClientBlock(place["rows"]))
+    # Rows have a stddev of 0.1 in each of 5 features: twice their distance from the center is 0.45.
+    assert 0.25 < state.radius * state.unit < 0.7
+    assert cost(place["rows"], state.model().centers) < 1.05 * cost(place["rows"], CENTERS)
+
+
+def test_the_noise_is_split_as_in_the_paper(place):
+    prepared = lake.prepared(job(place, init="sphere_packing", steps=4))
+    sigma = gaussian_mechanism.get_sigma_gaussian(4.0, 1e-6)
+    for each in prepared.plan.rounds:
+        sums, counts = each.releases
+        assert (sums.spec.sensitivity, counts.spec.sensitivity) == (RELATIVE_UNITS, lattice.SUM_UNITS)
+        ratio = 20.0**0.25
+        assert counts.noise_multiplier / sums.noise_multiplier == pytest.approx(ratio)
+        assert counts.noise_multiplier == pytest.approx(2.0 * sigma * math.sqrt(1.0 + ratio**2), rel=2e-3)
+
+
+def test_su_adds_laplace_noise_whose_epsilons_are_split_by_su(place):
+    prepared = lake.prepared(job(place, variant="su", steps=2))
+    sums, counts = prepared.plan.rounds[0].releases
+    assert str(sums.spec.mechanism) == "discrete_laplace"
+    assert sums.spec.sensitivity == math.isqrt(5 * lattice.SUM_UNITS**2)
+    assert counts.noise_multiplier / sums.noise_multiplier == pytest.approx(5.0 / (20.0 * 0.225**2) ** (1.0 / 3.0))
+    # Composition with delta never costs more than the plain sum of epsilons.
+    pure = 2.0 * (1.0 / sums.noise_multiplier + 1.0 / counts.noise_multiplier)
+    assert pure >= 0.99 * prepared.plan.epsilon
+
+
+def test_su_spends_a_budget_whose_exponential_is_infinite(place):
+    fit = job(place, variant="su", steps=2)
+    fit["privacy"]["epsilon"] = 5e3
+    plan = lake.prepared(fit).plan
+    pure = [1.0 / one.noise_multiplier for each in plan.rounds for one in each.releases]
+    assert max(pure) > 710.0
+    assert plan.epsilon == pytest.approx(sum(pure), rel=1e-3)
+    assert 0.998 * 5e3 < plan.epsilon <= 5e3
+
+
+@pytest.mark.parametrize("epsilon", [1e4, 1e6])
+def test_su_with_less_noise_than_the_lattice_carries_is_refused(place, epsilon):
+    fit = job(place, variant="su", steps=2)
+    fit["privacy"]["epsilon"] = epsilon
+    with pytest.raises(
+        ConfigError, match=r"^epsilon must be small enough for the noise of sums to be at least 2\*\*10"
+    ):
+        lake.prepared(fit)
+
+
+def test_the_number_of_rounds_is_public(place):
+    assert len(lake.prepared(job(place, init="sphere_packing", steps=5)).rounds) == 5
+    assert len(lake.prepared(job(place, init="sphere_packing")).rounds) == 7
+    unknown = job(place, init="sphere_packing")
+    del unknown["data"]["public_rows"]
+    assert len(lake.prepared(unknown).rounds) == 2
+    unknown["dp_lloyd"]["init"] = "best"
+    paths = [each.path for each in lake.prepared(unknown).plan.rounds]
+    assert paths == [f"dp_lloyd/{name}" for name in ("rows", "mean", "scatter", "grid", "lloyd_00")]
+
+
+def test_rows_outside_the_domain_count_where_they_are_clipped_to(place, tmp_path):
+    inside = np.repeat([[1.0, -1.0]], 500, axis=0)
+    data = {"far": lake.write_lake(tmp_path / "far", inside * 1e6), "near": lake.write_lake(tmp_path / "near", inside)}
+    found = [
+        lake.run_fit(job(place | data, data=name, init="sphere_packing"), tmp_path / f"out-{name}").model.centers
+        for name in data
+    ]
+    np.testing.assert_array_equal(*found)
+
+
+def test_centers_stay_in_a_domain_that_is_not_around_the_origin(place, tmp_path):
+    points = 10.0 + 2.0 * rows(300, 2)
+    data = {"moved": lake.write_lake(tmp_path / "moved", points)}
+    for variant in ("su", "g", "fast"):
+        fit = job(place | data, data="moved", variant=variant, domain=[8.0, 12.0], init="sphere_packing")
+        fit["privacy"]["epsilon"] = 0.05
+        centers = lake.run_fit(fit, tmp_path / variant).model.centers
+        assert ((centers >= 8.0) & (centers <= 12.0)).all()
+
+
+@pytest.mark.parametrize("n_rows", [0, 1])
+@pytest.mark.parametrize(
+    "settings", [{"init": "best"}, {"init": "central_tree"}, {"init": "sphere_packing"}, {"variant": "su"}]
+)
+def test_hardly_any_rows_leave_finite_centers(place, settings, n_rows):
+    prepared = lake.prepared(job(place, **settings))
+    model = lake.chain(prepared, ClientBlock(np.zeros((n_rows, 5)))).model()
+    assert np.isfinite(model.centers).all()
+    assert (np.abs(model.centers) <= 1.0).all()
+
+
+def test_sampled_rows_double_what_a_neighbor_moves(place):
+    fit = job(place, init="best")
+    fit["data"] |= {"client_id": "client_id", "max_rows_per_client": 5}
+    usual, sampled = lake.prepared(job(place, init="best")), lake.prepared(fit)
+    for before, after in zip(usual.plan.rounds, sampled.plan.rounds, strict=True):
+        for one, other in zip(before.releases, after.releases, strict=True):
+            factor = 2.0 if one.spec.name == "sums" else math.sqrt(2.0)
+            assert other.spec.sensitivity == pytest.approx(factor * one.spec.sensitivity, rel=1e-5)
+
+
+def test_a_smaller_clipping_norm_is_kept(place):
+    fit = job(place, init="sphere_packing")
+    fit["clipping"] = {"norm": 1.5}
+    assert lake.prepared(fit).initial.frame.lattice.clipping_norm == 1.5
+    assert lake.prepared(job(place)).initial.frame.lattice.clipping_norm == math.sqrt(5.0)
+
+
+def test_more_clusters_than_server_rows_are_refused(place):
+    for init in SERVER_STARTS:
+        with pytest.raises(ConfigError, match="n_clusters must be at most the number of server rows, got 61"):
+            lake.prepared(job(place, init=init) | {"n_clusters": 61})
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "purpose"),
+    [
+        ({}, "dp_lloyd/mean/sums", "how much data lies in each cell of a public grid"),
+        ({"init": "feddp_init"}, "feddp_kmeans/outer_product/scatter", "how much data each public point stands for"),
+        ({"init": "server_kmeanspp"}, "dp_lloyd/lloyd_00/sums", "The clipping norm is"),
+        ({"variant": "su"}, "dp_lloyd/lloyd_00/sums", "discrete Laplace"),
+    ],
+)
+def test_the_command_writes_every_output(place, tmp_path, settings, first, purpose):
+    outcome = lake.run_job(job(place, **settings), tmp_path)
+    assert outcome.code == 0, outcome.err
+    folder = tmp_path / "out"
+    privacy = json.loads((folder / "privacy.json").read_text())
+    assert privacy["epsilon"] <= 4.0
+    assert privacy["events"][0]["path"] == first
+    assert pq.read_table(folder / "centers.parquet").num_rows == 3
+    report = (folder / "report.html").read_text()
+    assert "found by DP-Lloyd" in report
+    assert purpose in report
+    assert "could not be written" not in report
+
+
+def test_the_command_refuses_lloyd_without_noise(place, tmp_path):
+    outcome = lake.run_job(job(place, variant="lloyd"), tmp_path)
+    assert outcome.code == 2
+    assert outcome.lines[-1].endswith("use feddp_kmeans for a private clustering.")

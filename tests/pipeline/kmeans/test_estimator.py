@@ -1,0 +1,281 @@
+"""`DPKMeans`: scikit-learn's conventions, and the very rounds of the `fit` job behind them."""
+
+import os
+import pickle
+import stat
+import sys
+import tempfile
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pipelines.api import DPKMeans
+from pipelines.kmeans import fit as fit_job
+from schemas.errors import ConfigError, InputError
+from schemas.privacy.plan import PrivacyUnit
+
+CENTERS = np.array([[6.0, 0.0, 0.0], [-6.0, 0.0, 3.0], [0.0, 8.0, 0.0]])
+NO_LABELS = "labels of the training rows are private, so that there is no labels_"
+FRESH_NOISE = "noise is drawn anew in every fit, so that two fits differ"
+EXPECTED_FAILURES = {"check_clustering": NO_LABELS, "check_fit_idempotent": FRESH_NOISE}
+
+
+@parametrize_with_checks(
+    [DPKMeans(2, epsilon=50.0, delta=1e-5, clipping_norm=10.0)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+@pytest.mark.slow
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+def mixture(n_rows: int = 3000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows around `CENTERS` and the center of each."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, len(CENTERS), n_rows)
+    return CENTERS[labels] + rng.normal(size=(n_rows, 3)) * 0.2, labels
+
+
+def matched_error(estimator: DPKMeans) -> float:
+    """Largest distance from a true center to the nearest one found."""
+    gaps = np.linalg.norm(CENTERS[:, None] - estimator.cluster_centers_[None], axis=2)
+    assert len(set(gaps.argmin(axis=1).tolist())) == len(CENTERS)
+    return float(gaps.min(axis=1).max())
+
+
+@pytest.fixture
+def known_keys(monkeypatch):
+    """Keys of runs that are the same in every run of a test, so that bounds on errors hold or not for good."""
+    monkeypatch.setattr("secrets.token_bytes", np.random.default_rng(0).bytes)
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """Folder in which temporary folders are made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def model(**parameters) -> DPKMeans:
+    return DPKMeans(3, **({"epsilon": 20.0, "delta": 1e-6, "clipping_norm": 12.0} | parameters))
+
+
+def test_an_easy_mixture_is_found_and_two_fits_differ(temporary, known_keys):
+    points, labels = mixture()
+    estimator = model()
+    assert estimator.fit(points) is estimator
+    assert matched_error(estimator) < 0.2
+    assert estimator.noisy_sizes_.shape == (3,)
+    assert abs(estimator.noisy_sizes_.sum() - len(points)) < 100
+    assert not hasattr(estimator, "labels_")
+    found = estimator.predict(points)
+    assert all(len(set(found[labels == center].tolist())) == 1 for center in range(3))
+    assert list(temporary.iterdir()) == []
+    first = estimator.cluster_centers_
+    assert not np.array_equal(first, estimator.fit(points).cluster_centers_)
+
+
+def test_what_is_spent_and_released_is_told():
+    estimator = model(epsilon=3.0, lloyd_steps=1, public_rows=3000).fit(mixture()[0])
+    assert 2.9 < estimator.privacy_.epsilon <= 3.0
+    assert estimator.privacy_.delta == 1e-6
+    assert estimator.privacy_.unit is PrivacyUnit.RECORD
+    paths = [release.path for release in estimator.releases_]
+    assert paths == [event["path"] for event in estimator.privacy_.events]
+    assert paths[-1] == "feddp_kmeans/lloyd_00/counts"
+    assert "feddp_kmeans/outer_product/rows" not in paths
+
+
+@pytest.mark.parametrize("clipping_norm", ["server_radius", 12.0])
+def test_server_data_give_radius_center_and_prior(known_keys, clipping_norm):
+    points, _ = mixture()
+    offset = np.array([100.0, -50.0, 7.0])
+    estimator = model(epsilon=2.0, clipping_norm=clipping_norm)
+    estimator.fit(points + offset, server_data=(mixture(200, seed=1)[0] + offset).tolist())
+    estimator.cluster_centers_ = estimator.cluster_centers_ - offset
+    assert matched_error(estimator) < 0.3
+
+
+def test_fit_predict_is_fit_and_predict():
+    points, labels = mixture()
+    estimator = model()
+    found = estimator.fit_predict(points, server_data=mixture(50, seed=1)[0])
+    np.testing.assert_array_equal(found, estimator.predict(points))
+    assert len(set(zip(found.tolist(), labels.tolist(), strict=True))) == 3
+
+
+def test_float32_rows_stay_float32_on_their_way(monkeypatch):
+    kept = {}
+    monkeypatch.setattr(fit_job, "execute", _spy(kept))
+    with pytest.raises(_StoppedError):
+        model().fit(mixture()[0].astype(np.float32))
+    assert kept["schema"].field("point").type.value_type == "float"
+
+
+class _StoppedError(Exception):
+    """Ends a fit before its rounds."""
+
+
+def _spy(kept: dict):
+    """Stands in for the run: looks at what lies on disk, and stops."""
+
+    def execute(prepared, options, folder):
+        path = prepared.config.data.path
+        kept["mode"] = stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)
+        with pq.ParquetFile(path) as file:
+            kept["schema"] = file.schema_arrow
+            kept["row_groups"] = [file.read_row_group(index) for index in range(file.num_row_groups)]
+        raise _StoppedError
+
+    return execute
+
+
+def test_rows_lie_in_a_private_folder_that_is_gone_even_after_a_failure(temporary, monkeypatch):
+    kept = {}
+    monkeypatch.setattr(fit_job, "execute", _spy(kept))
+    with pytest.raises(_StoppedError):
+        model().fit(mixture()[0])
+    assert kept["mode"] == 0o700
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [str, int, bytes, object])
+def test_every_client_lies_whole_in_one_row_group_under_another_name(monkeypatch, kind):
+    kept = {}
+    monkeypatch.setattr(fit_job, "execute", _spy(kept))
+    monkeypatch.setattr("pipelines.kmeans.estimator._ROW_GROUP_ROWS", 50)
+    ids = np.random.default_rng(0).integers(1000, 1030, 600)
+    groups = ids if kind is int else np.array([f"patient-{each}" for each in ids], dtype=kind)
+    points = np.column_stack([ids, np.arange(600), np.ones(600)]).astype(float)
+    with pytest.raises(_StoppedError):
+        model(unit="client", client_rows=20).fit(points, groups=groups)
+    seen: dict[int, int] = {}
+    n_rows = 0
+    for index, table in enumerate(kept["row_groups"]):
+        clients = table.column("client").to_numpy()
+        rows = np.array(table.column("point").to_pylist())
+        assert (np.diff(clients) >= 0).all()
+        for client in np.unique(clients).tolist():
+            assert seen.setdefault(client, index) == index
+            assert len(np.unique(rows[clients == client, 0])) == 1
+            assert (np.diff(rows[clients == client, 1]) > 0).all()
+        n_rows += len(rows)
+    assert n_rows == 600
+    assert sorted(seen) == list(range(30))
+    assert len(kept["row_groups"]) > 5
+
+
+def test_groups_make_the_client_the_privacy_unit(known_keys):
+    points, _ = mixture(6000)
+    groups = np.repeat(np.arange(600), 10)
+    estimator = model(unit="client", client_rows=10, clipping_norm="server_radius")
+    estimator.fit(points, groups=groups[::-1], server_data=mixture(200, seed=1)[0])
+    assert estimator.privacy_.unit is PrivacyUnit.CLIENT
+    assert matched_error(estimator) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("groups", "rule"),
+    [
+        (None, "groups must be given for unit 'client', got None"),
+        (np.arange(9), "for every row of X, got 9 ids for 10 rows"),
+        (np.arange(10.0), "groups must hold integers, strings or bytes, got double"),
+        (np.arange(20).reshape(10, 2), "groups must be a vector"),
+        (["secret", None] * 5, "for every row of X, got nulls"),
+        (np.array(["secret", 1] * 5, dtype=object), "groups must be a vector of integers, of strings or of bytes"),
+    ],
+)
+def test_groups_that_name_no_clients_are_refused(groups, rule):
+    with pytest.raises(InputError, match=rule) as refused:
+        model(unit="client", client_rows=5).fit(np.zeros((10, 2)), groups=groups)
+    assert "secret" not in str(refused.value)
+
+
+def test_groups_are_refused_where_they_would_protect_nobody():
+    with pytest.raises(InputError, match="groups must be left out for unit 'record', got some; set unit to 'client'"):
+        model().fit(np.zeros((10, 2)), groups=np.arange(10))
+
+
+@pytest.mark.parametrize(
+    ("X", "rule"),
+    [
+        (np.array([42.5, 43.5]), r"X must be a matrix, got shape \(2,\)"),
+        (np.full((2, 2, 2), 42.5), r"X must be a matrix, got shape \(2, 2, 2\)"),
+        (np.full((2, 2), 42.5 + 1j), "X must be real, got dtype complex128"),
+        ([["42.5", "secret"]], "X must hold numbers only"),
+        ([[42.5, np.nan]], "NaN"),
+        (np.zeros((0, 2)), "0 sample"),
+    ],
+)
+def test_rows_that_are_no_finite_matrix_are_refused_without_a_value(X, rule):
+    with pytest.raises(ValueError, match=rule) as refused:
+        model().fit(X)
+    assert "42.5" not in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+def test_server_data_of_another_width_are_refused():
+    with pytest.raises(InputError, match="server_data must have the 3 features of X, got 2"):
+        model().fit(np.zeros((10, 3)), server_data=np.zeros((10, 2)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rule"),
+    [
+        ({"epsilon": 0.0}, "^epsilon must be"),
+        ({"delta": 1.0}, "^delta must be"),
+        ({"unit": "row"}, "^unit must be"),
+        ({"allocation": "best"}, "^allocation must be"),
+        ({"center": "median"}, "^center must be"),
+        ({"lloyd_steps": -1}, "^lloyd_steps must be"),
+        ({"public_rows": 0}, "^public_rows must be"),
+        ({"clipping_norm": -1.0}, "^clipping_norm must be"),
+        (
+            {"clipping_norm": "server_radius"},
+            "^clipping_norm must be a number or private where there is no server_data",
+        ),
+        ({"unit": "client"}, "^client_rows must be given for unit 'client'"),
+        ({"n_clusters": 0}, "^n_clusters must be"),
+        ({"seed": -1}, "^seed must be"),
+    ],
+)
+def test_parameters_are_checked_by_fit_in_their_own_names(parameters, rule):
+    estimator = model().set_params(**parameters)
+    with pytest.raises(ConfigError, match=rule):
+        estimator.fit(np.zeros((10, 2)))
+
+
+def test_more_clusters_than_server_rows_are_refused():
+    with pytest.raises(ConfigError, match="n_clusters must be at most the number of server rows"):
+        model().fit(np.zeros((10, 2)), server_data=np.eye(2))
+
+
+@pytest.mark.parametrize("missing", ["epsilon", "delta", "clipping_norm"])
+def test_what_decides_the_guarantee_has_no_default(missing):
+    given = {"epsilon": 1.0, "delta": 1e-6, "clipping_norm": 1.0}
+    del given[missing]
+    with pytest.raises(TypeError, match=missing):
+        DPKMeans(3, **given)
+
+
+def test_parameters_are_stored_as_they_are_and_cloned():
+    given = {"n_clusters": 4, "epsilon": 0.5, "delta": 1e-7, "clipping_norm": 2.0, "unit": "client", "client_rows": 9}
+    given |= {"allocation": "paper", "center": "none", "lloyd_steps": 2, "public_rows": 10**6, "seed": 3}
+    estimator = DPKMeans(**given)
+    assert estimator.get_params() == given
+    assert clone(estimator).get_params() == given
+    assert pickle.loads(pickle.dumps(estimator)).get_params() == given
+
+
+def test_pandas_is_not_needed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    kept = {}
+    monkeypatch.setattr(fit_job, "execute", _spy(kept))
+    with pytest.raises(_StoppedError):
+        model(unit="client", client_rows=1).fit(np.eye(4), groups=["a", "b", "a", "c"])
+    assert kept["row_groups"][0].column("client").to_pylist() == [0, 0, 1, 2]

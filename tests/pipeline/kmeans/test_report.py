@@ -1,0 +1,231 @@
+"""The report of whole runs: labeled, escaped, self-contained, repeatable, without a private number."""
+
+import dataclasses
+import html.parser
+import re
+
+import numpy as np
+import pytest
+
+from pipelines.kmeans.outputs import page as report
+from pipelines.kmeans.outputs.fit_view import FitView
+from pipelines.kmeans.outputs.page_warnings import warnings
+from pipelines.kmeans.prepared.replay import replay
+from schemas.tables.client_block import ClientBlock
+from tests.scenes import lake
+
+SECTIONS = ["guarantee", "warnings", "clusters", "rounds", "reading"]
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects elements and their attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def all(self, tag):
+        return [attributes for found, attributes in self.elements if found == tag]
+
+
+class Run:
+    """A finished run of a mixture, without Beam."""
+
+    def __init__(self, folder, means=lake.MEANS, unit="record", n_rows=300, server=None, **settings):
+        folder.mkdir(parents=True, exist_ok=True)
+        means = np.asarray(means, dtype=np.float64)
+        self.points = lake.mixture(n_rows, means=means)
+        path = lake.write_lake(folder / "lake", self.points)
+        public = lake.mixture(60, seed=99, means=means) if server is None else server
+        settings = {"n_clusters": len(means)} | settings
+        job = lake.job(path, lake.write_server(folder / "server.parquet", public), unit, **settings)
+        starts = np.arange(0, n_rows + 1, 10) if unit == "client" else None
+        self.fit = lake.prepared(job)
+        self.result = lake.finished(self.fit, ClientBlock(self.points, starts))
+
+    @property
+    def text(self):
+        return report.render(self.fit, self.result)
+
+    @property
+    def warnings(self):
+        found = warnings(FitView.of(self.fit, self.result))
+        return " ".join(notice.text for notice in found if notice.level == "warning")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return Run(tmp_path_factory.mktemp("run"), n_rows=6000, lloyd__steps=2, data__name="a <b> & c")
+
+
+@pytest.mark.parametrize(
+    ("means", "settings"),
+    [
+        (5.0 * np.eye(3, 4), {"unit": "client"}),
+        (5.0 * np.eye(3, 4), {"privacy__allocation": "paper"}),
+        (5.0 * np.eye(3, 4), {"clipping__norm": "private"}),
+        (5.0 * np.eye(3, 4), {"lloyd__steps": 1, "feddp_kmeans__simplify": {"w_min": 0.2, "rounds": 2}}),
+        (5.0 * np.eye(3, 4), {"privacy__epsilon": 0.01}),
+        (5.0 * np.eye(3, 4), {"quality": {}, "unit": "client"}),
+        ([[1.0, 2.0, 3.0]], {}),
+        ([[1.0], [9.0]], {}),
+        (5.0 * np.eye(3, 400), {}),
+        (5.0 * np.eye(20, 20), {"n_rows": 600}),
+        ([[1.0]], {}),
+        (1e60 * np.eye(3, 4), {}),
+    ],
+    ids=["client", "paper", "private_norm", "simplify", "noise", "quality", "k1", "d1", "d400", "k20", "k1d1", "huge"],
+)
+def test_every_kind_of_run_has_a_whole_report(tmp_path, means, settings):
+    run = Run(tmp_path, means, **settings)
+    page = Reader(run.text)
+    assert [each["id"] for each in page.all("section") if "id" in each] == SECTIONS
+    assert "could not be" not in run.text
+    assert not re.search(r"\bnan\b|\binf\b", re.sub(r"<style>.*?</style>", "", run.text, flags=re.S))
+
+
+@pytest.mark.slow
+def test_two_thousand_features(tmp_path):
+    text = Run(tmp_path, 5.0 * np.eye(3, 2000)).text
+    assert "24 of 2,000 features" in text
+    assert "could not be" not in text
+    assert len(text) < 400_000
+
+
+def test_plots_and_tables_are_labeled(run):
+    text = run.text
+    for heading in re.findall(r"<h3>(.*?)</h3>|<summary>(.*?)</summary>", text, re.S):
+        words = "".join(heading)
+        own = "Words" in words or "in Python" in words
+        assert own or re.search(r'class="badge (released|public)"', words), words
+    for each in Reader(text).all("svg"):
+        assert each["role"] == "img"
+        assert each["aria-label"]
+    assert text.count("<svg") == text.count("<desc>") == text.count("<figure>") >= 7
+
+
+def test_nothing_is_labeled_as_an_evaluation(run):
+    main = run.text.split("<main>")[1].split("</main>")[0]
+    assert 'class="badge evaluation"' not in main
+
+
+def test_the_label_says_what_is_guaranteed(run):
+    text, plan = run.text, run.fit.plan
+    for words in (f"{plan.epsilon:.6g} spent of 2 asked for", "record: one row", "add or remove one unit", "no ledger"):
+        assert words in text
+    config = run.fit.config.model_copy(update={"ledger": "ledger.sqlite"})
+    kept = report.render(dataclasses.replace(run.fit, config=config), run.result)
+    assert "as the ledger says" in kept
+    assert "no ledger" not in kept
+    left = report.render(run.fit, run.result, report.Remaining(3.5, 1e-5))
+    assert "epsilon 3.5, delta 1e-05" in left
+
+
+def test_every_event_is_listed_with_its_share(run):
+    text = run.text
+    for release in run.result.model.releases:
+        assert f'<th scope="row">{release.path.removeprefix("feddp_kmeans/")}' in text
+    assert sum(FitView.of(run.fit, run.result).shares()) == pytest.approx(1.0)
+
+
+def test_it_asks_for_nothing(run):
+    page = Reader(run.text)
+    assert not page.all("script")
+    targets = [
+        value
+        for _, attributes in page.elements
+        for name, value in attributes.items()
+        if name in ("href", "src", "action", "data", "srcset", "xlink:href")
+    ]
+    assert all(target.startswith(("#", "data:")) for target in targets)
+    assert not re.search(r"@import|url\((?!#|data:)|http-equiv=.refresh|https?://", run.text)
+
+
+def test_ids_are_unique(run):
+    ids = [attributes["id"] for _, attributes in Reader(run.text).elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_equal_inputs_give_equal_bytes(run):
+    assert run.text == run.text
+
+
+def test_names_are_escaped(run, tmp_path):
+    assert "a &lt;b&gt; &amp; c" in run.text
+    assert "<b>" not in run.text
+    named = Run(tmp_path)
+    names = ["<script>alert(1)</script>", "a&b", "$x$", '"quoted"']
+    columns = dict(zip(names, named.points.T, strict=True))
+    lake.write_files(tmp_path / "named", [lake.pa.table(columns)])
+    job = lake.job(str(tmp_path / "named"), str(tmp_path / "named"), data__features=names)
+    fit = lake.prepared(job)
+    text = report.render(fit, lake.finished(fit, ClientBlock(named.points)))
+    assert not Reader(text).all("script")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "could not be" not in text
+
+
+def test_no_private_number_is_shown(run):
+    text = run.text
+    shown = {f"{value:.6g}" for value in run.points.ravel()}
+    assert not [value for value in shown if len(value) >= 7 and value in text]
+    counts = {str(len(run.points)), f"{len(run.points) // 3}.0"}
+    assert not [count for count in counts if re.search(rf">\s*{re.escape(count)}\s*<", text)]
+
+
+def test_a_report_that_fails_does_not_cost_the_run(run, monkeypatch):
+    monkeypatch.setattr(report, "fit_sections", lambda view: 1 / 0)
+    assert "could not be written" in run.text
+    assert "<h1>Private clustering</h1>" in run.text
+
+
+def test_the_replay_ends_at_the_released_centers(run):
+    found = replay(run.fit.initial, run.fit.rounds, run.result.model.releases)
+    np.testing.assert_array_equal(found.state.model().centers, run.result.model.centers)
+    assert [each.name for each in found.movements] == ["centers", "lloyd_00", "lloyd_01"]
+    assert all((each.distances >= 0.0).all() and (each.noise > 0.0).all() for each in found.movements)
+
+
+def test_noise_alone_has_ratio_one(run):
+    """A scatter whose entries are all of one noise stddev: off the diagonal the noise is smaller by sqrt(2)."""
+    view = FitView.of(run.fit, run.result)
+    scatter, rows = view.releases[0], view.releases[1]
+    ratios = dict(zip([release.path for release in view.releases], view.ratios(), strict=True))
+    noise = scatter.plan.noise_stddev * np.sqrt((4 + 6 / 2) / 10)
+    assert ratios[scatter.path] == pytest.approx(np.sqrt(np.mean(scatter.values.astype(float) ** 2)) / noise)
+    assert ratios[rows.path] == pytest.approx(abs(rows.decoded[0]) / rows.stddev)
+
+
+def test_a_good_run_has_no_warning(run):
+    assert run.warnings == ""
+    assert "no warnings" in run.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"privacy__epsilon": 11.0}, "is high"),
+        ({"privacy__delta": 0.01, "data__public_rows": 300}, "1 / the public number of rows (300)"),
+        ({"privacy__delta": 0.02}, "1 / the noisy number of rows"),
+        ({"privacy__epsilon": 0.02}, "below two noise stddevs"),
+        ({"privacy__epsilon": 0.02}, "Nothing shows above the noise in"),
+        ({"clipping__norm": 2.0}, "lie beyond. Rows beyond it are shrunk"),
+        ({"clipping__norm": 100.0}, "noise grows with the clipping norm"),
+        ({"n_clusters": 15}, "fewer than 5 for each cluster"),
+        ({"means": [[0, 0, 0, 0], [900, 1, 0, 0], [0, 1, 1, 0]]}, "as wide as the median feature"),
+        ({"means": [[0, 0, 0], [0, 0, 0], [50, 0, 0], [0, 50, 0]], "privacy__epsilon": 9.0}, "nearly coincide"),
+    ],
+)
+def test_warnings(tmp_path, settings, words):
+    assert words in Run(tmp_path, **settings).warnings
+
+
+def test_without_server_data_a_note_says_so(tmp_path):
+    path = lake.write_lake(tmp_path / "lake", lake.mixture(300))
+    fit = lake.prepared(lake.job(path, None))
+    text = report.render(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))
+    assert "There were no server data" in text

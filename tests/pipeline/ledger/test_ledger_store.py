@@ -1,0 +1,219 @@
+"""The ledger's file: states, many writers at once, and the commands."""
+
+import csv
+import json
+import os
+import stat
+
+import pytest
+
+from pipelines.ledger.store import Ledger, charges_of
+from schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
+from schemas.privacy.charge import Limit
+from tests.scenes import crashes
+from tests.scenes.lake import run_command
+from tests.scenes.ledgers import basic_limit, charge, gaussian, kinds, new_ledger
+
+N_WRITERS, N_FIT = 100, 60
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return new_ledger(tmp_path, basic_limit(2.0))
+
+
+def words(ledger, *more):
+    return ("ledger", more[0], "--ledger", ledger.path, *more[1:])
+
+
+def test_reserved_and_committed_runs_count_and_void_ones_do_not(ledger):
+    for run in ("a", "b"):
+        ledger.reserve(run, charge(1.0), {})
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("c", charge(1.0), {})
+    ledger.commit("a", {})
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("c", charge(1.0), {})
+    ledger.void("b", "InputError")
+    ledger.reserve("c", charge(1.0), {})
+    states = {run: ledger.status(run).state for run in "abc"}
+    assert states == {"a": "committed", "b": "void", "c": "reserved"}
+
+
+@pytest.mark.parametrize("state", ["reserved", "committed"])
+def test_an_id_is_charged_once(ledger, state):
+    ledger.reserve("a", charge(0.1), {})
+    if state == "committed":
+        ledger.commit("a", {})
+    with pytest.raises(LedgerRefusedError, match="choose another run_id"):
+        ledger.reserve("a", charge(0.1), {})
+    assert ledger.reserve("a", charge(0.1), {}, again=True) == "a~2"
+    assert ledger.reserve("a", charge(0.1), {}, again=True) == "a~3"
+
+
+def test_a_void_id_may_be_used_again(ledger):
+    ledger.reserve("a", charge(2.0), {})
+    ledger.void("a", "InputError")
+    ledger.reserve("a", charge(2.0), {})
+    assert kinds(ledger) == ["limit", "reserve", "void", "reserve"]
+
+
+@pytest.mark.parametrize("end", ["commit", "void"])
+def test_a_run_ends_once(ledger, end):
+    for state in ("unknown", "committed"):
+        with pytest.raises(LedgerRefusedError, match="choose another run_id"):
+            getattr(ledger, end)("a", {} if end == "commit" else "why")
+        if state == "unknown":
+            ledger.reserve("a", charge(1.0), {})
+            ledger.commit("a", {})
+
+
+def test_a_run_draws_from_one_key_and_one_input(ledger):
+    ledger.reserve("a", charge(1.0), {})
+    for _ in range(2):
+        ledger.start("a", {"key": "k", "input": "i"})
+    assert kinds(ledger) == ["limit", "reserve", "start"]
+    with pytest.raises(LedgerRefusedError, match="resumed with the same input"):
+        ledger.start("a", {"key": "k", "input": "j"})
+    ledger.commit("a", {})
+    with pytest.raises(LedgerRefusedError, match="must be reserved to draw noise"):
+        ledger.start("a", {"key": "k", "input": "i"})
+
+
+def test_a_limit_is_needed_and_the_last_one_counts(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    with pytest.raises(LedgerRefusedError, match="ledger must be an existing file"):
+        ledger.reserve("a", charge(1.0), {})
+    assert not os.path.exists(ledger.path)
+    ledger.set_limit("other", basic_limit(5.0))
+    with pytest.raises(LedgerRefusedError, match=r"data.name must be a data set with a limit, got census"):
+        ledger.reserve("a", charge(1.0), {})
+    ledger.set_limit("census", basic_limit(0.5))
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("a", charge(1.0), {})
+    ledger.set_limit("census", basic_limit(1.0))
+    ledger.reserve("a", charge(1.0), {})
+
+
+def test_data_sets_have_budgets_of_their_own(ledger):
+    ledger.set_limit("other", basic_limit(1.0))
+    ledger.reserve("a", charge(2.0), {})
+    ledger.reserve("b", charge(1.0, dataset="other"), {})
+
+
+def test_one_file_is_one_ledger_however_it_is_spelled(ledger, tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    spellings = ["ledger.sqlite", "./ledger.sqlite", str(tmp_path / "link" / "ledger.sqlite"), f"file://{ledger.path}"]
+    for number, path in enumerate(spellings):
+        Ledger(path).reserve(str(number), charge(0.5), {})
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("more", charge(0.1), {})
+
+
+def test_the_file_is_its_owners(ledger):
+    assert stat.S_IMODE(os.stat(ledger.path).st_mode) == 0o600
+
+
+def test_what_is_no_ledger_is_refused(tmp_path):
+    (tmp_path / "text").write_text("no database, but long enough to be taken for one" * 50)
+    with pytest.raises(LedgerRefusedError, match="ledger must be a ledger that can be read and written"):
+        Ledger(str(tmp_path / "text")).entries()
+    with pytest.raises(ConfigError, match="ledger must be a file on a local disk"):
+        Ledger("gs://bucket/ledger.sqlite")
+    with pytest.raises(ConfigError, match="ledger must be a file that can be made"):
+        Ledger(str(tmp_path / "none" / "ledger")).set_limit("census", basic_limit(1.0))
+
+
+def test_a_writer_that_was_killed_half_way_left_nothing(ledger):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.ledger.store.run_states", fail)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.reserve("a", charge(1.0), {})
+    assert kinds(ledger) == ["limit"]
+
+
+def _reserve(path, run):
+    """The body of a writer: 0 if it was charged, 3 if refused."""
+    try:
+        Ledger(path).reserve(run, charge(0.25), {})
+    except BudgetExceededError as error:
+        os._exit(error.exit_code)
+    os._exit(0)
+
+
+@pytest.mark.slow
+def test_a_hundred_writers_at_once_lose_nothing_and_pass_no_limit(tmp_path):
+    ledger = new_ledger(tmp_path, basic_limit(0.25 * N_FIT))
+    writers = [crashes.started(_reserve, ledger.path, f"run{number}") for number in range(N_WRITERS)]
+    for writer in writers:
+        writer.join(300)
+    codes = [writer.exitcode for writer in writers]
+    assert (codes.count(0), codes.count(3)) == (N_FIT, N_WRITERS - N_FIT)
+    charged = {entry.run for entry in ledger.entries() if entry.kind == "reserve"}
+    assert charged == {f"run{number}" for number, code in enumerate(codes) if code == 0}
+    assert sum(each.epsilon for each in charges_of(ledger.entries(), "census")) == 0.25 * N_FIT
+
+
+def test_limit_show_verify_and_export(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    limit = ("limit", "--dataset", "census", "--epsilon", "2", "--delta", "1e-6", "--basic_epsilon", "0.5")
+    assert json.loads(run_command(*words(ledger, *limit, "--basic_delta", "1e-7")).out)["epsilon"] == 2.0
+    assert ledger.require_limit("census") == Limit(epsilon=2.0, delta=1e-6, basic_epsilon=0.5, basic_delta=1e-7)
+    ledger.reserve("a", gaussian(5.0), {})
+    ledger.reserve("b", charge(0.5), {})
+    ledger.commit("b", {})
+    shown = run_command(*words(ledger, "show")).out.splitlines()
+    assert shown[0].startswith("census: epsilon 1.3")
+    assert shown[0].endswith("of 1e-06 spent")
+    found = json.loads(shown[-1])
+    assert {run: each["state"] for run, each in found["runs"].items()} == {"a": "reserved", "b": "committed"}
+    assert 1.3 < found["datasets"]["census"]["spent"]["epsilon"] < 1.4
+    verified = json.loads(run_command(*words(ledger, "verify")).out)
+    assert verified == {"entries": 4, "head": ledger.entries()[-1].digest, "verified": True}
+    lines = run_command(*words(ledger, "export")).out.splitlines()
+    assert [json.loads(line)["kind"] for line in lines] == kinds(ledger)
+    out = str(tmp_path / "ledger.csv")
+    assert run_command(*words(ledger, "export", "--format", "csv", "--output", out)).code == 0
+    with open(out, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["digest"] for row in rows] == [entry.digest for entry in ledger.entries()]
+
+
+def test_verify_knows_a_ledger_that_was_started_over(ledger, tmp_path):
+    head = json.loads(run_command(*words(ledger, "verify")).out)["head"]
+    ledger.reserve("a", charge(1.0), {})
+    assert run_command(*words(ledger, "verify", "--head", head)).code == 0
+    (tmp_path / "new").mkdir()
+    other = new_ledger(tmp_path / "new", basic_limit(3.0))
+    outcome = run_command(*words(other, "verify", "--head", head))
+    assert outcome.code == 3
+    assert "it was replaced or cut since" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["show"], "the command line must be `dapple ledger limit|show|verify|export --ledger FILE`"),
+        (["limit", "--ledger", "F"], "the following arguments are required"),
+        (["shw", "--ledger", "F"], "invalid choice"),
+        (["show", "--ledger", "F", "--datset", "x"], "unrecognized arguments"),
+        (["limit", "--ledger", "F", "--dataset", "x", "--epsilon", "0", "--delta", "1e-6"], "--epsilon must be"),
+        (["limit", "--ledger", "F", "--dataset", "x", "--epsilon", "inf", "--delta", "1e-6"], "--epsilon must be"),
+        (["limit", "--ledger", "F", "--dataset", "x", "--epsilon", "1", "--delta", "1"], "--delta must be"),
+        (["limit", "--ledger", "F", "--dataset", "", "--epsilon", "1", "--delta", "0.1"], "--dataset must be"),
+        (
+            ["limit", "--ledger", "F", "--dataset", "x", "--epsilon", "1", "--delta", "0.1", "--basic_epsilon", "2"],
+            "must be parts of the limit",
+        ),
+    ],
+)
+def test_wrong_words_are_told(given, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = run_command("ledger", *given)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not list(tmp_path.iterdir())

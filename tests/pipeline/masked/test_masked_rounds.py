@@ -1,0 +1,382 @@
+"""Rounds with masked aggregation: the sum of those present comes back bit for bit, and the aggregator sees no more."""
+
+import functools
+import itertools
+import json
+
+import apache_beam as beam
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.internal import pickler
+
+from pipelines.kmeans import fit
+from pipelines.kmeans.prepared.prepared_fit import message_contract
+from pipelines.run.options import beam_options
+from schemas.choices import NoiseBy
+from schemas.errors import ProtocolError
+from schemas.kmeans.model import model_from_tables
+from schemas.masked.message import MaskedMessages
+from schemas.masked.pairwise_messages import PairwiseParams
+from schemas.tables.client_block import ClientBlock
+from tests.pipeline.privacy.test_secrets import Functions, spellings_in, unpacked
+from tests.scenes import lake
+from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
+from transforms.files.publish import PublishModel
+from transforms.masked import aggregator
+from transforms.masked import clients as client_messages
+from transforms.masked.clients import Masking
+from transforms.masked.rounds import RunMaskedRounds
+from transforms.numerics.masked import shared_masks as masking_numerics
+from transforms.numerics.privacy import noise
+from transforms.numerics.privacy.keystream import encode_label
+from transforms.privacy.keys import lasting_key
+from transforms.tables.read import ListShards
+
+SECRET = bytes(range(51, 83))
+N_ROWS, CLIENT_ROWS, GROUP_ROWS = 600, 10, 20
+KINDS = ("record by shard", "record by client", "client tuned", "client paper")
+LLOYD = {
+    "best": {"init": "best", "steps": 2},
+    "fast": {"variant": "fast", "init": "sphere_packing", "steps": 2},
+    "g": {"variant": "g", "steps": 2},
+    "feddp_init": {"init": "feddp_init", "steps": 1},
+}
+LLOYD_KINDS = (
+    *("record by shard dp_lloyd best", "record by client dp_lloyd fast", "record by client dp_lloyd g"),
+    *("record by shard dp_lloyd feddp_init", "client dp_lloyd fast", "client dp_lloyd g"),
+    *("client dp_lloyd best", "client dp_lloyd feddp_init"),
+)
+REPLAY = ("--direct_runner_bundle_repeat=2",)
+DROPOUTS = {"nobody": 0.0, "one": None, "30 percent": 0.3}
+
+
+class Witness:
+    """Sees what both roles see: every message before and after its mask, every sum before and after its noise."""
+
+    def __init__(self):
+        self.messages, self.draws = [], []
+        self._mask, self._draw = masking_numerics.RoundMasks.mask, noise.draw_release
+
+    def mask(self, masks, senders, statistics):
+        found = self._mask(masks, senders, statistics)
+        self.messages += zip(senders, found.senders, found.tags, statistics, found.values, strict=True)
+        return found
+
+    def draw(self, key, plan, exact_sum):
+        releases = self._draw(key, plan, exact_sum)
+        values = np.concatenate([each.values.ravel() for each in releases])
+        self.draws.append((plan.path, exact_sum.copy(), values - exact_sum))
+        return releases
+
+
+class Hall:
+    """One lake of 60 clients in 30 row groups, and runs of it under masks."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.points = lake.mixture(N_ROWS)
+        clients = np.arange(N_ROWS) // CLIENT_ROWS
+        self.path = lake.write_lake(folder / "lake", self.points, clients, n_files=3, row_group_size=GROUP_ROWS)
+        self.server = lake.write_server(folder / "server.parquet")
+        self.key_uri = lake.write_key(folder / "key")
+        self.secret_uri = lake.write_key(folder / "secret", SECRET)
+        self._runs = 0
+
+    def job(self, kind, **settings):
+        changes = {"lloyd": {"steps": 1}, "key_uri": self.key_uri, "trust": "masked"}
+        changes["masked"] = {"secret_uri": self.secret_uri}
+        by, _, method = kind.partition(" dp_lloyd ")
+        if by == "record by client":
+            changes["data__client_id"] = "client_id"
+        if by.startswith("client "):
+            changes["privacy__allocation"] = by.split()[1]
+        if method:
+            changes |= lloyd_changes(method, N_ROWS if by.startswith("record") else N_ROWS // CLIENT_ROWS)
+        return lake.prepared(lake.job(self.path, self.server, kind.split()[0], **changes, **settings))
+
+    def senders(self, kind, client=("",)):
+        """Names of the senders, and the rows of each, in the order of the lake."""
+        width = GROUP_ROWS if kind.startswith("record by shard") else CLIENT_ROWS
+        places = []
+        for file, group in itertools.product(range(3), range(N_ROWS // 3 // GROUP_ROWS)):
+            places += [(f"{self.path}/part-{file:02d}.parquet", group, index) for index in range(GROUP_ROWS // width)]
+        return {encode_label(*client, *place): slice(i * width, (i + 1) * width) for i, place in enumerate(places)}
+
+    def run(self, kind, *flags, dropped=(), noise_by=NoiseBy.AGGREGATOR, threshold=1, pairwise=None):
+        """Runs a job; returns it, the model, and the witness."""
+        self._runs += 1
+        out = self.folder / f"run-{self._runs}"
+        out.mkdir()
+        prepared, witness = self.job(kind), Witness()
+        masking = Masking(
+            secret_uri=self.secret_uri, run="run", noise_by=noise_by, threshold=threshold, pairwise=pairwise
+        )
+        LOST[:] = dropped
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(masking_numerics.RoundMasks, "mask", lambda *given: witness.mask(*given))
+            patch.setattr(noise, "draw_release", witness.draw)
+            patch.setitem(WITNESS, 0, witness)
+            lake.run_unchecked(
+                functools.partial(build, prepared=prepared, masking=masking, key_uri=self.key_uri, out=str(out)),
+                beam_options(flags),
+            )
+        tables = [pq.read_table(out / name) for name in lake.RELEASED_FILES]
+        return prepared, model_from_tables(*tables), witness
+
+
+def lloyd_changes(method, n_public):
+    """What makes a job one of DP-Lloyd."""
+    clipping = {} if method == "feddp_init" else {"clipping": {"client_rows": CLIENT_ROWS}}
+    section = {"domain": [-2.0, 7.0]} | LLOYD[method]
+    return clipping | {"algorithm": "dp_lloyd", "dp_lloyd": section, "lloyd": {}, "data__public_rows": n_public}
+
+
+LOST, WITNESS = [], {0: None}
+
+
+def deliver(messages):
+    """Loses the messages of the senders that drop out; with pairwise masks a number is all that names them."""
+    if not messages.senders:
+        return messages
+    if not WITNESS[0].messages:
+        lost = messages.senders[0] in LOST
+        return messages._replace(senders=(), tags=(), values=messages.values[:0]) if lost else messages
+    names = {pseudonym: name for name, pseudonym, *_ in WITNESS[0].messages}
+    kept = [index for index, each in enumerate(messages.senders) if names[each] not in LOST]
+    taken = [tuple(field[index] for index in kept) for field in messages[:2]]
+    return MaskedMessages(*taken, messages.values[kept])
+
+
+def build(root, prepared, masking, key_uri, out):
+    contract = message_contract(prepared)
+    shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
+    run = RunMaskedRounds(
+        rounds=prepared.rounds,
+        initial=prepared.initial,
+        contract=contract,
+        key_uri=key_uri,
+        masking=masking,
+        deliver=deliver,
+    )
+    _ = shards | "Rounds" >> run | "Publish" >> PublishModel(folder=out)
+
+
+@pytest.fixture(scope="module")
+def hall(tmp_path_factory):
+    return Hall(tmp_path_factory.mktemp("masked"))
+
+
+def rounds_of(releases, prepared):
+    """Releases of each round, in order."""
+    remaining = list(releases)
+    return [[remaining.pop(0) for _ in each.plan.releases] for each in prepared.rounds]
+
+
+def block_of(kind, points):
+    offsets = np.arange(0, len(points) + 1, CLIENT_ROWS) if kind.startswith("client") else None
+    return ClientBlock(points, offsets)
+
+
+@pytest.mark.parametrize("dropouts", DROPOUTS)
+@pytest.mark.parametrize("kind", [*KINDS, *LLOYD_KINDS])
+def test_the_unmasked_sum_is_the_plain_sum_of_those_present(hall, kind, dropouts):
+    senders = hall.senders(kind)
+    share = DROPOUTS[dropouts]
+    n_lost = 1 if share is None else round(share * len(senders))
+    lost = np.random.default_rng(7).permutation(len(senders))[:n_lost]
+    names = [list(senders)[index] for index in lost]
+    prepared, model, witness = hall.run(kind, dropped=names)
+    present = np.concatenate([hall.points[rows] for name, rows in senders.items() if name not in names])
+    check_sums(prepared, model, witness, block_of(kind, present))
+
+
+def check_sums(prepared, model, witness, present):
+    """What was released, less its noise, is the plain sum of those present; the aggregator has seen another."""
+    state = prepared.initial
+    draws = {path: (total, drawn) for path, total, drawn in witness.draws}
+    for each, releases in zip(prepared.rounds, rounds_of(model.releases, prepared), strict=True):
+        plain = each.statistic(present, state)
+        masked_total, drawn = draws[each.plan.path]
+        released = np.concatenate([release.values.ravel() for release in releases])
+        np.testing.assert_array_equal(released - drawn, plain)
+        assert not np.equal(masked_total, plain).any()
+        assert np.count_nonzero(drawn) == drawn.size
+        state = each.step(state, tuple(releases))
+    np.testing.assert_array_equal(state.model().centers, model.centers)
+
+
+PAIRWISE = PairwiseParams(corrupt=0.05, dropout=0.4)
+
+
+@pytest.mark.parametrize("dropouts", DROPOUTS)
+@pytest.mark.parametrize(
+    "kind", ["record by shard", "client tuned", "record by shard dp_lloyd best", "client dp_lloyd g"]
+)
+def test_pairwise_masks_leave_the_plain_sum_of_those_present(hall, kind, dropouts):
+    names = sorted(hall.senders(kind, ()))
+    n_lost = 1 if DROPOUTS[dropouts] is None else round(DROPOUTS[dropouts] * len(names))
+    lost = set(np.random.default_rng(7).permutation(len(names))[:n_lost].tolist())
+    senders = [number.to_bytes(8, "big") for number in lost]
+    prepared, model, witness = hall.run(kind, dropped=senders, pairwise=PAIRWISE)
+    rows = hall.senders(kind, ())
+    present = [hall.points[rows[name]] for number, name in enumerate(names) if number not in lost]
+    check_sums(prepared, model, witness, block_of(kind, np.concatenate(present)))
+
+
+def test_pairwise_masks_refuse_more_dropouts_than_they_can_recover(hall):
+    senders = [number.to_bytes(8, "big") for number in range(16)]
+    with pytest.raises(ProtocolError, match="neighbors of every client must hand out shares"):
+        hall.run("record by shard", dropped=senders, pairwise=PAIRWISE)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "client dp_lloyd best"])
+def test_no_mask_is_used_for_two_messages_and_a_retry_is_the_same_message(hall, kind):
+    prepared, _, witness = hall.run(kind, *REPLAY)
+    attempts = {}
+    for name, pseudonym, tag, statistic, values in witness.messages:
+        attempts.setdefault((name, pseudonym, tag), set()).add((statistic.tobytes(), values.tobytes()))
+    assert len(witness.messages) == 3 * len(attempts)
+    assert all(len(found) == 1 for found in attempts.values())
+    assert len(attempts) == len(prepared.rounds) * len(hall.senders(kind))
+    masks = [np.frombuffer(m, dtype="<i8") - np.frombuffer(s, dtype="<i8") for ((s, m),) in attempts.values()]
+    assert len({mask[:4].tobytes() for mask in masks}) == len(masks)
+    words = np.concatenate(masks)
+    assert len(np.unique(words)) == len(words)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "client dp_lloyd best"])
+def test_what_the_aggregator_sees_is_uniform(hall, kind):
+    _, _, witness = hall.run(kind)
+    seen = [values for *_, values in witness.messages] + [total for _, total, _ in witness.draws]
+    assert looks_uniform(np.concatenate(seen), FRESH)
+    assert not looks_uniform(np.concatenate([statistic for *_, statistic, _ in witness.messages]))
+
+
+def test_a_second_run_of_the_same_job_is_the_same_release(hall):
+    first, second = (hall.run("client tuned", *flags)[1] for flags in ((), REPLAY))
+    for left, right in zip(first.releases, second.releases, strict=True):
+        np.testing.assert_array_equal(left.values, right.values)
+
+
+def test_noise_of_both_roles(hall):
+    """Two full noises: the clients' role adds its own to what the aggregator has noised, and says so."""
+    prepared, model, witness = hall.run("record by shard", noise_by=NoiseBy.BOTH)
+    assert [path.endswith("/further") for path, *_ in witness.draws] == [False, True] * len(prepared.rounds)
+    block, state = block_of("record", hall.points), prepared.initial
+    for index, releases in enumerate(rounds_of(model.releases, prepared)):
+        each = prepared.rounds[index]
+        released = np.concatenate([release.values.ravel() for release in releases])
+        (_, _, first), (_, seen, second) = witness.draws[2 * index : 2 * index + 2]
+        plain = each.statistic(block, state)
+        np.testing.assert_array_equal(released - first - second, plain)
+        np.testing.assert_array_equal(seen, plain + first)
+        assert not np.equal(first, second).any()
+        for release, plan in zip(releases, each.plan.releases, strict=True):
+            assert release.plan.noise_multiplier == pytest.approx(plan.noise_multiplier * 2**0.5)
+        state = each.step(state, tuple(releases))
+
+
+def test_too_few_messages_stop_the_round(hall):
+    names = list(hall.senders("record by shard"))
+    with pytest.raises(ProtocolError, match="a round must be the sum of at least 30 messages"):
+        hall.run("record by shard", dropped=names[:1], threshold=30)
+    assert hall.run("record by shard", threshold=30)[1].n_clusters == 3
+
+
+def test_two_messages_of_one_sender_stop_the_round():
+    function = aggregator.SumMessagesFn(2)
+    batch = MaskedMessages((b"a", b"b"), (b"1", b"2"), np.ones((2, 2), dtype=np.int64))
+    total = functools.reduce(function.add_input, [batch, batch], function.create_accumulator())
+    merged = function.merge_accumulators([total, function.create_accumulator()])
+    assert function.extract_output(merged).senders == (b"a", b"a", b"b", b"b")
+    with pytest.raises(ProtocolError, match="a sender must send one message in a round, got two of the same"):
+        aggregator._checked(function.extract_output(merged), 1)
+
+
+@pytest.fixture(scope="module")
+def graph(hall):
+    """A built masked job, and its functions."""
+    pipeline = beam.Pipeline(options=beam_options([]))
+    masking = Masking(secret_uri=hall.secret_uri, run="run")
+    fit.build(pipeline, hall.job("client tuned"), hall.key_uri, str(hall.folder / "out"), masking=masking)
+    return pipeline, Functions(pipeline).found
+
+
+def secrets_in(content):
+    return {name for secret in (SECRET, lake.KEY) for name in spellings_in(content, secret)}
+
+
+def test_the_graph_holds_no_secret(graph):
+    content = graph[0].to_runner_api().SerializeToString()
+    assert secrets_in(content) == set()
+
+
+def test_the_aggregators_functions_hold_no_secret_and_no_way_to_it(hall, graph):
+    own = {label: function for label, function in graph[1].items() if "/Aggregate/" in label}
+    assert len(own) >= 4 * 2
+    for label, function in own.items():
+        if isinstance(function, beam.DoFn):
+            function.setup()
+        packed = unpacked(pickler.dumps(function))
+        assert hall.secret_uri.encode() not in packed, label
+        assert b"client_messages" not in packed, label
+        assert b"masking" not in packed, label
+        for value in vars(function).values():
+            assert value != SECRET, label
+            assert not isinstance(value, Masking), label
+        if isinstance(function, beam.DoFn):
+            function.teardown()
+
+
+def test_the_clients_functions_forget_the_secret(graph):
+    own = [function for function in graph[1].values() if isinstance(function, client_messages.SecretFn)]
+    assert len(own) == 4 * 2
+    for function in own:
+        function.setup()
+        assert function._key == SECRET
+        assert pickler.loads(pickler.dumps(function))._key is None
+        assert secrets_in(pickler.dumps(function)) == set()
+        function.teardown()
+        assert function._key is None
+
+
+def test_a_run_without_given_secret_leaves_none(hall, tmp_path):
+    settings = lake.job(hall.path, hall.server, "client", trust="masked")
+    outcome = lake.run_job(settings, tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert not list(tmp_path.rglob("*.secret"))
+    assert not list(tmp_path.rglob("*.key"))
+
+
+def test_the_statement_says_who_is_trusted(hall, tmp_path):
+    settings = lake.job(hall.path, hall.server, "client", trust="masked", masked={"noise_by": "both"})
+    result = lake.run_fit(settings, tmp_path / "run")
+    found = result.privacy.to_json()
+    assert found["trust"] == "masked"
+    assert found["masked"]["roles"] == "simulated in one job"
+    assert found["masked"]["noise_by"] == "both"
+    assert found["masked"]["message_bytes"]["feddp_kmeans/centers"] == 8 * 3 * 5 + 28
+
+
+@pytest.mark.parametrize("scheme", ["shared_secret", "pairwise"])
+def test_dp_lloyd_after_feddp_init_runs_masked(hall, tmp_path, scheme):
+    masked = {"scheme": scheme, "threshold": 2}
+    changes = lloyd_changes("feddp_init", N_ROWS // CLIENT_ROWS)
+    settings = lake.job(hall.path, hall.server, "client", trust="masked", masked=masked, **changes)
+    outcome = lake.run_job(settings, tmp_path)
+    assert outcome.code == 0, outcome.err
+    privacy = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert privacy["trust"] == "masked"
+    assert privacy["masked"]["message_bytes"]["dp_lloyd/lloyd_00"] == 8 * 3 * 5 + 28
+
+
+def test_a_lasting_key_is_kept_if_it_was_there(tmp_path):
+    uri = str(tmp_path / "key")
+    with lasting_key(uri):
+        assert (tmp_path / "key").exists()
+    assert not (tmp_path / "key").exists()
+    kept = lake.write_key(tmp_path / "kept")
+    with lasting_key(kept):
+        pass
+    assert (tmp_path / "kept").read_bytes() == lake.KEY

@@ -1,0 +1,321 @@
+"""Leaks around masks, plans that promise too little, and private data of the trusted zone: all are refused."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.pvalue import AsDict
+
+from pipelines.kmeans import fit
+from pipelines.kmeans.prepared.prepared_fit import message_contract
+from pipelines.run import graph
+from pipelines.trusted_zone import pooled_fit
+from schemas.masked.message import MaskedMessages
+from schemas.privacy.flow import TRUSTED_ZONE, Promise, Zone
+from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit
+from schemas.profile.config import ProfileConfig
+from tests.scenes import lake
+from tests.scenes.graphs import HostileGraphs, Scene, World, assert_path, refused, understated, verdict
+from tests.scenes.models import write_model
+from transforms.files import publish
+from transforms.files.publish import PublishModel
+from transforms.masked.aggregator import AggregateMasked, SumMessagesFn
+from transforms.masked.clients import UnmaskReleases, UploadMessages
+from transforms.masked.rounds import RunMaskedRounds
+from transforms.numerics.statistics.nearest import NearestCenters
+from transforms.privacy import noise_stage
+from transforms.privacy.noise_stage import AddKeyedNoise, AddMaskedNoise
+from transforms.privacy_flow.stated_sensitivity import understatement
+from transforms.profile.accounting import calibrate
+from transforms.profile.measure_clusters import SUMS, MeasureClusters
+from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
+from transforms.profile.rows import ProfileParams
+from transforms.rounds.aggregation import SumKeyedStatistics
+from transforms.trusted_zone.evaluate_models import EvaluateModels
+from transforms.trusted_zone.sweep_cells import _CellStatisticsFn
+
+
+class MaskedScene(Scene):
+    """The same job under masks."""
+
+    def __init__(self, world, root):
+        super().__init__(world, root, world.job(trust="masked"))
+        self.masking = world.masking()
+        self.contract = message_contract(self.job)
+
+    def messages(self):
+        return self.shards | "Upload" >> UploadMessages(
+            round=self.first, state=self.state, contract=self.contract, masking=self.masking
+        )
+
+    def unmask(self):
+        return UnmaskReleases(plan=self.first.plan, state=self.state, masking=self.masking)
+
+
+masked = HostileGraphs()
+
+
+@masked("must be given masked sums with noise, got masked messages", "List", "Upload/Mask", "Sum", "Unmask/Subtract")
+def sum_unmasked_without_noise(scene):
+    total = scene.messages() | "Sum" >> beam.CombineGlobally(SumMessagesFn(3)).without_defaults()
+    return total | "Unmask" >> scene.unmask()
+
+
+@masked("must be given public data and releases, got masked messages", "List", "Upload/Mask", "Further")
+def messages_with_further_noise_only(scene):
+    draw = beam.ParDo(noise_stage._AddFurtherNoiseFn(scene.first.plan, scene.world.secret)).with_input_types(Any)
+    return scene.messages() | "Further" >> draw
+
+
+@masked("must be given masked messages, got exact private data", "List", "Sum", "Noise/Draw")
+def masked_noise_on_a_plain_sum(scene):
+    return scene.exact() | "Noise" >> AddMaskedNoise(plan=scene.first.plan, key_uri=scene.world.key)
+
+
+@masked("must run audited code, got test_hostile_plans:watched", "List", "Upload/Mask", "Deliver")
+def messages_on_their_way_through_a_function_of_somebody(scene):
+    rounds = RunMaskedRounds(
+        rounds=scene.job.rounds,
+        initial=scene.job.initial,
+        contract=scene.contract,
+        key_uri=scene.world.key,
+        masking=scene.masking,
+        deliver=watched,
+    )
+    return scene.shards | "Rounds" >> rounds
+
+
+@masked("must have the plan of the statistic that it is given", "List", "Upload/Mask", "Aggregate/Noise/Draw")
+def masked_release_under_a_wrong_sensitivity(scene):
+    return scene.messages() | "Aggregate" >> AggregateMasked(plan=understated(scene.first.plan), key_uri="key")
+
+
+@masked("must be given public data and releases, got masked sums with noise", "List", "Aggregate", "Server")
+def masked_sum_taken_for_a_release(scene):
+    found = scene.messages() | "Aggregate" >> AggregateMasked(plan=scene.first.plan, key_uri=scene.world.key)
+    return found | "Server" >> beam.Map(publish._model)
+
+
+def watched(messages: MaskedMessages) -> MaskedMessages:
+    return messages
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return World(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.mark.parametrize("name", masked.cases)
+def test_a_leak_around_the_masks_is_refused_with_its_path(world, name):
+    build, words, labels = masked.cases[name]
+    sentence = refused(lambda root: build(MaskedScene(world, root)), world.job(trust="masked").promise)
+    assert words in sentence
+    assert_path(sentence, labels)
+
+
+def test_a_release_that_was_left_out_or_added_is_refused(world):
+    one, two = world.job(lloyd={"steps": 1}), world.job(lloyd={"steps": 2})
+    for ran, planned in ((one, two), (two, one)):
+        promise = dataclasses.replace(ran.promise, stages=planned.plan.rounds)
+        sentence = refused(functools.partial(world.fit, job=ran), promise)
+        assert "the noise stages of the graph must be those of the plan" in sentence
+
+
+def test_more_than_the_budget_is_refused(world):
+    job = world.job()
+    tight = dataclasses.replace(job.promise.plans[0], epsilon=job.plan.epsilon * 0.99)
+    sentence = refused(lambda root: world.fit(root, job), dataclasses.replace(job.promise, plans=(tight,)))
+    assert sentence.startswith("the noise stages of the graph must spend at most epsilon 1.9")
+
+
+def test_a_plan_that_understates_throughout_is_refused(world):
+    """Plan, round and noise stage agree on a sensitivity that the statistic does not have."""
+    job = world.job()
+    for wrong in range(len(job.rounds)):
+        plans = [understated(r.plan, 2) if at == wrong else r.plan for at, r in enumerate(job.rounds)]
+        rounds = tuple(each._replace(plan=plan) for each, plan in zip(job.rounds, plans, strict=True))
+        promised = dataclasses.replace(job.promise.plans[0], rounds=tuple(plans), epsilon=None)
+        sentence = refused(
+            lambda root, rounds=rounds: world.fit(root, dataclasses.replace(job, rounds=rounds)),
+            dataclasses.replace(job.promise, plans=(promised,)),
+        )
+        assert "must state the sensitivity of its statistic" in sentence
+        assert "lattice units for" in sentence
+
+
+def test_noise_of_a_matrix_is_refused_for_a_vector(world):
+    plan = world.job().plan.round("weights")
+    name = "transforms.kmeans.feddp_kmeans.rounds:histogram_statistic"
+    assert understatement(name, plan, replaces=False) is None
+    release = plan.releases[0]
+    spec = dataclasses.replace(release.spec, geometry=Geometry.SYMMETRIC)
+    wrong = dataclasses.replace(plan, releases=(dataclasses.replace(release, spec=spec),))
+    assert understatement(name, wrong, replaces=False) is not None
+
+
+def test_an_l1_bound_of_sums_is_larger(world):
+    plan = world.job().plan.round("centers")
+    name, first = "transforms.kmeans.lloyd.rounds:means_statistic", plan.releases[0]
+    spec = dataclasses.replace(first.spec, mechanism=Mechanism.DISCRETE_LAPLACE)
+    wrong = dataclasses.replace(plan, releases=(dataclasses.replace(first, spec=spec), plan.releases[1]))
+    assert "which one unit moves by 2097152" in str(understatement(name, wrong, replaces=False))
+
+
+def test_rows_alone_do_not_protect_clients(world):
+    job = world.job("client")
+    alone = dataclasses.replace(job, contract=dataclasses.replace(job.contract, by_client=False))
+    sentence = refused(lambda root: world.fit(root, alone), job.promise)
+    assert "must read rows by client, got single rows" in sentence
+    by_record = dataclasses.replace(job.promise.plans[0], unit=PrivacyUnit.RECORD)
+    assert verdict(lambda root: world.fit(root, alone), dataclasses.replace(job.promise, plans=(by_record,))).rounds
+
+
+def test_cells_of_a_sweep_do_not_swap_their_plans(world):
+    jobs = {0: world.job().rounds[0], 1: world.job(privacy__epsilon=1.0).rounds[0]}
+    rounds = {n: r._replace(plan=dataclasses.replace(r.plan, path=f"sweep/{n}")) for n, r in jobs.items()}
+    plans = {n: r.plan for n, r in rounds.items()}
+    promised = dataclasses.replace(world.job().promise.plans[0], rounds=tuple(plans.values()))
+
+    def joined(root, drawn):
+        scene = Scene(world, root)
+        states = AsDict(root | "States" >> beam.Create([(0, None), (1, None)]))
+        statistics = beam.ParDo(_CellStatisticsFn(scene.job.contract, rounds), states)
+        sums = scene.shards | "Statistics" >> statistics | "Sum" >> SumKeyedStatistics()
+        return sums | "Noise" >> AddKeyedNoise(plan=drawn, key_uri=world.key)
+
+    promise = Promise(zone=Zone.TRUSTED, plans=(promised,))
+    assert verdict(lambda root: joined(root, plans), promise).rounds == tuple(plans.values())
+    swapped = refused(lambda root: joined(root, {1: plans[0], 0: plans[1]}), promise)
+    assert "must have the plan of the statistic that it is given" in swapped
+
+
+class Profile:
+    """A profile whose parts are put together wrongly."""
+
+    def __init__(self, world, folder, unit="record"):
+        rows = {"max_rows_per_client": 7} if unit == "client" else {}
+        config = ProfileConfig.model_validate(
+            {
+                "model": write_model(folder / "fit", lake.MEANS),
+                "data": {"path": world.path, "features": "x", "client_id": "client_id"},
+                "privacy": {"unit": unit, "epsilon": 2.0, "delta": 1e-6},
+                "profile": {
+                    "numeric": {"age": {"lower": 0, "upper": 100, "percentiles": [50]}},
+                    "categorical": {"job": {"values": None}, "own": {"values": [False, True]}},
+                }
+                | rows,
+            }
+        )
+        self.world, self.plan = world, calibrate(config, 3)
+        job = world.job()
+        self.job = job
+        self.params = ProfileParams(model=NearestCenters.of(lake.MEANS), contract=job.contract, plan=self.plan)
+        self.promise = Promise(zone=Zone.PUBLIC, declared=(self.plan,))
+
+    def build(self, root, plan):
+        measured = self.world.shards(root, self.job) | "Measure" >> MeasureClusters(params=self.params, key_uri="key")
+        return measured, measured | "Noise" >> AddPipelineDPNoise(plan=plan)
+
+
+def test_a_profile_is_noised_by_the_plan_that_measured_it(world, tmp_path):
+    profile = Profile(world, tmp_path)
+    halved = tuple(dataclasses.replace(each, sensitivity=each.sensitivity / 2) for each in profile.plan.events)
+    wrong = dataclasses.replace(profile.plan, events=halved)
+    assert verdict(lambda root: profile.build(root, profile.plan), profile.promise).declared == (profile.plan,)
+    for promise in (profile.promise, Promise(zone=Zone.PUBLIC, declared=(wrong,))):
+        sentence = refused(lambda root: profile.build(root, wrong), promise)
+        assert "must be given what was measured by its own plan, got something else" in sentence
+        assert_path(sentence, ("List", "Measure", "Noise"))
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_a_profile_whose_plan_understates_throughout_is_refused(world, tmp_path, unit):
+    profile = Profile(world, tmp_path, unit)
+    for index, event in enumerate(profile.plan.events):
+        events = list(profile.plan.events)
+        events[index] = dataclasses.replace(event, sensitivity=event.sensitivity * 0.999)
+        wrong = dataclasses.replace(profile.plan, events=tuple(events))
+        profile.params = dataclasses.replace(profile.params, plan=wrong)
+        sentence = refused(
+            lambda root, wrong=wrong: profile.build(root, wrong), Promise(zone=Zone.PUBLIC, declared=(wrong,))
+        )
+        assert f"must declare the sensitivity of what it noises, got {wrong.events[index].sensitivity:g}" in sentence
+        assert event.path in sentence
+
+
+def test_what_is_inside_of_a_declared_mechanism_stays_private(world, tmp_path):
+    profile = Profile(world, tmp_path)
+
+    def build(root):
+        _, noised = profile.build(root, profile.plan)
+        inner = noised.producer.inputs[0]
+        return inner | "Publish" >> PublishModel(folder="out")
+
+    assert_path(refused(build, profile.promise), ("List", "Measure", "Noise", "Publish/Model"))
+
+
+def test_exact_sums_of_a_profile_go_nowhere_else(world, tmp_path):
+    profile = Profile(world, tmp_path)
+
+    def build(root):
+        measured, _ = profile.build(root, profile.plan)
+        return measured[SUMS] | "Publish" >> PublishModel(folder="out")
+
+    sentence = refused(build, profile.promise)
+    assert_path(sentence, ("List", "Measure", "Publish/Model"))
+
+
+def test_a_declared_mechanism_that_nobody_accounts_for_is_refused(world, tmp_path):
+    profile = Profile(world, tmp_path)
+    sentence = refused(lambda root: profile.build(root, profile.plan), Promise(zone=Zone.PUBLIC))
+    assert "the declared mechanisms of the graph must be those that the job accounts for" in sentence
+
+
+def test_private_data_of_the_trusted_zone_reach_no_public_sink(world):
+    def build(root):
+        scene = Scene(world, root)
+        models = root | "Models" >> beam.Create([(0, lake.MEANS)])
+        costs = scene.shards | "Evaluate" >> EvaluateModels(models=models, contract=scene.job.contract)
+        return costs | "Publish" >> PublishModel(folder="out")
+
+    sentence = refused(build, TRUSTED_ZONE)
+    assert_path(sentence, ("List", "Evaluate", "Publish/Model"))
+
+
+def test_pooled_centers_reach_no_private_round(world):
+    def build(root):
+        scene = Scene(world, root)
+        data = {"path": world.path, "features": "x"}
+        config = pooled_fit.pooled({"algorithm": "optimal", "data": data, "n_clusters": 3})
+        return scene.statistics(state=pooled_fit.centers(scene.shards, config, scene.job.contract))
+
+    assert "must stay out of a job whose outputs are public" in refused(build, world.job().promise)
+    job = world.job()
+    sentence = refused(build, dataclasses.replace(job.promise, zone=Zone.TRUSTED))
+    assert "as a side input" in sentence
+
+
+def test_a_refused_job_ends_with_4_and_leaves_nothing(world, tmp_path, monkeypatch):
+    honest, read = fit.build, []
+
+    def build(root, prepared, key_uri, folder, **options):
+        honest(root, prepared, key_uri, folder, **options)
+        _ = world.shards(root, prepared, "ListAgain") | "Leak" >> PublishModel(folder=str(tmp_path / "leak"))
+
+    monkeypatch.setattr(fit, "build", build)
+    monkeypatch.setattr(beam.Pipeline, "run", lambda self: read.append(self))
+    outcome = lake.run_job(lake.job(world.path, world.server), tmp_path)
+    assert outcome.code == 4
+    assert outcome.lines[-1] == (
+        "dapple: Leak/Model must be given public data and releases, got exact private data; let the sum pass the "
+        "noise stage first. Path: ListAgain -> Leak/Model."
+    )
+    assert not read
+    assert {each.name for each in tmp_path.iterdir()} == {"job.yaml"}
+
+
+def test_there_is_no_way_to_run_a_graph_without_a_promise(world):
+    with pytest.raises(TypeError, match="promise"):
+        graph.run_graph(lambda root: None, None)

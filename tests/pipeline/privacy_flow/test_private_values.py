@@ -1,0 +1,148 @@
+"""No exact private number leaves: not in outputs, logs, exceptions, the job graph, pickles or counters."""
+
+import json
+import re
+import struct
+
+import apache_beam as beam
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.internal import pickler
+
+from pipelines.kmeans import fit
+from pipelines.run.options import beam_options
+from tests.pipeline.privacy.test_secrets import Functions, unpacked
+from tests.scenes import lake
+from transforms.numerics.privacy import noise
+
+N_ROWS = 4817
+TELLTALE = 3.1415926535
+"""Stands in the first coordinate of every private row."""
+WRITTEN = re.compile(rb"(?<![\d.])\d{8,}")
+COUNT = re.compile(rb"(?<![\d.,])4,?817(?:\.0)?(?![\d.])")
+
+
+class Leaks:
+    """Everything exact about a run's data: rows, their number, and the sums of all rounds, in several spellings."""
+
+    def __init__(self):
+        self.sums = []
+
+    @property
+    def numbers(self):
+        found = np.unique(np.abs(np.concatenate(self.sums)))
+        return [int(each) for each in found if each > 1 << 24]
+
+    @property
+    def told(self):
+        """Those of four octets and more that are not zero; octets of rounder numbers lie in any pickle."""
+        return [each for each in self.numbers if sum(map(bool, each.to_bytes(8, "little"))) >= 4]
+
+    @property
+    def spellings(self):
+        octets = [struct.pack("<d", TELLTALE), struct.pack(">d", TELLTALE)]
+        octets += [each.to_bytes(8, order) for each in self.told for order in ("little", "big")]
+        return [b"31415926", b"3.141592", *octets]
+
+    def within(self, content):
+        """Spellings anywhere, and numbers as they are written; digits inside longer ones are other numbers."""
+        written = {str(each).encode() for each in self.numbers} & set(WRITTEN.findall(content))
+        return [each for each in self.spellings if each in content] + sorted(written) + COUNT.findall(content)
+
+
+class Job:
+    def __init__(self, folder, unit):
+        points = lake.mixture(N_ROWS)
+        points[:, 0] = TELLTALE
+        clients = np.arange(N_ROWS) // 20
+        self.folder = folder
+        data = lake.write_lake(folder / "lake", points, clients, n_files=2, row_group_size=1400)
+        server = lake.write_server(folder / "server.parquet")
+        self.settings = lake.job(data, server, unit, lloyd={"steps": 1})
+
+
+@pytest.fixture(scope="module", params=["record", "client"])
+def job(request, tmp_path_factory):
+    return Job(tmp_path_factory.mktemp("private"), request.param)
+
+
+@pytest.fixture(scope="module")
+def ran(job):
+    """The command's outcome with every log there is, and the exact numbers that it must not show."""
+    leaks, draw = Leaks(), noise.draw_release
+
+    def recorded(key, plan, exact_sum):
+        leaks.sums.append(exact_sum.copy())
+        return draw(key, plan, exact_sum)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "draw_release", recorded)
+        outcome = lake.run_job(job.settings, job.folder, "--verbose")
+    assert outcome.code == 0
+    assert len(leaks.sums) >= 4
+    return outcome, leaks
+
+
+def test_logs_and_the_last_line_show_no_exact_number(ran):
+    outcome, leaks = ran
+    assert leaks.within((outcome.out + outcome.err).encode()) == []
+
+
+def test_no_output_holds_an_exact_number(job, ran):
+    _, leaks = ran
+    written = [path for path in (job.folder / "out").iterdir() if path.suffix != ".parquet"]
+    assert {path.name for path in written} >= {"privacy.json", "run.json", "report.html"}
+    assert {path.name: leaks.within(path.read_bytes()) for path in written if leaks.within(path.read_bytes())} == {}
+
+
+def test_no_released_value_is_an_exact_sum(job, ran):
+    """Sums of megabytes of lattice units hit their exact value by chance with probability below 1e-3 in all."""
+    _, leaks = ran
+    table = pq.read_table(job.folder / "out" / "releases.parquet", use_threads=False)
+    name = next(name for name in table.column_names if "value" in name)
+    values = [abs(each) for row in table[name].to_pylist() for each in (row if isinstance(row, list) else [row])]
+    assert set(map(int, values)) & set(leaks.numbers) == set()
+
+
+def test_a_planted_number_is_found(ran):
+    _, leaks = ran
+    for number in leaks.numbers:
+        assert leaks.within(json.dumps({"rows": number}).encode())
+        assert leaks.within(f"-{number}.0".encode())
+    for number in leaks.told:
+        assert leaks.within(b"..." + number.to_bytes(8, "little") + b"...")
+    assert leaks.within(b"..." + struct.pack("<d", TELLTALE) + b"...")
+    assert leaks.within(f"rows: {N_ROWS}".encode())
+
+
+def test_graph_and_pickles_hold_no_exact_number(job, ran):
+    _, leaks = ran
+    pipeline = beam.Pipeline(options=beam_options([]))
+    key_uri = lake.write_key(job.folder / "key")
+    fit.build(pipeline, lake.prepared(job.settings), key_uri, str(job.folder / "staging"))
+    assert leaks.within(unpacked(pipeline.to_runner_api().SerializeToString())) == []
+    for label, function in Functions(pipeline).found.items():
+        assert leaks.within(pickler.dumps(function)) == [], label
+
+
+def test_no_counter_is_written(job):
+    pipeline = beam.Pipeline(options=beam_options([]))
+    key_uri = lake.write_key(job.folder / "counted_key")
+    (job.folder / "counted").mkdir()
+    fit.build(pipeline, lake.prepared(job.settings), key_uri, str(job.folder / "counted"))
+    result = pipeline.run()
+    result.wait_until_finish()
+    assert not any(result.metrics().query().values())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_exception_shows_no_exact_number(job, ran, tmp_path, value):
+    _, leaks = ran
+    points = np.full((N_ROWS, 4), TELLTALE)
+    points[-1, 2] = value
+    settings = job.settings | {"data": job.settings["data"] | {"path": str(tmp_path / "lake")}}
+    lake.write_lake(tmp_path / "lake", points, np.arange(N_ROWS) // 20, row_group_size=1400)
+    outcome = lake.run_job(settings, tmp_path, "--verbose")
+    assert outcome.code == 2
+    assert leaks.within((outcome.out + outcome.err).encode()) == []

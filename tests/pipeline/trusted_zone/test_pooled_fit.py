@@ -1,0 +1,176 @@
+"""Fits without privacy: k-FED and pooled k-means over a lake, marked for what they are, and used by other jobs."""
+
+import json
+import pathlib
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from sklearn.cluster import KMeans
+
+from tests.scenes import lake
+from tests.scenes.models import run_model_job, write_model
+
+N_ROWS = 900
+REPLAY = ("--direct_runner_bundle_repeat=2",)
+
+
+class Desk:
+    """Rows that overlap a little, far from the origin, whose clients have two of three clusters each."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.points = 1e4 + 0.6 * lake.mixture(N_ROWS, seed=2) + np.random.default_rng(0).normal(size=(N_ROWS, 4))
+        label = np.arange(N_ROWS) % 3
+        self.clients = (np.arange(N_ROWS) // 3 % 25) * 3 + (label + np.arange(N_ROWS) // 75 % 2) % 3
+        order = np.random.default_rng(1).permutation(N_ROWS)
+        self.data = lake.write_files(folder / "lake", [self.table(order[:500]), self.table(order[500:])], 130)
+        best = KMeans(3, n_init=10, random_state=0).fit(self.points)
+        self.best, self.least = best.cluster_centers_, best.inertia_ / N_ROWS
+
+    def table(self, rows):
+        return lake.table_of(self.points[rows], self.clients[rows])
+
+    def settings(self, algorithm, **changes):
+        data = {"path": self.data, "features": "x", "client_id": "client_id"}
+        return {"algorithm": algorithm, "data": data, "n_clusters": 3} | changes
+
+    def centers(self, folder, algorithm, *flags, **changes):
+        outcome = lake.run_job(self.settings(algorithm, **changes), folder, *flags)
+        assert outcome.code == 0, outcome.err
+        table = pq.read_table(folder / "out" / "centers.parquet")
+        return np.array(table.column("center").to_pylist())
+
+    def cost(self, centers):
+        return ((self.points[:, None] - centers[None]) ** 2).sum(axis=2).min(axis=1).mean()
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    return Desk(tmp_path_factory.mktemp("pooled"))
+
+
+def sorted_rows(centers):
+    return centers[np.lexsort(centers.T)]
+
+
+def test_optimal_finds_the_optimum(desk, tmp_path):
+    found = desk.centers(tmp_path, "optimal", optimal={"restarts": 8, "starts": 2, "steps": 12})
+    np.testing.assert_allclose(desk.cost(found), desk.least, rtol=1e-6)
+    np.testing.assert_allclose(sorted_rows(found), sorted_rows(desk.best), atol=0.02)
+
+
+def test_optimal_finds_it_from_a_sample(desk, tmp_path):
+    found = desk.centers(tmp_path, "optimal", *REPLAY, optimal={"sample_rows": 90, "starts": 2, "steps": 10})
+    np.testing.assert_allclose(desk.cost(found), desk.least, rtol=1e-4)
+
+
+def test_far_rows_do_not_blur_the_others(desk, tmp_path):
+    """One row 1e6 away is a cluster of its own; the others are found as without it."""
+    data = lake.write_files(
+        tmp_path / "lake", [desk.table(np.arange(N_ROWS)), lake.table_of(np.full((1, 4), 1e6), [1])]
+    )
+    found = desk.centers(tmp_path, "optimal", data={"path": data, "features": "x"}, n_clusters=4, optimal={"steps": 3})
+    near = found[found[:, 0] < 1e5]
+    assert len(near) == 3
+    np.testing.assert_allclose(desk.cost(near), desk.least, rtol=1e-3)
+
+
+def test_k_fed_on_clients_whose_rows_are_scattered(desk, tmp_path):
+    """Clients lie in both files and in any order, so they are grouped in a private copy first."""
+    assert min(np.bincount(desk.clients)) > 3
+    found = desk.centers(tmp_path, "k_fed", k_fed={"local_clusters": 2})
+    assert desk.cost(found) < 1.1 * desk.least
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
+@pytest.mark.parametrize("algorithm", ["k_fed", "optimal"])
+def test_the_same_rows_in_other_files_give_the_same_centers(desk, tmp_path, algorithm):
+    """Every client's rows come in another order, too."""
+    options = {"optimal": {"restarts": 8, "starts": 2, "steps": 2}} if algorithm == "optimal" else {}
+    found = []
+    for seed in range(3):
+        folder = tmp_path / str(seed)
+        parts = np.array_split(np.random.default_rng(seed).permutation(N_ROWS), seed + 2)
+        data = lake.write_files(folder / "lake", [desk.table(part) for part in parts])
+        data = {"path": data, "features": "x", "client_id": "client_id"}
+        found.append(desk.centers(folder, algorithm, data=data, **options))
+    assert len({each.tobytes() for each in found}) == 1
+
+
+def test_k_fed_and_clients_of_one_row(desk, tmp_path):
+    data = lake.write_lake(tmp_path / "lake", desk.points[:60], np.arange(60))
+    found = desk.centers(tmp_path, "k_fed", data={"path": data, "features": "x", "client_id": "client_id"})
+    expected = KMeans(3, n_init=10, random_state=0).fit(desk.points[:60])
+    np.testing.assert_allclose(sorted_rows(found), sorted_rows(expected.cluster_centers_), atol=1e-6)
+
+
+@pytest.fixture(scope="module", params=["k_fed", "optimal"])
+def done(request, desk):
+    folder = desk.folder / request.param
+    folder.mkdir()
+    settings = desk.settings(request.param, optimal={"restarts": 2, "starts": 1, "steps": 2})
+    return folder, settings, lake.run_job(settings, folder, "--run_id", "one")
+
+
+def test_outputs_are_marked_not_private(done):
+    folder, settings, outcome = done
+    output = folder / "out"
+    assert json.loads(outcome.out) == {"run_id": "one", "output": str(output), "epsilon": None, "delta": None}
+    assert outcome.lines == [
+        "dapple: run one: evaluation (not private)",
+        *(["dapple: grouping rows by client"] if settings["algorithm"] == "k_fed" else []),
+        f"dapple: done: {output}; it is as private as the input",
+    ]
+    assert {path.name for path in output.iterdir()} == {"centers.parquet", "run.json"}
+    manifest = json.loads((output / "run.json").read_text())
+    assert (manifest["private"], manifest["label"]) == (False, "evaluation (not private)")
+    assert manifest["algorithm"] == settings["algorithm"]
+    metadata = pq.read_schema(output / "centers.parquet").metadata
+    assert metadata[b"dapple.private"] == b"false"
+    assert {path.name for path in folder.iterdir()} == {"job.yaml", "out"}
+
+
+@pytest.mark.parametrize("job", ["evaluate", "assign"])
+def test_its_folder_is_a_model_for_other_jobs(desk, done, tmp_path, job):
+    folder, settings, _ = done
+    outcome = run_model_job(job, settings | {"model": str(folder / "out")}, tmp_path)
+    assert outcome.code == 0, outcome.err
+    if job == "evaluate":
+        centers = np.array(pq.read_table(folder / "out" / "centers.parquet").column("center").to_pylist())
+        found = json.loads((tmp_path / job / "metrics.json").read_text())
+        np.testing.assert_allclose(found["cost"], desk.cost(centers), rtol=1e-6)
+
+
+def test_a_privacy_section_is_refused(desk, tmp_path):
+    outcome = lake.run_job(desk.settings("k_fed", privacy={"unit": "client", "epsilon": 1.0}), tmp_path)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.lines[0].startswith("dapple: privacy must be left out for algorithm k_fed, got a section")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "sentence"),
+    [
+        ("k_fed", {"n_clusters": 400, "k_fed": {"local_clusters": 1}}, "n_clusters must be at most the number of"),
+        ("optimal", {"n_clusters": 1000}, "n_clusters must be at most the number of rows, got 1000"),
+    ],
+)
+def test_more_clusters_than_there_can_be(desk, tmp_path, algorithm, changes, sentence):
+    outcome = lake.run_job(desk.settings(algorithm, **changes), tmp_path)
+    assert outcome.code == 2
+    assert outcome.lines[-1].startswith(f"dapple: {sentence}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_released_outputs_are_kept_apart(desk, tmp_path):
+    model = write_model(tmp_path / "fit", lake.MEANS)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(desk.settings("optimal")))
+    output = str(pathlib.Path(model) / "below")
+    outcome = lake.run_command("fit", "--config", str(tmp_path / "job.yaml"), "--output", output)
+    assert outcome.code == 2
+    assert outcome.lines[-1] == (
+        f"dapple: --output must be a folder outside of released outputs, got {output} with centers.parquet in {model}; "
+        "choose another one."
+    )

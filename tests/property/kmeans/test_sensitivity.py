@@ -1,0 +1,187 @@
+"""Adding or removing one privacy unit moves no integer sum by more than the declared sensitivity, ever."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.statistics import center_quality, client_statistics, lattice, norms, row_statistics
+from transforms.numerics.statistics.assignment import Assigner, Projection
+from transforms.numerics.statistics.frame import Frame
+from transforms.numerics.statistics.lattice import Lattice
+
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=150)
+settings.load_profile("ci")
+
+D = 3
+anything = st.floats(allow_nan=False, allow_infinity=False, width=64)
+ordinary = st.floats(-3.0, 3.0)
+rows = hnp.arrays(np.float64, st.tuples(st.integers(1, 30), st.just(D)), elements=st.one_of(ordinary, anything))
+frames = st.builds(
+    lambda center, norm: Frame(Lattice(center, norm)),
+    hnp.arrays(np.float64, D, elements=ordinary),
+    st.floats(1e-3, 1e3),
+)
+bounds = st.floats(1e-3, 1e3)
+
+
+@st.composite
+def assigners(draw):
+    seed, one_third = draw(st.integers(0, 2**16)), draw(st.booleans())
+    rng = np.random.default_rng(seed)
+    if draw(st.booleans()):
+        basis = np.linalg.qr(rng.normal(size=(D, 2)))[0]
+        return Assigner(rng.integers(-(2**20), 2**20, (4, 2)).astype(float), Projection.from_basis(basis), one_third)
+    return Assigner(rng.integers(-(2**19), 2**19, (4, D)).astype(float), None, one_third)
+
+
+def frobenius_squared(triangle: np.ndarray) -> int:
+    matrix = np.zeros((D, D), dtype=object)
+    matrix[np.triu_indices(D)] = triangle.tolist()
+    off = sum(int(v) ** 2 for v in matrix[np.triu_indices(D, 1)])
+    return sum(int(v) ** 2 for v in np.diag(matrix)) + 2 * off
+
+
+def l2_squared(vector: np.ndarray) -> int:
+    return sum(int(v) ** 2 for v in vector)
+
+
+def moved(statistic, points: np.ndarray, at: int) -> np.ndarray:
+    """How far removing row `at` moves a record-level statistic."""
+    return statistic(points) - statistic(np.delete(points, at, axis=0))
+
+
+@given(rows, frames, st.integers(0, 29))
+def test_record_outer_product(points, frame, at):
+    change = moved(lambda p: row_statistics.outer_product(p, frame), points, at % len(points))
+    assert frobenius_squared(change) <= row_statistics.OUTER_SENSITIVITY**2
+
+
+@given(rows, frames, assigners(), st.integers(0, 29))
+def test_record_histogram(points, frame, assigner, at):
+    change = moved(lambda p: row_statistics.histogram(p, frame, assigner), points, at % len(points))
+    assert np.abs(change).sum() <= row_statistics.COUNT_SENSITIVITY
+
+
+@given(rows, frames, assigners(), st.integers(0, 29))
+def test_record_sums_and_counts(points, frame, assigner, at):
+    change = moved(lambda p: row_statistics.sums_and_counts(p, frame, assigner), points, at % len(points))
+    assert l2_squared(change[: -assigner.size]) <= row_statistics.SUM_SENSITIVITY**2
+    assert np.abs(change[-assigner.size :]).sum() <= row_statistics.COUNT_SENSITIVITY
+
+
+def client_change(statistic, points: np.ndarray, cut: int) -> np.ndarray:
+    """How far one client (the rows from `cut` on) moves a client-level statistic beside another client."""
+    cut = cut % len(points)
+    offsets = [0, cut, len(points)] if cut else [0, len(points)]
+    both = ClientBlock(points, np.array(offsets, dtype=np.int64))
+    rest = ClientBlock(points[:cut], np.array(offsets[:-1], dtype=np.int64))
+    return statistic(both) - statistic(rest)
+
+
+@given(rows, frames, bounds, st.integers(0, 29))
+def test_client_outer_product(points, frame, bound, cut):
+    change = client_change(lambda b: client_statistics.outer_product(b, frame, bound), points, cut)
+    assert frobenius_squared(change) <= client_statistics.OUTER_SENSITIVITY**2
+
+
+@given(rows, frames, assigners(), bounds, st.booleans(), st.integers(0, 29))
+def test_client_histogram(points, frame, assigner, bound, relative, cut):
+    change = client_change(
+        lambda b: client_statistics.histogram(b, frame, assigner, bound, relative=relative), points, cut
+    )
+    if relative:
+        assert l2_squared(change) <= client_statistics.SENSITIVITY**2
+    else:
+        assert np.abs(change).sum() <= client_statistics.SENSITIVITY
+
+
+@given(rows, frames, assigners(), bounds, bounds, st.sampled_from(["tuned", "means", "absolute"]), st.integers(0, 29))
+def test_client_sums_and_counts(points, frame, assigner, sums_bound, counts_bound, kind, cut):
+    form = {
+        "tuned": client_statistics.mean_sums_and_counts,
+        "means": client_statistics.means_of_means,
+        "absolute": client_statistics.clipped_sums_and_counts,
+    }[kind]
+    change = client_change(lambda b: form(b, frame, assigner, sums_bound, counts_bound), points, cut)
+    assert l2_squared(change[: -assigner.size]) <= client_statistics.SENSITIVITY**2
+    counts = change[-assigner.size :]
+    norm = l2_squared(counts) if kind == "tuned" else int(np.abs(counts).sum()) ** 2
+    assert norm <= client_statistics.SENSITIVITY**2
+
+
+@given(rows, frames, assigners(), st.integers(0, 30))
+def test_any_split_of_rows_gives_the_same_sums(points, frame, assigner, cut):
+    for statistic in (
+        lambda p: row_statistics.outer_product(p, frame),
+        lambda p: row_statistics.histogram(p, frame, assigner),
+        lambda p: row_statistics.sums_and_counts(p, frame, assigner),
+    ):
+        np.testing.assert_array_equal(statistic(points), statistic(points[:cut]) + statistic(points[cut:]))
+
+
+@given(rows, frames)
+def test_clipped_rows_keep_their_norm(points, frame):
+    for bits in (lattice.OUTER_BITS, lattice.SUM_BITS):
+        quantized = frame.quantize(points, bits)
+        assert (quantized == np.trunc(quantized)).all()
+        assert all(l2_squared(row) <= 4**bits for row in quantized)
+
+
+@given(rows, frames, st.integers(0, 29))
+def test_norm_histograms(points, frame, at):
+    center = frame.lattice.center
+    change = moved(lambda p: norms.norm_histogram(p, center), points, at % len(points))
+    assert np.abs(change).sum() <= lattice.SUM_UNITS
+    change = client_change(lambda b: norms.client_norm_histogram(b, center), points, at)
+    assert np.abs(change).sum() <= lattice.SUM_UNITS
+
+
+final_centers = st.builds(
+    lambda seed, n: np.random.default_rng(seed).integers(-(2**19), 2**19, (n, D)).astype(float),
+    st.integers(0, 2**16),
+    st.integers(1, 4),
+)
+caps = st.one_of(st.just(np.inf), st.floats(1e-3, 2.0**22))
+
+
+def assert_within_bounds(change: np.ndarray, n_clusters: int) -> None:
+    assert change.shape == (1 + n_clusters,)
+    assert 0 <= change[0] <= center_quality.SENSITIVITY
+    assert (change[1:] >= 0).all()
+    assert change[1:].sum() <= center_quality.SENSITIVITY
+
+
+@given(rows, frames, final_centers, caps, st.integers(0, 29))
+def test_record_quality(points, frame, centers, cap, at):
+    bound = center_quality.squared_bound(centers, cap)
+    change = moved(lambda p: center_quality.row_quality(p, frame, centers, bound), points, at % len(points))
+    assert_within_bounds(change, len(centers))
+    assert sorted(change[1:])[-1] == center_quality.SENSITIVITY
+
+
+@given(rows, frames, final_centers, caps, st.integers(0, 29), st.integers(0, 29))
+def test_a_row_in_the_place_of_another_moves_the_cost_no_farther(points, frame, centers, cap, first, second):
+    bound = center_quality.squared_bound(centers, cap)
+    found = [
+        center_quality.row_quality(np.delete(points, at % len(points), axis=0), frame, centers, bound)
+        for at in (first, second)
+    ]
+    change = found[0] - found[1]
+    assert abs(change[0]) <= center_quality.SENSITIVITY
+    assert l2_squared(change[1:]) <= 2 * center_quality.SENSITIVITY**2
+
+
+@given(rows, frames, final_centers, caps, st.integers(0, 29))
+def test_client_quality(points, frame, centers, cap, cut):
+    bound = center_quality.squared_bound(centers, cap)
+    change = client_change(lambda b: center_quality.client_quality(b, frame, centers, bound), points, cut)
+    assert_within_bounds(change, len(centers))
+
+
+@given(rows, frames, final_centers, st.integers(0, 30))
+def test_any_split_of_rows_has_the_same_quality(points, frame, centers, cut):
+    bound = center_quality.squared_bound(centers)
+    parts = [center_quality.row_quality(part, frame, centers, bound) for part in (points, points[:cut], points[cut:])]
+    np.testing.assert_array_equal(parts[0], parts[1] + parts[2])

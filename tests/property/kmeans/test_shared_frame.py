@@ -1,0 +1,82 @@
+"""A shared frame changes nothing but the time: every statistic is the same integer for integer."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.statistics import client_statistics, lattice, row_statistics
+from transforms.numerics.statistics.assignment import Assigner, Projection
+from transforms.numerics.statistics.frame import Components, Frame, SharedFrame
+from transforms.numerics.statistics.lattice import Lattice
+
+CHECKED = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def frames(n_features, *, moved):
+    plain = Lattice(np.zeros(n_features), 3.0)
+    if not moved:
+        return Frame(plain)
+    anchors = lattice.quantize(np.eye(n_features)[:2], plain, lattice.SUM_BITS)
+    return Frame(plain, Components(plain, anchors, 0.25 * np.eye(n_features)[:2]))
+
+
+def everything(block, frame):
+    """Statistics of both levels, those of clients on rows in another order."""
+    n_features = block.points.shape[1]
+    centers = Frame(frame.lattice).quantize(np.eye(n_features)[:3], lattice.SUM_BITS)
+    flat = Assigner(centers[:, :2] * 1.0, Projection.from_basis(np.eye(n_features)[:, :2]))
+    yield row_statistics.outer_product(block.points, frame)
+    yield row_statistics.histogram(block.points, frame, flat)
+    yield row_statistics.sums_and_counts(block.points, frame, Assigner(centers))
+    yield client_statistics.outer_product(block, frame, 4.0)
+    yield client_statistics.histogram(block, frame, flat, 0.9, relative=True)
+    yield client_statistics.histogram(block, frame, Assigner(centers), 5.0, relative=False)
+    yield client_statistics.mean_sums_and_counts(block, frame, Assigner(centers), 1.0, 1.0)
+
+
+@CHECKED
+@given(
+    sizes=st.lists(st.integers(1, 60) | st.integers(2040, 2100), min_size=1, max_size=12),
+    n_features=st.integers(3, 6),
+    moved=st.booleans(),
+    single=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_it_gives_the_same_integers(sizes, n_features, moved, single, seed):
+    points = np.random.default_rng(seed).normal(size=(sum(sizes), n_features))
+    points = points.astype(np.float32) if single else points
+    block = ClientBlock(points, np.concatenate([[0], np.cumsum(sizes)]))
+    frame = frames(n_features, moved=moved)
+    shared = SharedFrame(*frame)
+    for held in (block, ClientBlock(points[::-1].copy(), block.client_offsets)):
+        expected = list(everything(held, frame))
+        shared.hold(held.points)
+        for _ in range(2):
+            for found, wanted in zip(everything(held, shared), expected, strict=True):
+                np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("unheld", [False, True])
+def test_copies_never_stand_for_each_other(unheld):
+    """Copies of one size, one after the other: the allocator gives many of them the same place."""
+    points, frame = np.random.default_rng(0).normal(size=(50, 4)), frames(4, moved=False)
+    shared = SharedFrame(*frame)
+    if not unheld:
+        shared.hold(points)
+    for shift in range(200):
+        found = shared.quantize(points + shift / 100.0, lattice.SUM_BITS)
+        np.testing.assert_array_equal(found, frame.quantize(points + shift / 100.0, lattice.SUM_BITS))
+
+
+def test_parts_of_the_held_rows_are_shared_until_others_are_held():
+    points, shared = np.random.default_rng(0).normal(size=(50, 4)), SharedFrame(*frames(4, moved=False))
+    shared.hold(points)
+    first = shared.quantize(points[10:20], lattice.SUM_BITS)
+    assert shared.quantize(points[10:20], lattice.SUM_BITS) is first
+    assert not first.flags.writeable
+    assert shared.quantize(points[10:20], lattice.OUTER_BITS) is not first
+    shared.hold(points)
+    assert shared.quantize(points[10:20], lattice.SUM_BITS) is not first
+    assert shared.quantize(points[:0], lattice.SUM_BITS).shape == (0, 4)

@@ -1,0 +1,1 @@
+"""What tests share: small lakes, graphs, ledgers, crashes, faults and auditors."""

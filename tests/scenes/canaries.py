@@ -1,0 +1,229 @@
+"""Neighboring inputs for the audit: rounds as jobs bind them, the states they meet, and units that move them most."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Algorithm
+from schemas.kmeans.fit_config import FitConfig, validated
+from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPlan, RoundSpec
+from schemas.tables.client_block import ClientBlock
+from tests.scenes import audit
+from tests.scenes.lake import MEANS, mixture
+from transforms.kmeans.central_tree import rounds as central_tree
+from transforms.kmeans.central_tree import server as tree_server
+from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
+from transforms.kmeans.feddp_kmeans import server as feddp_server
+from transforms.numerics.privacy.noise import draw_release
+from transforms.numerics.tables import row_sampling
+from transforms.privacy import accounting
+from transforms.rounds.protocol import Round
+
+SERVER = mixture(24, seed=99)
+FAR = 10.0
+"""How far beyond the clipping ball a canary lies, in clipping norms."""
+CLIENT_ROWS = 10
+EVERY_ROUND = {
+    "lloyd": {"steps": 2},
+    "feddp_kmeans": {
+        "simplify": {"w_min": 0.3, "rounds": 2, "share": 0.1},
+        "reduce_diameter": {"w_min": 0.1, "sigma_max": 1.0, "share": 0.1},
+    },
+}
+_SAMPLING_KEY = bytes(range(32))
+
+
+class Neighbors(NamedTuple):
+    """Two inputs that differ by one privacy unit."""
+
+    without: ClientBlock
+    with_canary: ClientBlock
+
+
+class Audited(NamedTuple):
+    """Rounds that run together, the state each of them meets, and the epsilon they claim at `audit.DELTA`."""
+
+    rounds: tuple[Round, ...]
+    states: tuple[Any, ...]
+    claim: float
+
+    @property
+    def plans(self) -> list[RoundPlan]:
+        return [each.plan for each in self.rounds]
+
+    @property
+    def releases(self) -> list[ReleasePlan]:
+        return [release for plan in self.plans for release in plan.releases]
+
+    def sums(self, block: ClientBlock) -> list[NDArray[np.int64]]:
+        """Exact sum of each round."""
+        return [each.statistic(block, state) for each, state in zip(self.rounds, self.states, strict=True)]
+
+
+def config(unit: str = "record", allocation: str = "tuned", **sections: Any) -> FitConfig:
+    """A job on four features; files are named, but not read."""
+    base: dict[str, Any] = {
+        "algorithm": "feddp_kmeans",
+        "data": {"path": "lake", "features": "x", "client_id": "who"},
+        "server_data": {"path": "server"},
+        "n_clusters": 3,
+        "privacy": {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA, "allocation": allocation},
+        "clipping": {"norm": "server_radius", "client_rows": CLIENT_ROWS},
+    }
+    for name, values in sections.items():
+        base[name] = base.get(name, {}) | values
+    return validated(base)
+
+
+def tree_config(unit: str = "record") -> FitConfig:
+    """A job with algorithm central_tree on the same features."""
+    settings = {
+        "algorithm": "central_tree",
+        "data": {"path": "lake", "features": "x", "client_id": "who"},
+        "n_clusters": 3,
+        "privacy": {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA},
+        "tree": {"radius": 7.0, "depth": 7},
+        "clipping": {"client_rows": CLIENT_ROWS},
+        "feddp_kmeans": {"restarts": 20},
+    }
+    return validated(settings)
+
+
+def audited(job: FitConfig, *names: str) -> Audited:
+    """Rounds of a job, calibrated to spend `audit.EPSILON` by themselves, in the states of a run on ordinary rows."""
+    specs = _specs(job)
+    bound, states = _run(job, specs)
+    chosen = tuple(each for name in names for each in specs if each.path.endswith("/" + name))
+    privacy = job.privacy
+    plan = accounting.calibrate(privacy.unit, chosen, audit.EPSILON, audit.DELTA, privacy.allocation)
+    rounds = tuple(bound[each.path]._replace(plan=each) for each in plan.rounds)
+    return Audited(rounds, tuple(states[each.path] for each in chosen), plan.epsilon)
+
+
+def _specs(job: FitConfig) -> tuple[RoundSpec, ...]:
+    """All rounds of a job before calibration."""
+    if job.algorithm is Algorithm.CENTRAL_TREE:
+        return central_tree.round_specs(job, SERVER.shape[1])
+    return feddp_kmeans.round_specs(job, SERVER.shape[1], len(SERVER))
+
+
+def _run(job: FitConfig, specs: tuple[RoundSpec, ...]) -> tuple[dict[str, Round], dict[str, Any]]:
+    """Each round as the job binds it, and the state before it in one run."""
+    plans = tuple(
+        RoundPlan(path=each.path, releases=tuple(ReleasePlan(spec=one, noise_multiplier=0.5) for one in each.releases))
+        for each in specs
+    )
+    plan = PrivacyPlan(unit=job.privacy.unit, epsilon=1.0, delta=0.5, discretization_slack=0.0, rounds=plans)
+    protocol, server = feddp_kmeans, feddp_server
+    if job.algorithm is Algorithm.CENTRAL_TREE:
+        protocol, server = central_tree, tree_server
+    state = server.initial_state(job, SERVER, SERVER.shape[1])
+    block = ordinary(job)
+    bound, states = {}, {}
+    for each in protocol.rounds(job, plan):
+        bound[each.plan.path], states[each.plan.path] = each, state
+        state = each.step(state, draw_release(audit.key_of(0), each.plan, each.statistic(block, state)))
+    return bound, states
+
+
+def ordinary(job: FitConfig, n_rows: int = 90) -> ClientBlock:
+    """Rows that are there in any case; clients of `CLIENT_ROWS` rows at client level."""
+    by_client = job.privacy.unit is PrivacyUnit.CLIENT
+    return ClientBlock(mixture(n_rows), np.arange(0, n_rows + 1, CLIENT_ROWS) if by_client else None)
+
+
+def directions() -> NDArray[np.float64]:
+    """Unit vectors: axes, means of clusters, anything, all of them both ways."""
+    anything = np.random.default_rng(5).normal(size=(20, SERVER.shape[1]))
+    found = np.concatenate([np.eye(SERVER.shape[1]), MEANS, anything])
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return np.concatenate([found, -found])
+
+
+def worst_neighbors(target: Audited, candidates: Iterator[Neighbors]) -> Neighbors:
+    """The candidates that the planned noise tells apart best."""
+
+    def distance(pair: Neighbors) -> float:
+        without, with_canary = (np.concatenate(target.sums(block)) for block in pair)
+        return float(audit.scores(target.releases, with_canary[None], without, with_canary)[0, 0])
+
+    return max(candidates, key=distance)
+
+
+def record_candidates(job: FitConfig, state: Any) -> Iterator[Neighbors]:
+    """One more row, far away."""
+    base = ordinary(job).points
+    for row in _rows(state, FAR):
+        yield Neighbors(ClientBlock(base), ClientBlock(np.concatenate([base, row[None]])))
+
+
+def client_candidates(job: FitConfig, state: Any) -> Iterator[Neighbors]:
+    """One more client: rows in one place near and far, few and many, and rows all over the server data."""
+    base = ordinary(job)
+    spread = [SERVER, SERVER * FAR]
+    heaps = [np.tile(row, (n, 1)) for n in (1, 30) for reach in (0.1, 0.3, FAR) for row in _rows(state, reach)]
+    for rows in [*heaps, *spread, np.tile(_rows(state, FAR)[:1], (3000, 1))]:
+        points = np.concatenate([base.points, rows])
+        yield Neighbors(base, ClientBlock(points, np.append(base.client_offsets, len(points))))
+
+
+def sampled_candidates(job: FitConfig, state: Any) -> Iterator[Neighbors]:
+    """One more row of a client that may keep one: the sample loses a row and gains another."""
+    base = ordinary(job).points
+    rows = _rows(state, FAR)
+    for index, first in enumerate(rows):
+        for second in (rows[index - len(rows) // 2], *rows[::7]):
+            yield Neighbors(_sampled(base, first[None]), _sampled(base, np.stack([first, second])))
+
+
+def _sampled(base: NDArray[np.float64], rows: NDArray[np.float64]) -> ClientBlock:
+    """Ordinary rows with a client each, and one client whose rows are sampled."""
+    points = np.concatenate([base, rows])
+    clients = np.minimum(np.arange(len(points)), len(base))
+    digests = np.arange(len(base) + 1, dtype=np.uint64)
+    return ClientBlock(points[row_sampling.sample_rows(points, clients, digests, 1, _SAMPLING_KEY)])
+
+
+def _rows(state: Any, reach: float) -> NDArray[np.float64]:
+    """A row in every direction, `reach` clipping norms away from the center."""
+    return state.frame.lattice.center + directions() * (reach * state.frame.lattice.clipping_norm)
+
+
+CANDIDATES: dict[str, Callable[[FitConfig, Any], Iterator[Neighbors]]] = {
+    "record": record_candidates,
+    "client": client_candidates,
+    "sampled": sampled_candidates,
+}
+
+
+def neighbors_of(kind: str, job: FitConfig, target: Audited) -> Neighbors:
+    """The worst neighbors of one kind; clipping is that of the last state."""
+    return worst_neighbors(target, CANDIDATES[kind](job, target.states[-1]))
+
+
+def lower_bound(target: Audited, pair: Neighbors, n_runs: int = audit.RUNS) -> float:
+    """Audited epsilon of real draws of the rounds on the two inputs, `n_runs` of each."""
+    sums = [target.sums(block) for block in pair]
+    exact = [np.concatenate(each) for each in sums]
+    found = [
+        audit.scores(target.releases, audit.draws(target.plans, each, n_runs, 1 + side * n_runs), *exact)
+        for side, each in enumerate(sums)
+    ]
+    return audit.audited_epsilon(*found)
+
+
+def with_sensitivity(target: Audited, factor: float) -> Audited:
+    """The same rounds with noise for another sensitivity than they claim."""
+
+    def scaled(plan: ReleasePlan) -> ReleasePlan:
+        spec = dataclasses.replace(plan.spec, sensitivity=int(plan.spec.sensitivity * factor))
+        return dataclasses.replace(plan, spec=spec)
+
+    rounds = tuple(
+        each._replace(plan=dataclasses.replace(each.plan, releases=tuple(map(scaled, each.plan.releases))))
+        for each in target.rounds
+    )
+    return target._replace(rounds=rounds)

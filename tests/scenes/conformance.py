@@ -1,0 +1,157 @@
+"""What every runner must do alike: jobs of a small lake whose published bytes are compared with one reference.
+
+The reference is the in-memory runner on rows in another layout. All runs have one key that the test knows.
+"""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from examples.runners.downloads import UnavailableError
+from pipelines.run.options import DEFAULT_RUNNER
+from tests.scenes import lake, reports
+from transforms.files.publish import CENTERS_FILE, RELEASED_FILES
+
+N_ROWS, CLIENT_ROWS = 360, 10
+REFERENCE = (f"--runner={DEFAULT_RUNNER}",)
+Settings = dict[str, Any]
+
+
+@contextlib.contextmanager
+def needed() -> Iterator[None]:
+    """Skips, and says why, where something cannot be had on this machine."""
+    try:
+        yield
+    except UnavailableError as error:
+        pytest.skip(str(error))
+
+
+class Bench:
+    """A lake, its key, a model and reports of it; runs jobs on them and keeps what the reference published."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        self.key_uri = lake.write_key(folder / "key")
+        self.secret_uri = lake.write_key(folder / "secret", bytes(range(51, 83)))
+        self.server = lake.write_server(folder / "server.parquet")
+        points, clients = lake.mixture(N_ROWS), np.arange(N_ROWS) // CLIENT_ROWS
+        layout: dict[str, Any] = {"n_files": 3, "row_group_size": 60}
+        self.whole = lake.write_lake(folder / "whole", points, clients, **layout)
+        order = np.random.default_rng(3).permutation(N_ROWS)
+        parts = [lake.table_of(points[rows], clients[rows]) for rows in np.array_split(order, 4)]
+        self.split = lake.write_files(folder / "split", parts, row_group_size=25)
+        self._published: dict[str, dict[str, bytes]] = {}
+        self._runs = 0
+
+    def run(self, job: str, settings: Settings, *flags: str) -> tuple[lake.Outcome, pathlib.Path]:
+        """A job in a folder of its own; what it said, and its output folder."""
+        self._runs += 1
+        folder = self.folder / f"run-{self._runs}"
+        folder.mkdir()
+        (folder / "job.yaml").write_text(yaml.safe_dump(settings))
+        words = ("--config", str(folder / "job.yaml"), "--output", str(folder / "out"))
+        return lake.run_command(job, *words, *flags), folder / "out"
+
+    def publish(self, case: str, data: str, *flags: str) -> dict[str, bytes]:
+        """The files of a case that must not depend on the runner."""
+        job, settings, names = CASES[case]
+        outcome, output = self.run(job, settings(self, data), *flags)
+        assert outcome.code == 0, outcome.err
+        return {name: (output / name).read_bytes() for name in names}
+
+    def reference(self, case: str) -> dict[str, bytes]:
+        """What the reference publishes."""
+        if case not in self._published:
+            self._published[case] = self.publish(case, self.whole, *REFERENCE)
+        return self._published[case]
+
+    def fit(self, data: str, unit: str, **changes: Any) -> Settings:
+        """A fit of three noise stages and a Lloyd step."""
+        return lake.job(data, self.server, unit, lloyd={"steps": 1}, key_uri=self.key_uri, **changes)
+
+    def reports(self) -> str:
+        """Folder of private reports of the lake, made once."""
+        output = self.folder / "reports"
+        if not output.exists():
+            job = reports.settings(self.whole, key_uri=self.key_uri)
+            job["reports"]["min_batch"] = N_ROWS // CLIENT_ROWS
+            (self.folder / "encode.yaml").write_text(yaml.safe_dump(job))
+            words = ("--config", str(self.folder / "encode.yaml"), "--output", str(output))
+            outcome = lake.run_command("encode", *words)
+            assert outcome.code == 0, outcome.err
+        return str(output)
+
+    def model(self) -> str:
+        """Folder with the released centers of the reference at record level."""
+        folder = self.folder / "model"
+        if not folder.exists():
+            outcome, output = self.run("fit", self.fit(self.whole, "record"), *REFERENCE)
+            assert outcome.code == 0, outcome.err
+            output.rename(folder)
+        return str(folder)
+
+
+def _masked(bench: Bench, data: str) -> Settings:
+    """Always in the same place: masks, and with them the noise, are bound to the files that messages come from."""
+    return bench.fit(bench.whole, "client", trust="masked", masked={"secret_uri": bench.secret_uri})
+
+
+def _decode(bench: Bench, data: str) -> Settings:
+    job = reports.settings(data)
+    job["reports"] = {"path": bench.reports(), "min_batch": N_ROWS // CLIENT_ROWS}
+    return job
+
+
+def _evaluate(bench: Bench, data: str) -> Settings:
+    return {"model": bench.model(), "data": {"path": data, "features": "x"}, "evaluate": {"silhouette_rows": N_ROWS}}
+
+
+CASES: dict[str, tuple[str, Callable[[Bench, str], Settings], tuple[str, ...]]] = {
+    "record": ("fit", lambda bench, data: bench.fit(data, "record"), RELEASED_FILES),
+    "client": ("fit", lambda bench, data: bench.fit(data, "client"), RELEASED_FILES),
+    "masked": ("fit", _masked, RELEASED_FILES),
+    "decode": ("decode", _decode, (CENTERS_FILE,)),
+    "evaluate": ("evaluate", _evaluate, ("metrics.json",)),
+}
+
+
+class Conformance:
+    """Subclassed for every runner; a subclass has a fixture `flags`, what a job is started with to run there."""
+
+    @pytest.mark.parametrize("case", CASES)
+    def test_published_bytes_are_those_of_the_reference(self, bench, flags, case):
+        """Rows lie elsewhere, too: where clients must be whole, this runner's own shuffle brings them together."""
+        assert bench.publish(case, bench.split, *flags) == bench.reference(case)
+
+    def test_another_key_publishes_something_else(self, bench, flags, tmp_path):
+        """The comparison is not blind."""
+        settings = bench.fit(bench.whole, "record") | {"key_uri": lake.write_key(tmp_path / "key", bytes(32))}
+        outcome, output = bench.run("fit", settings, *flags)
+        assert outcome.code == 0, outcome.err
+        assert lake.released(output)["releases.parquet"] != bench.reference("record")["releases.parquet"]
+
+    def test_a_bad_row_stops_the_job_in_one_sentence_and_nothing_is_written(self, bench, flags, tmp_path):
+        points = lake.mixture(60)
+        points[37, 2] = np.nan
+        path = lake.write_lake(tmp_path / "bad", points, n_files=2, row_group_size=10)
+        outcome, output = bench.run("fit", bench.fit(path, "record"), *flags)
+        assert outcome.code == 2, outcome.err
+        assert outcome.lines[-1] == bench.run("fit", bench.fit(path, "record"), *REFERENCE)[0].lines[-1]
+        assert "part-01.parquet, row group 0" in outcome.lines[-1]
+        assert sorted(path.name for path in output.parent.iterdir()) == ["job.yaml"]
+
+    def test_a_key_of_the_run_is_gone_when_it_is_over(self, bench, flags):
+        settings = bench.fit(bench.whole, "record")
+        del settings["key_uri"]
+        outcome, output = bench.run("fit", settings, *flags)
+        assert outcome.code == 0, outcome.err
+        assert {path.name for path in output.iterdir()} == {
+            *json.loads((output / "run.json").read_text())["files"],
+            "run.json",
+        }

@@ -1,0 +1,139 @@
+"""A small lake and jobs on it whose graphs are built and checked, and not run."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.pvalue import AsSingleton
+
+from pipelines.kmeans import fit
+from pipelines.kmeans.prepared.prepared_fit import PreparedFit
+from pipelines.run.options import beam_options
+from schemas.choices import NoiseBy
+from schemas.errors import PrivacyFlowError
+from schemas.privacy.flow import GraphPrivacy, Promise
+from tests.scenes import lake
+from transforms.files.publish import PublishModel
+from transforms.masked.clients import Masking, PairwiseParams
+from transforms.privacy.noise_stage import AddNoise
+from transforms.privacy_flow.checker import check_graph
+from transforms.rounds.aggregation import SumStatistics
+from transforms.rounds.round import _StatisticFn, server_step
+from transforms.tables.read import ListShards
+
+
+class HostileGraphs:
+    """Decorates builders of graphs that must be refused with these words and these labels, in this order, in the path.
+
+    Attributes:
+      cases: (builder, words, labels) by the builder's name.
+    """
+
+    def __init__(self) -> None:
+        self.cases: dict[str, tuple[Callable[..., Any], str, tuple[str, ...]]] = {}
+
+    def __call__(self, words: str, *labels: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def keep(build: Callable[..., Any]) -> Callable[..., Any]:
+            self.cases[build.__name__] = (build, words, labels)
+            return build
+
+        return keep
+
+
+class World:
+    """120 rows of 12 clients in three files, public server rows, a key and a secret."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        self.path = lake.write_lake(folder / "lake", lake.mixture(120), np.arange(120) // 10, n_files=3)
+        self.server = lake.write_server(folder / "server.parquet")
+        self.key = lake.write_key(folder / "key")
+        self.secret = lake.write_key(folder / "secret")
+
+    def job(self, unit: str = "record", **settings: Any) -> PreparedFit:
+        """A private fit, ready to run."""
+        server = settings.pop("server", self.server)
+        return lake.prepared(lake.job(self.path, server, unit, key_uri=self.key, **settings))
+
+    def masking(self, *, pairwise: bool = False, noise_by: NoiseBy = NoiseBy.AGGREGATOR) -> Masking:
+        """How a masked job masks."""
+        params = PairwiseParams(0.05, 0.1) if pairwise else None
+        return Masking(secret_uri=self.secret, run="run", noise_by=noise_by, pairwise=params)
+
+    def fit(self, root: beam.Pipeline, job: PreparedFit, masking: Masking | None = None) -> None:
+        """The graph of a fit."""
+        fit.build(root, job, self.key, str(self.folder / "out"), masking=masking)
+
+    def shards(self, root: beam.Pipeline, job: PreparedFit, label: str = "List") -> beam.PCollection:
+        """Where private data come from."""
+        return root | label >> ListShards(source=job.source, contract=job.contract)
+
+
+def verdict(build: Callable[[beam.Pipeline], object], promise: Promise) -> GraphPrivacy:
+    """What the checker says of a graph."""
+    root = beam.Pipeline(options=beam_options([]))
+    build(root)
+    return check_graph(root, promise)
+
+
+class Scene:
+    """The parts of a private fit of one round, to be put together wrongly.
+
+    Attributes:
+      shards: private.
+      state: public: what is broadcast in the first round.
+      first: the first round of the job.
+    """
+
+    def __init__(self, world, root, job=None):
+        self.world, self.root = world, root
+        self.job = job or world.job()
+        self.first = self.job.rounds[0]
+        self.shards = world.shards(root, self.job)
+        self.state = root | "Public" >> beam.Create([self.job.initial], reshuffle=False)
+
+    def statistics(self, label="Statistic", each=None, state=None, shards=None):
+        fn = _StatisticFn(self.job.contract, each or self.first)
+        shards = self.shards if shards is None else shards
+        return shards | label >> beam.ParDo(fn, AsSingleton(self.state if state is None else state))
+
+    def exact(self, label="Sum", statistics=None):
+        statistics = self.statistics() if statistics is None else statistics
+        return statistics | label >> SumStatistics(size=self.first.plan.size)
+
+    def noise(self, plan=None):
+        return AddNoise(plan=plan or self.first.plan, key_uri=self.world.key)
+
+    def publish(self):
+        return PublishModel(folder=str(self.world.folder / "out"))
+
+    def server(self):
+        return beam.Map(server_step, AsSingleton(self.state), self.first)
+
+
+def understated(plan, factor=10):
+    """The plan of a round whose first release promises less than it should."""
+    release = plan.releases[0]
+    spec = dataclasses.replace(release.spec, sensitivity=release.spec.sensitivity // factor)
+    return dataclasses.replace(plan, releases=(dataclasses.replace(release, spec=spec), *plan.releases[1:]))
+
+
+def refused(build, promise):
+    """The sentence with which a graph is refused."""
+    with pytest.raises(PrivacyFlowError) as caught:
+        verdict(build, promise)
+    assert caught.value.exit_code == 4
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def assert_path(sentence, labels):
+    path = sentence.rpartition(" Path: ")[2].removesuffix(".").split(" -> ")
+    positions = [next(at for at, found in enumerate(path) if label in found) for label in labels]
+    assert positions == sorted(positions)
+    assert labels[0] in path[0]
+    assert labels[-1] in path[-1]

@@ -1,0 +1,202 @@
+"""Small lakes for tests that run whole jobs: data, files, configs, keys, and what a run released."""
+
+import contextlib
+import io
+import logging
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from apache_beam.options.pipeline_options import PipelineOptions
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from pipelines.command import main as command
+from pipelines.kmeans.fit import execute
+from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit, prepare
+from pipelines.run.failures import original_error
+from pipelines.run.options import beam_options
+from schemas.kmeans.fit_config import validated
+from schemas.tables.client_block import ClientBlock
+from transforms.files.publish import RELEASED_FILES
+from transforms.kmeans.lloyd.state import MeansState
+from transforms.numerics.privacy.noise import draw_release
+
+MEANS = 5.0 * np.eye(3, 4)
+"""Well separated cluster means, shape (3, 4)."""
+KEY = bytes(range(101, 133))
+
+
+class Outcome(NamedTuple):
+    """What the command returned and wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.err.splitlines()
+
+
+def mixture(n_rows: int, seed: int = 0, means: NDArray[np.float64] = MEANS) -> NDArray[np.float64]:
+    """Rows around the means in turn, stddev 0.5, shape (n_rows, n_features)."""
+    noise = np.random.default_rng(seed).normal(0.0, 0.5, (n_rows, means.shape[1]))
+    return means[np.arange(n_rows) % len(means)] + noise
+
+
+def table_of(points: NDArray[np.floating], clients: Sequence[int] | NDArray[np.int64] | None = None) -> pa.Table:
+    """Columns `x`, a list per row, and `client_id` if there are clients."""
+    flat = pa.array(np.ascontiguousarray(points).ravel())
+    columns = {"x": pa.FixedSizeListArray.from_arrays(flat, points.shape[1])}
+    return pa.table(columns if clients is None else columns | {"client_id": pa.array(clients)})
+
+
+def write_files(folder: pathlib.Path, tables: Sequence[pa.Table], row_group_size: int | None = None) -> str:
+    """One Parquet file per table; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, table in enumerate(tables):
+        pq.write_table(table, folder / f"part-{index:02d}.parquet", row_group_size=row_group_size)
+    return str(folder)
+
+
+def write_lake(
+    folder: pathlib.Path,
+    points: NDArray[np.floating],
+    clients: NDArray[np.int64] | None = None,
+    *,
+    n_files: int = 1,
+    row_group_size: int | None = None,
+    shuffle: int | None = None,
+) -> str:
+    """The same rows in any layout, a client never in two files.
+
+    Args:
+      folder: new.
+      points: shape (n_rows, n_features).
+      clients: shape (n_rows,); row groups cut no client if its rows divide `row_group_size`.
+      n_files: number of Parquet files.
+      row_group_size: rows; None for one row group per file.
+      shuffle: seed that reorders clients, files, and rows inside their row group; None keeps every order.
+    """
+    owners = np.arange(len(points)) if clients is None else clients
+    rng = np.random.default_rng(shuffle)
+    ids = np.unique(owners) if shuffle is None else rng.permutation(np.unique(owners))
+    parts = [np.concatenate([np.flatnonzero(owners == each) for each in part]) for part in np.array_split(ids, n_files)]
+    if shuffle is not None:
+        parts = [_shuffled(parts[index], row_group_size or len(points), rng) for index in rng.permutation(n_files)]
+    tables = [table_of(points[rows], None if clients is None else clients[rows]) for rows in parts]
+    return write_files(folder, tables, row_group_size)
+
+
+def _shuffled(rows: NDArray[np.int64], window: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rows in another order inside every window."""
+    return np.concatenate([rng.permutation(rows[start : start + window]) for start in range(0, len(rows), window)])
+
+
+def write_server(path: pathlib.Path, points: NDArray[np.floating] | None = None) -> str:
+    """Public rows as one file, by default a mixture like the private data."""
+    pq.write_table(table_of(mixture(60, seed=99) if points is None else points), path)
+    return str(path)
+
+
+def write_key(path: pathlib.Path, key: bytes = KEY, mode: int = 0o600) -> str:
+    """A run key that the test knows."""
+    path.write_bytes(key)
+    os.chmod(path, mode)
+    return str(path)
+
+
+def job(data: str, server: str | None, unit: str = "record", **settings: Any) -> dict[str, Any]:
+    """A job as plain data; `name` in `settings` is a whole value, `section__name` one value of a section."""
+    found: dict[str, Any] = {
+        "algorithm": "feddp_kmeans",
+        "data": {"path": data, "features": "x"},
+        "server_data": {"path": server} if server else "none",
+        "n_clusters": 3,
+        "privacy": {"unit": unit, "epsilon": 2.0, "delta": 1e-6},
+        "clipping": {"norm": "server_radius"} if server else {"norm": 10.0, "center": "none"},
+        "feddp_kmeans": {"restarts": 20},
+    }
+    if unit == "client":
+        found["data"]["client_id"] = "client_id"
+        found["clipping"]["client_rows"] = 10
+    for name, value in settings.items():
+        section, _, key = name.rpartition("__")
+        (found.setdefault(section, {}) if section else found)[key] = value
+    return found
+
+
+def prepared(settings: dict[str, Any]) -> PreparedFit:
+    """The job, ready to run."""
+    return prepare(validated(settings))
+
+
+def run_unchecked(build: Callable[[beam.Pipeline], None], options: PipelineOptions) -> None:
+    """Runs a graph with steps of a test's own, which the privacy-flow checker would refuse."""
+    pipeline = beam.Pipeline(options=options)
+    try:
+        with threadpool_limits(limits=1):
+            build(pipeline)
+            pipeline.run().wait_until_finish()
+    except Exception as error:
+        raise original_error(error) or error from error
+
+
+def run_fit(settings: dict[str, Any], folder: pathlib.Path, *flags: str) -> FitResult:
+    """Runs a job without the command; its released files lie in `folder`."""
+    folder.mkdir()
+    return execute(prepared(settings), beam_options(flags), str(folder))
+
+
+def released(folder: str | pathlib.Path) -> dict[str, bytes]:
+    """The released files of a run, byte for byte."""
+    return {name: (pathlib.Path(folder) / name).read_bytes() for name in RELEASED_FILES}
+
+
+def chain(fit: PreparedFit, block: ClientBlock, key: bytes = KEY) -> MeansState:
+    """The rounds one after the other on one block, without Beam."""
+    state = fit.initial
+    for each in fit.rounds:
+        state = each.step(state, draw_release(key, each.plan, each.statistic(block, state)))
+    return state
+
+
+def finished(fit: PreparedFit, block: ClientBlock, key: bytes = KEY) -> FitResult:
+    """What a run of the job on one block returns, without Beam."""
+    return FitResult(chain(fit, block, key).model(), fit.statement, "0" * 64)
+
+
+def run_command(*words: str) -> Outcome:
+    """The `dapple` command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with _logging_restored(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = command.main(words)
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+def run_job(settings: dict[str, Any] | str, folder: pathlib.Path, *flags: str) -> Outcome:
+    """`dapple fit` of a job, as plain data or as YAML text, from `folder`/job.yaml to `folder`/out."""
+    text = settings if isinstance(settings, str) else yaml.safe_dump(settings)
+    (folder / "job.yaml").write_text(text)
+    return run_command("fit", "--config", str(folder / "job.yaml"), "--output", str(folder / "out"), *flags)
+
+
+@contextlib.contextmanager
+def _logging_restored() -> Iterator[None]:
+    """The command sets up logging for its process; tests take that back."""
+    loggers = [logging.getLogger(name) for name in (None, "pipelines", "transforms", "apache_beam")]
+    before = [(logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, (level, propagate, handlers) in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+            logger.propagate = propagate
+            logger.handlers[:] = handlers

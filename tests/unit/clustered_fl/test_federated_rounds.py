@@ -1,0 +1,255 @@
+"""Rounds of clustered federated learning on toy clients, all algorithms."""
+
+import dataclasses
+import random as shuffling
+
+import numpy as np
+import pytest
+
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart
+from schemas.clustered_fl.records import (
+    UPDATE_UNIT,
+    ClusteringParams,
+    FederatedState,
+    Federation,
+    ModelShape,
+    Silo,
+    TrainingParams,
+)
+from schemas.errors import ProtocolError
+from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from transforms.numerics.clustered_fl.dp_sgd import model_of
+from transforms.numerics.clustered_fl.loop import run_rounds
+from transforms.numerics.clustered_fl.round import (
+    Phase,
+    RoundSums,
+    client_step,
+    initial_state,
+    phase_of,
+    server_step,
+    slots_of,
+    sum_updates,
+)
+from transforms.numerics.privacy.keystream import KeyStream
+
+TRUTH = (0, 0, 1, 1, 1)
+ROUNDS = 12
+SHAPE = ModelShape(kind=ModelKind.SOFTMAX, n_features=2, n_classes=2)
+
+
+def _federation(algorithm="r_dpcfl", noise=0.1, shape=SHAPE, n_rows=60, **clustering):
+    selections = 2 if algorithm in ("r_dpcfl", "ifca") else 0
+    settings = {"n_clusters": 2, "selection_rounds": selections} | clustering
+    silo = Silo(client_id="", n_rows=n_rows, noise_multiplier=noise, first_round_multiplier=noise, select_epsilon=2.0)
+    return Federation(
+        shape=shape,
+        training=TrainingParams(rounds=ROUNDS, local_epochs=1, batch_size=20, learning_rate=0.5, clipping_norm=1.0),
+        clustering=ClusteringParams(algorithm=FederatedAlgorithm(algorithm), **settings),
+        silos=tuple(
+            dataclasses.replace(silo, client_id=f"c{index}", true_cluster=cluster)
+            for index, cluster in enumerate(TRUTH)
+        ),
+        public_seed=bytes(range(32)),
+    )
+
+
+def _clients(n_rows=60):
+    """Two classes apart in the first feature; labels of the second cluster are swapped."""
+    random = np.random.default_rng(0)
+    rows = []
+    for cluster in TRUTH:
+        classes = random.integers(2, size=n_rows)
+        points = random.normal(scale=0.3, size=(n_rows, 2)) + np.outer(2 * classes - 1, [1.0, 0.0])
+        rows.append(bounded_rows(points, (classes + cluster) % 2))
+    return rows
+
+
+def _stream(key=7):
+    return KeyStream(bytes([key]) * 32, b"run")
+
+
+def _accuracy(federation, state):
+    model = model_of(federation.shape)
+    return [
+        (model.predictions(state.models[state.assignments[client]], rows.features) == rows.labels).mean()
+        for client, rows in enumerate(_clients())
+    ]
+
+
+def _updates(federation, state, key=7):
+    return [client_step(federation, state, rows, client, _stream(key)) for client, rows in enumerate(_clients())]
+
+
+@pytest.mark.parametrize("algorithm", ["r_dpcfl", "oracle", "local", "ifca"])
+def test_who_knows_the_clusters_learns(algorithm):
+    federation = _federation(algorithm)
+    assert min(_accuracy(federation, run_rounds(federation, _clients(), _stream()))) > 0.9
+
+
+def test_one_model_cannot_serve_opposite_clients():
+    federation = _federation("global")
+    state = run_rounds(federation, _clients(), _stream())
+    assert state.models.shape == (1, 6)
+    assert min(_accuracy(federation, state)) < 0.5
+
+
+def test_r_dpcfl_finds_the_clusters():
+    federation = _federation()
+    state = run_rounds(federation, _clients(), _stream())
+    assert len({(a, t) for a, t in zip(state.assignments.tolist(), TRUTH, strict=True)}) == 2
+    assert state.separation > 2.0
+    assert state.switch_round == ROUNDS // 2
+
+
+def test_phases_of_r_dpcfl():
+    federation, state, phases = _federation(), None, []
+    for _ in range(ROUNDS):
+        phases.append(phase_of(federation, state or initial_state(federation)))
+        state = run_rounds(federation, _clients(), _stream(), state, rounds=1)
+    assert phases == [Phase.FIRST] + [Phase.ASSIGNED] * 5 + [Phase.SELECT] * 2 + [Phase.ASSIGNED] * 4
+
+
+def test_phases_of_ifca():
+    federation = _federation("ifca", start=ModelStart.RANDOM)
+    state = initial_state(federation)
+    assert (state.models[0] != state.models[1]).any()
+    assert phase_of(federation, state) is Phase.SELECT
+    assert phase_of(federation, run_rounds(federation, _clients(), _stream(), rounds=2)) is Phase.ASSIGNED
+
+
+def test_the_first_round_keeps_updates_apart_and_the_start():
+    federation = _federation()
+    state = initial_state(federation)
+    assert slots_of(federation, state) == 5
+    after = run_rounds(federation, _clients(), _stream(), rounds=1)
+    np.testing.assert_array_equal(after.models, np.zeros((2, 6)))
+    assert slots_of(federation, after) == 2
+
+
+def test_no_separation_no_clusters():
+    federation = _federation(min_separation=1e9)
+    state = run_rounds(federation, _clients(), _stream(), rounds=1)
+    assert state.models.shape == (1, 6)
+    assert (state.assignments == 0).all()
+    final = run_rounds(federation, _clients(), _stream(), state)
+    assert final.round_number == ROUNDS
+    assert final.separation == state.separation
+
+
+def test_order_and_grouping_do_not_matter():
+    federation = _federation()
+    state = run_rounds(federation, _clients(), _stream(), rounds=1)
+    updates = _updates(federation, state)
+    expected = server_step(federation, state, sum_updates(federation, state, updates)).digest()
+    shuffling.Random(1).shuffle(updates)
+    merged = sum_updates(federation, state, updates[:2]).merge(sum_updates(federation, state, updates[2:]))
+    assert server_step(federation, state, merged).digest() == expected
+    zeros = RoundSums.zeros(2, 6, 5)
+    for mine, theirs in zip(merged.merge(zeros), merged, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("algorithm", [each.value for each in FederatedAlgorithm])
+def test_a_resumed_run_equals_an_uninterrupted_one(algorithm):
+    federation = _federation(algorithm, pull=0.05 if algorithm == "mr_mtl" else 0.0)
+    whole = run_rounds(federation, _clients(), _stream())
+    half = run_rounds(federation, _clients(), _stream(), rounds=5)
+    loaded = FederatedState.from_bytes(half.to_bytes())
+    assert loaded.digest() == half.digest()
+    assert loaded.to_bytes() == half.to_bytes()
+    assert run_rounds(federation, _clients(), _stream(), loaded).digest() == whole.digest()
+    assert run_rounds(federation, _clients(), _stream(8)).digest() != whole.digest()
+
+
+def test_noise_is_bound_to_rows_and_broadcast():
+    federation = _federation("global", noise=1.0)
+    state, rows = initial_state(federation), _clients()[0]
+    first = client_step(federation, state, rows, 0, _stream())
+    np.testing.assert_array_equal(first.values, client_step(federation, state, rows, 0, _stream()).values)
+    # Without rows an update is nothing but noise.
+    empty = bounded_rows(np.zeros((0, 2)), np.zeros(0))
+    draws = [
+        client_step(federation, state, empty, 0, _stream()).values,
+        client_step(federation, dataclasses.replace(state, separation=1.0), empty, 0, _stream()).values,
+        client_step(federation, state, dataclasses.replace(empty, digest=b"other"), 0, _stream()).values,
+        client_step(federation, state, empty, 1, _stream()).values,
+    ]
+    assert all((one != two).all() for i, one in enumerate(draws) for two in draws[:i])
+
+
+def test_every_client_sends_once():
+    federation = _federation("global")
+    state = initial_state(federation)
+    updates = _updates(federation, state)
+    for broken in (updates[1:], [*updates, updates[0]]):
+        with pytest.raises(ProtocolError, match="every client must send one update per round, got"):
+            server_step(federation, state, sum_updates(federation, state, broken))
+
+
+def test_mean_of_updates():
+    federation = _federation("oracle")
+    state = initial_state(federation)
+    updates = _updates(federation, state)
+    after = server_step(federation, state, sum_updates(federation, state, updates))
+    for cluster in (0, 1):
+        mean = np.mean([each.values for each in updates if each.cluster == cluster], axis=0) * UPDATE_UNIT
+        np.testing.assert_allclose(after.models[cluster], mean, atol=1e-12)
+
+
+def test_an_empty_cluster_keeps_its_model():
+    federation = _federation("ifca", start=ModelStart.RANDOM)
+    state = initial_state(federation)
+    updates = [dataclasses.replace(each, cluster=1, slot=1) for each in _updates(federation, state)]
+    after = server_step(federation, state, sum_updates(federation, state, updates))
+    np.testing.assert_array_equal(after.models[0], state.models[0])
+
+
+def test_assignments_are_sampled_by_responsibilities():
+    federation = _federation()
+    state = run_rounds(federation, _clients(), _stream(), rounds=1)
+    state = dataclasses.replace(state, responsibilities=np.full((5, 2), 0.5), switch_round=10**6)
+    long = dataclasses.replace(federation, training=dataclasses.replace(federation.training, rounds=10**6))
+    drawn = []
+    for _ in range(40):
+        state = server_step(long, state, sum_updates(long, state, _updates(long, state)))
+        drawn.append(state.assignments)
+    # 200 fair coins: outside this range once in a million.
+    assert 65 < np.sum(drawn) < 135
+    certain = dataclasses.replace(state, responsibilities=np.eye(2)[[1, 0, 1, 0, 1]])
+    after = server_step(long, certain, sum_updates(long, certain, _updates(long, certain)))
+    np.testing.assert_array_equal(after.assignments, [1, 0, 1, 0, 1])
+
+
+def test_strong_pulls_make_models_alike():
+    spreads = [
+        run_rounds(_federation("mr_mtl", pull=pull), _clients(), _stream()).models.std(axis=0).max()
+        for pull in (0.0, 0.5)
+    ]
+    assert spreads[1] < 0.5 * spreads[0]
+
+
+def test_no_pull_is_local():
+    states = [run_rounds(_federation(name), _clients(), _stream()) for name in ("local", "mr_mtl")]
+    np.testing.assert_array_equal(states[0].models, states[1].models)
+
+
+def test_hidden_layers_start_alike_in_all_clusters():
+    shape = ModelShape(kind=ModelKind.MLP, n_features=2, n_classes=2, n_hidden=4)
+    federation = _federation("ifca", shape=shape)
+    state = initial_state(federation)
+    np.testing.assert_array_equal(state.models[0], state.models[1])
+    federation = _federation(shape=shape)
+    assert min(_accuracy(federation, run_rounds(federation, _clients(), _stream()))) > 0.9
+
+
+def test_a_client_without_rows_takes_part():
+    federation = _federation()
+    rows = [*_clients()[:4], bounded_rows(np.zeros((0, 2)), np.zeros(0))]
+    assert run_rounds(federation, rows, _stream()).round_number == ROUNDS
+
+
+def test_the_oracle_must_know():
+    federation = _federation("oracle")
+    silos = (dataclasses.replace(federation.silos[0], true_cluster=None), *federation.silos[1:])
+    with pytest.raises(ValueError, match="true_cluster of c0 must be given for the oracle, got None"):
+        initial_state(dataclasses.replace(federation, silos=silos))

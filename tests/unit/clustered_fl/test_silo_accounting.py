@@ -1,0 +1,119 @@
+"""Noise of clients that run DP-SGD: published figures, exact counts of events, refusals."""
+
+import pytest
+
+from schemas.choices import Adjacency, FederatedAlgorithm
+from schemas.clustered_fl.plan import SiloEvent
+from schemas.errors import ConfigError, UnsupportedEventError
+from tests.scenes.silos import clustering_params, silo_budget, training_params
+from transforms.clustered_fl.silo_accounting import selection_rounds, silo_epsilon, silo_events, silo_plan
+
+
+# Published to four digits by a search that stops within about a thousandth.
+@pytest.mark.parametrize(
+    ("n_rows", "epsilon", "algorithm", "published"),
+    [
+        (6600, 5.0, "r_dpcfl", 1.4454),
+        (6600, 2.0, "r_dpcfl", 3.2064),
+        (6600, 10.0, "r_dpcfl", 0.9013),
+        (8000, 3.0, "r_dpcfl", 2.1210),
+        (8000, 15.0, "r_dpcfl", 0.7128),
+        (6600, 5.0, "global", 1.1655),
+    ],
+)
+def test_published_noise(n_rows, epsilon, algorithm, published):
+    plan = silo_plan(n_rows, training_params(), clustering_params(algorithm), silo_budget(epsilon))
+    assert plan.noise_multiplier == pytest.approx(published, rel=1.5e-3)
+    assert plan.epsilon <= epsilon
+
+
+def test_events_are_counted():
+    training = training_params(rounds=40, batch_size=300, local_epochs=2)
+    budget = silo_budget(4.0, first_round_noise_ratio=2.0)
+    assert silo_events(1000, training, clustering_params(selections=4), budget, 1.5) == (
+        SiloEvent(name="first_round_steps", count=2, noise_multiplier=3.0),
+        SiloEvent(name="steps", count=2 * 39 * 4, noise_multiplier=1.5, sampling_rate=0.3),
+        SiloEvent(name="selections", count=4, select_epsilon=0.12),
+    )
+    (steps,) = silo_events(1000, training, clustering_params("local"), budget, 1.5)
+    assert steps.count == 2 * 40 * 4
+
+
+def test_batches_as_large_as_the_client_are_not_sampled():
+    (_, later) = silo_events(100, training_params(batch_size=100), clustering_params(), silo_budget(), 1.0)
+    assert (later.sampling_rate, later.count) == (1.0, 199)
+
+
+def test_selections_are_concentrated():
+    events = (SiloEvent(name="selections", count=8, select_epsilon=0.5),)
+    alone = silo_epsilon(events, silo_budget(accountant="paper_code"))
+    # rho = 8 * 0.25 / 8; the smallest over all orders is rho + 2 sqrt(rho log(1 / delta)), the grid's is a little more.
+    assert alone == pytest.approx(0.25 + 2.0 * (0.25 * 9.2103) ** 0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_every_selection_counts_in_distributions(adjacency):
+    def spent(count):
+        events = (SiloEvent(name="selections", count=count, select_epsilon=0.5),)
+        return silo_epsilon(events, silo_budget(accountant="pld", adjacency=adjacency))
+
+    single = 0.25 if adjacency is Adjacency.ADD_REMOVE else 0.5
+    assert spent(1) == pytest.approx(single, rel=2e-3)
+    assert spent(4) == pytest.approx(4 * single, rel=2e-3)
+
+
+def test_smaller_first_batches_are_accounted_as_samples():
+    events = silo_events(1000, training_params(first_batch_size=250), clustering_params(), silo_budget(), 1.0)
+    assert (events[0].count, events[0].sampling_rate) == (4, 0.25)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "paper_code"])
+def test_replace_one_needs_distributions(accountant):
+    with pytest.raises(UnsupportedEventError, match="accountant must be pld for adjacency replace_one, got"):
+        silo_plan(
+            1000,
+            training_params(),
+            clustering_params(),
+            silo_budget(accountant=accountant, adjacency=Adjacency.REPLACE_ONE),
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be a finite number > 0, got 0.0"),
+        ({"delta": 1e-3}, "delta must be positive and below 1 / 1000, .* got 0.001"),
+        ({"first_round_noise_ratio": 1e5}, "noise multipliers must be at most 8192, got"),
+        ({"select_share": 0.0}, "first_round_noise_ratio and select_share must be > 0, got 1.0 and 0.0"),
+        ({"select_share": 0.9}, "epsilon must leave some for training beside the selections, got 5"),
+    ],
+)
+def test_bad_budgets(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        silo_plan(
+            1000,
+            training_params(40, 50),
+            clustering_params(selections=40),
+            silo_budget(**({"accountant": "rdp"} | changes)),
+        )
+
+
+def test_a_tenth_of_the_rounds_selects():
+    assert [selection_rounds(FederatedAlgorithm.IFCA, rounds) for rounds in (1, 10, 40, 41)] == [1, 1, 4, 5]
+    assert selection_rounds(FederatedAlgorithm.LOCAL, 40) == 0
+
+
+def test_json_names_every_event():
+    content = silo_plan(
+        1000, training_params(40, 50), clustering_params(selections=4), silo_budget(4.0, "rdp")
+    ).to_json()
+    assert [event["name"] for event in content["events"]] == ["first_round_steps", "steps", "selections"]
+    assert content["adjacency"] == "add_remove"
+
+
+def test_a_replaced_row_moves_sums_twice_as_far():
+    def spent(adjacency, multiplier):
+        events = (SiloEvent(name="first_round_steps", count=3, noise_multiplier=multiplier),)
+        return silo_epsilon(events, silo_budget(accountant="pld", adjacency=adjacency))
+
+    assert spent(Adjacency.REPLACE_ONE, 4.0) == pytest.approx(spent(Adjacency.ADD_REMOVE, 2.0), rel=1e-3)

@@ -1,0 +1,47 @@
+"""All jobs of the command are records that go one way."""
+
+import importlib
+
+import pytest
+
+from pipelines.command import main as command
+from pipelines.kmeans import fit
+from pipelines.run.jobs.job import Job, JobChoice
+from pipelines.trusted_zone import pooled_fit
+from schemas.privacy.flow import Zone
+
+FITS = {"feddp_kmeans": fit.JOB, "k_fed": pooled_fit.JOB, "optimal": pooled_fit.JOB}
+
+
+def record(name):
+    return importlib.import_module(command.JOBS[name]).JOB
+
+
+@pytest.mark.parametrize("name", command.JOBS)
+def test_a_job_is_a_record_under_its_own_name(name):
+    assert type(record(name)) in (Job, JobChoice)
+    assert record(name).name == name
+
+
+@pytest.mark.parametrize("name", command.JOBS)
+def test_a_job_has_no_way_around(name, monkeypatch):
+    asked = []
+    monkeypatch.setattr("pipelines.run.jobs.run_job.run_job", lambda job, argv: asked.append((job, list(argv))))
+    assert command.main([name, "--config", "job.yaml"]) == 0
+    assert asked == [(record(name), ["--config", "job.yaml"])]
+    assert not hasattr(importlib.import_module(command.JOBS[name]), "run")
+
+
+def test_only_the_ledger_is_no_job():
+    assert set(command.COMMANDS) - set(command.JOBS) == {"ledger"}
+
+
+@pytest.mark.parametrize("algorithm", FITS)
+def test_settings_tell_which_fit_it_is(algorithm):
+    assert record("fit").choose(f"algorithm: {algorithm}") is FITS[algorithm]
+
+
+def test_lloyd_without_noise_is_a_fit_of_the_trusted_zone():
+    chosen = record("fit").choose("{algorithm: dp_lloyd, dp_lloyd: {variant: lloyd}}")
+    assert (chosen, chosen.zone) == (pooled_fit.JOB, Zone.TRUSTED)
+    assert record("fit").choose("algorithm: dp_lloyd").zone is Zone.PUBLIC

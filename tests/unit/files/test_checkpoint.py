@@ -1,0 +1,106 @@
+"""Checkpoints are whole or not there, and only the run they are of may go on from them."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+
+from schemas.errors import ConfigError, InputError
+from transforms.files import checkpoint
+from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
+
+BINDING = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d", code_version="e")
+
+
+def after(rounds: int) -> Checkpoint:
+    arrays = {"models": np.full((2, 3), rounds / 7.0), "round_number": np.array(rounds)}
+    events = [{"count": rounds}]
+    return Checkpoint(rounds=rounds, binding=BINDING, plan={"events": [{"count": 9}]}, events=events, arrays=arrays)
+
+
+def test_the_latest_checkpoint_comes_back(tmp_path):
+    folder = CheckpointFolder(str(tmp_path))
+    assert folder.latest() is None
+    for rounds in (0, 5, 10):
+        folder.save(after(rounds))
+        found = folder.latest()
+        assert (found.rounds, found.binding, found.events) == (rounds, BINDING, [{"count": rounds}])
+        np.testing.assert_array_equal(found.arrays["models"], np.full((2, 3), rounds / 7.0))
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint.json", "round-000010.npz"]
+    folder.clear()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "_flush", "replace"])
+def test_a_stop_at_any_step_leaves_the_older_one(tmp_path, monkeypatch, step):
+    folder = CheckpointFolder(str(tmp_path))
+    folder.save(after(5))
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint.os if step == "replace" else checkpoint, step, stop)
+    with pytest.raises(KeyboardInterrupt):
+        folder.save(after(10))
+    monkeypatch.undo()
+    assert folder.latest().rounds == 5
+
+
+def test_the_manifest_comes_after_the_arrays_are_on_the_disk(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(checkpoint, "_flush", lambda path: done.append(f"flush {os.path.basename(path)}"))
+    replace = os.replace
+    monkeypatch.setattr(checkpoint.os, "replace", lambda *paths: (done.append("replace"), replace(*paths)))
+    CheckpointFolder(str(tmp_path)).save(after(5))
+    assert done == [
+        "flush round-000005.npz",
+        "flush checkpoint.json.partial",
+        "replace",
+        f"flush {tmp_path.name}",
+    ]
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(RunBinding)])
+def test_another_run_is_refused(field):
+    with pytest.raises(ConfigError, match="must be that of the interrupted run of this --run_id, got a changed one"):
+        after(5).check(dataclasses.replace(BINDING, **{field: "other"}))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"format": 99}'])
+def test_a_manifest_that_was_changed_is_refused(tmp_path, content):
+    folder = CheckpointFolder(str(tmp_path))
+    folder.save(after(5))
+    (tmp_path / "checkpoint.json").write_bytes(content)
+    with pytest.raises(InputError, match="must be a checkpoint as it was written"):
+        folder.latest()
+
+
+def test_arrays_that_are_missing_are_refused(tmp_path):
+    folder = CheckpointFolder(str(tmp_path))
+    folder.save(after(5))
+    (tmp_path / "round-000005.npz").unlink()
+    with pytest.raises(InputError, match="must be a checkpoint as it was written"):
+        folder.latest()
+
+
+def test_equal_arrays_give_equal_octets():
+    arrays = {"a": np.arange(3), "b": np.array(0.5)}
+    turned = {"b": np.array(0.5), "a": np.arange(3)}
+    assert checkpoint.arrays_to_bytes(arrays) == checkpoint.arrays_to_bytes(turned)
+    found = checkpoint.arrays_from_bytes(checkpoint.arrays_to_bytes(arrays))
+    np.testing.assert_array_equal(found["a"], arrays["a"])
+
+
+def test_objects_are_not_arrays():
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        checkpoint.arrays_to_bytes({"a": np.array([{}])})
+
+
+def test_a_manifest_names_plan_events_and_binding(tmp_path):
+    CheckpointFolder(str(tmp_path)).save(after(5))
+    found = json.loads((tmp_path / "checkpoint.json").read_text())
+    assert found["plan"] == {"events": [{"count": 9}]}
+    assert found["events"] == [{"count": 5}]
+    assert found["binding"] == dataclasses.asdict(BINDING)

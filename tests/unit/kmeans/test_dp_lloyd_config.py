@@ -1,0 +1,104 @@
+"""Settings of algorithm dp_lloyd: defaults, and what is refused in one sentence."""
+
+import pytest
+
+from schemas.choices import ClippingCenter, ClippingRule, LloydStart, LloydVariant, PostProcess, RadiusRule
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import load_config, validated
+from tests.scenes import job_text
+
+SERVER = {"path": "server.parquet"}
+
+
+def job(lloyd=None, **settings):
+    """A job of algorithm dp_lloyd as plain data."""
+    found = {
+        "algorithm": "dp_lloyd",
+        "data": {"path": "lake", "features": ["a", "b"]},
+        "n_clusters": 3,
+        "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
+        "dp_lloyd": {"domain": [-1.0, 1.0]} | (lloyd or {}),
+    }
+    for name, value in settings.items():
+        section, _, key = name.rpartition("__")
+        (found.setdefault(section, {}) if section else found)[key] = value
+    return found
+
+
+def test_the_domain_bounds_the_rows_and_the_start_is_private_by_default():
+    config = validated(job())
+    assert config.clipping.norm is ClippingRule.DOMAIN
+    assert config.clipping.center is ClippingCenter.NONE
+    options = config.dp_lloyd
+    assert (options.variant, options.start) == (LloydVariant.FAST, LloydStart.BEST)
+    assert (options.radius, options.post_process) == (RadiusRule.STEP, PostProcess.FOLD)
+    assert options.starts_privately
+    assert options.shrinks
+
+
+def test_the_variants_of_the_papers_start_from_packed_spheres_with_plain_updates():
+    for variant in ("su", "g"):
+        options = validated(job({"variant": variant})).dp_lloyd
+        assert options.start is LloydStart.SPHERE_PACKING
+        assert not options.shrinks
+    assert not validated(job({"init": "sphere_packing"})).dp_lloyd.shrinks
+    assert validated(job({"init": "sphere_packing", "update": "shrunken"})).dp_lloyd.shrinks
+    assert not validated(job({"update": "plain"})).dp_lloyd.shrinks
+
+
+def test_a_job_survives_yaml():
+    config = validated(job({"variant": "g", "domain": [0, 10], "steps": 4}, clipping={"norm": 3.0}))
+    assert load_config(job_text.rendered(config)) == config
+    assert config.dp_lloyd.domain == (0.0, 10.0)
+    assert config.clipping.norm == 3.0
+
+
+WRONG = [
+    (job({"variant": "lloyd"}), "dp_lloyd.variant must be su, g or fast in a private fit, got 'lloyd', which adds no"),
+    (job({"variant": "faster"}), "dp_lloyd.variant must be 'lloyd', 'su', 'g' or 'fast', got 'faster'; give fast for"),
+    (job({"domain": [1.0, -1.0]}), "dp_lloyd.domain must be two finite numbers, the smaller one first"),
+    (job({"domain": [0.0, float("nan")]}), "dp_lloyd.domain must be two finite numbers, the smaller one first"),
+    (job({"domain": [0.0]}), "dp_lloyd.domain must be a list of two numbers, got [0.0]; give the public interval"),
+    (job({"domain": "unit"}), "dp_lloyd.domain must be a list of two numbers, got 'unit'"),
+    (job({"steps": 0}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got 0; give the number of Lloyd"),
+    (job({"steps": True}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got True"),
+    (job({"radius_factor": 0.0}), "dp_lloyd.radius_factor must be greater than 0, got 0.0; give the radius"),
+    (job({"client_radius": 1.5}), "dp_lloyd.client_radius must be at most 1, got 1.5; give the largest norm"),
+    (job({"start_share": 1.0}), "dp_lloyd.start_share must be less than 1, got 1.0; give the share"),
+    (job({"post_process": "clip"}), "dp_lloyd.post_process must be 'fold', 'truncate' or 'none', got 'clip'"),
+    (job({"raduis": "step"}), "dp_lloyd.raduis is not a setting; did you mean dp_lloyd.radius?"),
+    (
+        job({"variant": "su", "init": "best"}),
+        "dp_lloyd.init must be sphere_packing or server_kmeanspp for dp_lloyd.variant su, got 'best'; use variant fast",
+    ),
+    (job({"variant": "g", "update": "shrunken"}), "dp_lloyd.update must be plain for dp_lloyd.variant g"),
+    (job({"init": "feddp_init"}), "server_data must be given for dp_lloyd.init feddp_init, got none; give a server"),
+    (job({"init": "server_kmeanspp"}), "server_data must be given for dp_lloyd.init server_kmeanspp, got none"),
+    (job(clipping={"norm": "private"}), "clipping.norm must be domain or a number for algorithm dp_lloyd, got 'priv"),
+    (job(clipping={"norm": "server_radius"}, server_data=SERVER), "clipping.norm must be domain or a number, and"),
+    (job(clipping={"center": "server_mean"}, server_data=SERVER), "clipping.norm must be domain or a number, and"),
+    (job(n_clusters={"max": 5, "choose": "elbow"}), "n_clusters must be an integer for algorithm dp_lloyd, got a ch"),
+    (job(lloyd__steps=2), "lloyd.steps must be 0 for algorithm dp_lloyd, got 2; use dp_lloyd.steps instead."),
+    (job(privacy__allocation="paper"), "privacy.allocation must be tuned for algorithm dp_lloyd, got 'paper'"),
+    (job(quality={"share": 0.02}), "quality must be left out for algorithm dp_lloyd, got a section"),
+    (
+        job(privacy__shares={"outer_product": 0.2, "weights": 0.2, "sums": 0.4, "counts": 0.2}),
+        "privacy.shares must be left out for dp_lloyd.init best, got a section",
+    ),
+    (job(feddp_kmeans={"assignment": "one_third"}), "feddp_kmeans must hold no more than restarts for algorithm dp_l"),
+    (job() | {"dp_lloyd": None}, "dp_lloyd must be given, got nothing; give a section with domain for algorithm dp"),
+    (job(algorithm="feddp_kmeans", clipping={"norm": 1.0, "center": "none"}), "dp_lloyd must be left out for algori"),
+    (
+        job(algorithm="feddp_kmeans", dp_lloyd=None, clipping={"norm": "domain", "center": "none"}),
+        "clipping.norm must be server_radius, private or a number for algorithm feddp_kmeans, got 'domain'; use",
+    ),
+    (job(privacy__unit="client", data__client_id="c"), "clipping.client_rows must be given for privacy.unit client"),
+]
+
+
+@pytest.mark.parametrize(("data", "start"), WRONG)
+def test_what_does_not_fit_is_refused_in_one_sentence(data, start):
+    with pytest.raises(ConfigError) as caught:
+        validated(data)
+    assert str(caught.value).startswith(start)
+    assert "\n" not in str(caught.value)

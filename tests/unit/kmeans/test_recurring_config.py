@@ -1,0 +1,51 @@
+"""What a job that follows an earlier run may ask for."""
+
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import load_config, validated
+from tests.scenes import job_text, lake
+
+
+def follower(**settings):
+    return lake.job("lake", "server.parquet", **{"recurring__previous": "last"} | settings)
+
+
+def test_a_warm_start_is_the_default():
+    config = validated(follower(lloyd__steps=1))
+    assert config.starts_warm
+    assert load_config(job_text.rendered(config)) == config
+    assert not validated(follower(recurring__warm_start=False)).starts_warm
+    assert not validated(lake.job("lake", "server.parquet")).starts_warm
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, r"lloyd\.steps must be at least 1 for a warm start, got 0;"),
+        (
+            {"lloyd__steps": 1, "algorithm": "server_lloyds"},
+            r"algorithm must be feddp_kmeans or dp_lloyd for a warm start, got server_lloyds;",
+        ),
+        (
+            {"lloyd__steps": 1, "n_clusters": {"max": 4, "choose": "elbow"}},
+            r"n_clusters must be an integer for a warm start, got a choice;",
+        ),
+        ({"lloyd__steps": 1, "clipping__norm": "private"}, r"clipping\.norm must be public for a warm start,"),
+        (
+            {"lloyd__steps": 1, "feddp_kmeans__reduce_diameter": {"w_min": 0.1, "sigma_max": 1.0}},
+            r"feddp_kmeans\.reduce_diameter must be left out for a warm start,",
+        ),
+        ({"recurring__previous": ""}, r"recurring\.previous must"),
+        ({"recurring__warm_start": "yes"}, r"recurring\.warm_start must"),
+        ({"recurring__last": "x"}, r"recurring\.last"),
+    ],
+)
+def test_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        validated(follower(**settings))
+
+
+def test_other_algorithms_may_follow_without_a_warm_start():
+    config = validated(follower(algorithm="server_lloyds", lloyd__steps=1, recurring__warm_start=False))
+    assert config.recurring.previous == "last"

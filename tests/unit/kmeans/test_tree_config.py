@@ -1,0 +1,122 @@
+"""The `tree` section: what is accepted, what is refused, and how it bounds rows."""
+
+import pydantic
+import pytest
+
+from schemas.choices import Algorithm, Auto, ClippingCenter, TreeDirections
+from schemas.errors import ConfigError
+from schemas.kmeans.feddp_fit import FedDPKMeansFit
+from schemas.kmeans.fit_config import load_config, validated
+from tests.scenes import job_text
+
+
+def job(**settings):
+    base = {
+        "algorithm": "central_tree",
+        "data": {"path": "lake", "features": "x", "client_id": "who"},
+        "n_clusters": 3,
+        "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
+        "tree": {"radius": 2.0},
+    }
+    return {name: value for name, value in (base | settings).items() if value is not None}
+
+
+def test_the_ball_of_the_tree_bounds_the_rows():
+    config = validated(job())
+    assert (config.clipping.norm, config.clipping.center) == (2.0, ClippingCenter.NONE)
+    assert (config.tree.depth, config.tree.n_levels) == (Auto.AUTO, 20)
+    assert config.tree.directions is TreeDirections.SUBSPACE
+    assert load_config(job_text.rendered(config)) == config
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"clipping": {"norm": 2, "center": "none"}},
+        {"clipping": {"center": "server_mean"}, "server_data": {"path": "server"}},
+        {"tree": {"radius": 1, "depth": 60, "directions": "random"}},
+        {"n_clusters": {"max": 4, "choose": "elbow"}, "lloyd": {"steps": 2, "share": 0.4}},
+        {"privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6}, "clipping": {"client_rows": 5}},
+        {"feddp_kmeans": {"restarts": 20}, "data": {"path": "lake", "features": "x", "public_rows": 9}},
+    ],
+)
+def test_what_is_allowed_is_accepted(settings):
+    config = validated(job(**settings))
+    assert load_config(job_text.rendered(config)) == config
+
+
+def test_feddp_lloyds_may_start_with_the_tree():
+    lloyd = {"steps": 2, "share": 0.4}
+    started = validated(job(algorithm="feddp_kmeans", feddp_kmeans={"init": "central_tree"}, lloyd=lloyd))
+    plain = validated(job(lloyd=lloyd))
+    assert started.algorithm is Algorithm.CENTRAL_TREE
+    assert started.model_copy(update={"feddp_kmeans": plain.feddp_kmeans}) == plain
+    assert load_config(job_text.rendered(started)) == started
+    with pytest.raises(ConfigError, match="give a section with radius for algorithm central_tree"):
+        validated(job(algorithm="feddp_kmeans", feddp_kmeans={"init": "central_tree"}, tree=None))
+    with pytest.raises(ConfigError, match=r"feddp_kmeans.init must be 'feddp_init' or 'central_tree', got 'tree'"):
+        validated(job(algorithm="feddp_kmeans", feddp_kmeans={"init": "tree"}, tree=None, clipping={"norm": 1.0}))
+
+
+RADIUS = "tree.radius must be a number from 1e-60 to 1e60"
+DEPTH = "tree.depth must be 'auto' or an integer from 1 to 60"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"tree": None}, "tree must be given, got nothing; give a section with radius for algorithm central_tree."),
+        (
+            {"tree": None, "clipping": {"norm": 1.0, "center": "none"}},
+            "tree must be given, got nothing; give a section",
+        ),
+        ({"tree": {}}, "tree.radius must be given, got nothing; give the public radius"),
+        ({"tree": {"radius": 0}}, f"{RADIUS}, got 0; give the public radius"),
+        ({"tree": {"radius": True}}, f"{RADIUS}, got True; give"),
+        ({"tree": {"radius": "server_radius"}}, f"{RADIUS}, got 'server_radius'; give"),
+        ({"tree": {"radius": float("inf")}}, f"{RADIUS}, got inf; give"),
+        ({"tree": {"radius": 1.0, "depth": 0}}, f"{DEPTH}, got 0; give the number of half-spaces"),
+        ({"tree": {"radius": 1.0, "depth": 61}}, f"{DEPTH}, got 61; give"),
+        ({"tree": {"radius": 1.0, "depth": True}}, f"{DEPTH}, got True; give"),
+        ({"tree": {"radius": 1.0, "directions": "pca"}}, "tree.directions must be 'subspace' or 'random', got 'pca'"),
+        ({"tree": {"radius": 1.0, "levels": 3}}, "tree.levels is not a setting; the settings here are radius, depth"),
+        ({"tree": 3}, "tree must be a section of settings, got 3; give a section with radius"),
+        ({"clipping": 3}, "clipping must be a section of settings, got 3; give"),
+        ({"clipping": {"norm": 3.0}}, "clipping.norm must be tree.radius for algorithm central_tree, got 3.0 and 2.0"),
+        ({"clipping": {"norm": "private"}}, "clipping.norm must be tree.radius for algorithm central_tree, got priv"),
+        ({"clipping": {"center": "server_mean"}}, "clipping.center must be 'none' where there is no server_data"),
+        ({"feddp_kmeans": {"assignment": "one_third"}}, "feddp_kmeans must hold no more than restarts for algorithm"),
+        (
+            {"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}},
+            "privacy must hold no more than unit, epsilon and delta for algorithm central_tree",
+        ),
+        (
+            {"privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6}},
+            "clipping.client_rows must be given for privacy.unit client",
+        ),
+        (
+            {"algorithm": "feddp_kmeans", "clipping": {"norm": 1.0, "center": "none"}},
+            "tree must be left out for algorithm feddp_kmeans, got a section; use algorithm central_tree.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_sentence(settings, sentence):
+    with pytest.raises(ConfigError) as refused:
+        validated(job(**settings))
+    assert str(refused.value).startswith(sentence), refused.value
+
+
+def test_other_algorithms_have_no_tree():
+    config = validated(job(algorithm="feddp_kmeans", tree=None, clipping={"norm": 1.0, "center": "none"}))
+    assert "tree" not in type(config).model_fields
+    assert config.model_dump()["tree"] is None
+    parts = {name: getattr(config, name) for name in type(config).model_fields}
+    with pytest.raises(pydantic.ValidationError, match="Extra inputs are not permitted"):
+        FedDPKMeansFit(**parts, tree={"radius": 1.0})
+
+
+def test_a_start_with_the_tree_is_a_job_of_its_algorithm():
+    config = validated(job(algorithm="feddp_kmeans", tree=None, clipping={"norm": 1.0, "center": "none"}))
+    parts = {name: getattr(config, name) for name in type(config).model_fields}
+    with pytest.raises(pydantic.ValidationError, match=r"feddp_kmeans\.init must be feddp_init in a FedDPKMeansFit"):
+        FedDPKMeansFit(**(parts | {"feddp_kmeans": {"init": "central_tree"}}))

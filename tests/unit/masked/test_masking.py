@@ -1,0 +1,139 @@
+"""Masks: sums come back bit for bit, one message per mask, a retry is the same octets, and the secret stays inside."""
+
+import copy
+import hashlib
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from apache_beam.internal import pickler
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transforms.numerics.masked.shared_masks import SENDER_BYTES, TAG_BYTES, RoundMasks, message_bytes
+from transforms.numerics.privacy.keystream import encode_label
+
+SECRET = bytes(range(32))
+CONTEXT = encode_label("run", "feddp_kmeans/weights", b"broadcast")
+SENDERS = [b"a", b"b", b"c"]
+
+
+def round_masks(secret=SECRET, context=CONTEXT):
+    return RoundMasks(secret, context)
+
+
+def statistics_of(n, size=4, seed=0):
+    return np.random.default_rng(seed).integers(-(2**62), 2**62, (n, size))
+
+
+def only_mask(sender=b"a", context=CONTEXT, secret=SECRET, statistic=0):
+    """The mask of one message whose coordinates are all `statistic`."""
+    message = np.full((1, 64), statistic, dtype=np.int64)
+    found = round_masks(secret, context).mask([sender], message)
+    return (found.values - message)[0]
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(st.integers(0, 7), st.integers(1, 6), st.integers(0, 2**32))
+def test_unmasked_sums_are_plain_sums(n, size, seed):
+    statistics = statistics_of(n, size, seed)
+    masked = round_masks().mask([b"%d" % each for each in range(n)], statistics)
+    unmasked = masked.values.sum(axis=0) - round_masks().total(masked.tags, size)
+    np.testing.assert_array_equal(unmasked, statistics.sum(axis=0))
+
+
+@pytest.mark.parametrize("value", [-(2**63), 2**63 - 1, -1, 0])
+def test_the_ends_of_the_ring_come_back(value):
+    statistics = np.full((3, 2), value, dtype=np.int64)
+    masked = round_masks().mask(SENDERS, statistics)
+    for index in range(3):
+        alone = masked.values[index] - round_masks().total(masked.tags[index : index + 1], 2)
+        np.testing.assert_array_equal(alone, statistics[index])
+
+
+def test_more_messages_than_a_batch():
+    statistics = statistics_of(300, 1010)
+    masked = round_masks().mask([b"%d" % each for each in range(300)], statistics)
+    unmasked = masked.values.sum(axis=0) - round_masks().total(masked.tags, 1010)
+    np.testing.assert_array_equal(unmasked, statistics.sum(axis=0))
+
+
+def test_only_those_present_are_subtracted():
+    statistics = statistics_of(3)
+    masked = round_masks().mask(SENDERS, statistics)
+    unmasked = masked.values[[0, 2]].sum(axis=0) - round_masks().total((masked.tags[0], masked.tags[2]), 4)
+    np.testing.assert_array_equal(unmasked, statistics[[0, 2]].sum(axis=0))
+
+
+def test_a_retried_message_is_the_same_octets():
+    first, again = (round_masks().mask(SENDERS, statistics_of(3)) for _ in range(2))
+    assert (first.senders, first.tags) == (again.senders, again.tags)
+    assert first.values.tobytes() == again.values.tobytes()
+
+
+def test_a_message_does_not_depend_on_its_batch():
+    together, alone = (
+        round_masks().mask(SENDERS, statistics_of(3)),
+        round_masks().mask([b"b"], statistics_of(3)[1:2]),
+    )
+    assert (together.senders[1], together.tags[1]) == (alone.senders[0], alone.tags[0])
+    np.testing.assert_array_equal(together.values[1], alone.values[0])
+
+
+CONTEXTS = {
+    "another run": encode_label("run2", "feddp_kmeans/weights", b"broadcast"),
+    "another round": encode_label("run", "feddp_kmeans/centers", b"broadcast"),
+    "another broadcast": encode_label("run", "feddp_kmeans/weights", b"broadcast2"),
+}
+
+
+def test_no_two_messages_share_a_mask():
+    masks = [only_mask()]
+    masks += [only_mask(context=context) for context in CONTEXTS.values()]
+    masks += [only_mask(sender=sender) for sender in (b"b", b"", encode_label("", "lake/part-0", 0, 0))]
+    masks += [only_mask(sender=encode_label("", "lake/part-0", *place)) for place in ((0, 1), (1, 0))]
+    masks += [only_mask(secret=bytes(32)), only_mask(statistic=1)]
+    for left, right in itertools.combinations(masks, 2):
+        assert not np.equal(left, right).any()
+
+
+def test_one_unit_in_one_coordinate_changes_the_whole_mask():
+    """Without this, the difference of two attempts at one message would show how its data changed."""
+    statistics = statistics_of(2, 64)
+    statistics[1] = statistics[0]
+    statistics[1, -1] += 1
+    masks = round_masks().mask([b"a"], statistics[:1]).values - statistics[0]
+    others = round_masks().mask([b"a"], statistics[1:]).values - statistics[1]
+    assert not np.equal(masks, others).any()
+
+
+def test_senders_are_pseudonyms_of_the_round():
+    here = round_masks().mask([b"Alice"], statistics_of(1))
+    there = round_masks(context=CONTEXTS["another round"]).mask([b"Alice"], statistics_of(1))
+    assert len(here.senders[0]) == SENDER_BYTES
+    assert len(here.tags[0]) == TAG_BYTES
+    assert here.senders != there.senders
+    assert hashlib.blake2b(b"Alice", digest_size=SENDER_BYTES).digest() not in here.senders
+
+
+def test_octets_of_a_message():
+    k, d = 10, 100
+    assert message_bytes(k * (d + 1)) == 8 * k * (d + 1) + SENDER_BYTES + TAG_BYTES
+
+
+def test_masks_are_pinned():
+    expected = [-4964206403505345387]
+    np.testing.assert_array_equal(only_mask()[:1], expected)
+
+
+@pytest.mark.parametrize("carry", [pickle.dumps, pickler.dumps, copy.copy, copy.deepcopy])
+def test_masks_cannot_travel(carry):
+    with pytest.raises(TypeError, match="RoundMasks must not be pickled or copied"):
+        carry(round_masks())
+
+
+def test_a_secret_has_32_bytes():
+    with pytest.raises(ValueError, match="key must be 32 bytes"):
+        round_masks(secret=bytes(16))
+    assert not hasattr(round_masks(), "__dict__")

@@ -1,0 +1,141 @@
+"""Plots as parts of a page: their own ids, the page's colors, words for those who do not see them, equal bytes."""
+
+import re
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+
+from pipelines.kmeans.outputs.center_summary import CenterSummary
+from pipelines.page import page as report_page
+from pipelines.page import plots
+from pipelines.page.page import Badge, Notice, Page, Plot, Section, html, plot
+from pipelines.page.svg import ACCENT, inline_svg, new_figure, plot_style, standalone
+
+
+def summary(n_clusters, n_features, sizes=None, names=()):
+    rng = np.random.default_rng(0)
+    sizes = rng.normal(100.0, 80.0, n_clusters) if sizes is None else np.asarray(sizes)
+    return CenterSummary.of(rng.normal(size=(n_clusters, n_features)), sizes, names)
+
+
+def line():
+    figure = new_figure(200)
+    figure.subplots().plot([0, 1], [1, 2], color=ACCENT, marker="o")
+    return figure
+
+
+def svg(draw=line, name="line"):
+    with plot_style():
+        return inline_svg(draw(), name, "A <line>", "It rises.")
+
+
+def test_it_speaks_to_those_who_do_not_see_it():
+    root = ElementTree.fromstring(svg())
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == "A <line>. It rises."
+    assert [root.findtext("title"), root.findtext("desc")] == ["A <line>", "It rises."]
+
+
+def test_colors_and_fonts_are_the_pages():
+    text = svg()
+    assert "var(--accent)" in text
+    assert "var(--muted)" in text
+    assert not re.search(r"#[0-9a-f]{6}", text)
+    assert "font-family" not in text
+    assert "<style" not in text
+
+
+def test_ids_are_its_own_and_all_are_used():
+    text = svg(name="first")
+    ids = set(re.findall(r' id="([^"]+)"', text))
+    used = set(re.findall(r'href="#([^"]+)"', text)) | set(re.findall(r"url\(#([^)]+)\)", text))
+    assert ids
+    assert ids == used
+    assert all(each.startswith("first-") for each in ids)
+    assert not ids & set(re.findall(r' id="([^"]+)"', svg(name="second")))
+
+
+def test_equal_figures_give_equal_bytes_whatever_the_settings():
+    first = svg()
+    with matplotlib.rc_context({"font.size": 30, "axes.grid": True, "svg.hashsalt": "other"}):
+        assert svg() == first
+
+
+def test_settings_of_others_are_left_alone():
+    before = dict(matplotlib.rcParams)
+    svg()
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_the_file_names_no_other_place():
+    assert "http" not in svg()
+
+
+def test_the_elbow_says_what_was_chosen():
+    assert "chosen: 3" in svg(lambda: plots.elbow_plot(np.array([9.0, 4.0, 1.0, 0.9]), 3))
+
+
+def test_lines_with_bands_are_named():
+    x = np.array([0.1, 1.0, 10.0])
+    series = [plots.Series("private", x, x, x / 2, x * 2), plots.Series("plain", x, x + 1)]
+    text = svg(lambda: plots.line_plot(series, "epsilon", "cost", log_x=True, log_y=True))
+    for word in ("private", "plain", "epsilon", "cost"):
+        assert word in text
+
+
+def test_levels_cross_the_whole_plot():
+    x, one = np.array([0.2, 0.5, 1.0, 10.0]), np.array([1.0])
+    series = [
+        plots.Series("private", x, x),
+        plots.Series("optimum", np.array([np.nan]), one, one - 0.1, one + 0.1, level=True),
+        plots.Series("one seed", np.array([np.nan]), one, level=True),
+    ]
+    text = svg(lambda: plots.line_plot(series, "epsilon", "cost", log_x=True))
+    assert text.count("stroke-dasharray") == 4  # two lines and their legend
+    assert [each for each in ("0.2", "0.5", "1", "10") if f">{each}</text>" in text] == ["0.2", "0.5", "1", "10"]
+    assert "nan" not in text
+    assert "optimum" in svg(lambda: plots.line_plot(series[1:], "epsilon", "cost"))
+
+
+@pytest.mark.parametrize("n_series", [1, 9, 16])
+def test_legends_leave_room_for_lines(n_series):
+    x = np.array([1.0, 2.0])
+    series = [plots.Series(f"a method with a long name {index} <&>", x, x + index) for index in range(n_series)]
+    root = ElementTree.fromstring(svg(lambda: plots.line_plot(series, "epsilon", "cost")))
+    assert float(root.get("viewBox").split()[3]) >= 300 + 18 * n_series
+
+
+def test_a_plot_can_stand_alone():
+    found = standalone(svg())
+    root = ElementTree.fromstring(found)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert (root.get("width"), root.get("aria-label")) == (root.get("viewBox").split()[2], "A <line>. It rises.")
+    assert "var(" not in found
+    assert "#0d6b58" in found
+    assert re.findall(r"https?://[^\"]+", found) == ["http://www.w3.org/2000/svg"]
+
+
+def test_a_picture_that_fails_is_a_notice():
+    def draw():
+        raise ValueError("secret 17.5")
+
+    found = plot("name", "Sizes", "Bars.", Badge.RELEASED, draw)
+    assert isinstance(found, Notice)
+    assert "Sizes" in found.text
+    assert "17.5" not in found.text
+
+
+def test_a_page_can_show_what_is_not_private():
+    block = plot("line", "Cost", "It rises.", Badge.EVALUATION, line)
+    assert isinstance(block, Plot)
+    section = Section(name="costs", title="Costs", lead="", blocks=(block,))
+    text = html(Page(title="Sweep", lead="", tags=(), label=None, sections=(section,)))
+    assert re.search(r"Cost <span class=\"badge evaluation\">evaluation \(not private\)</span>", text)
+
+
+def test_short_keeps_both_ends():
+    assert plots.short("abcdefghij", 5) == "ab…ij"
+    assert plots.short("abc", 5) == "abc"
+    assert report_page.Bar("5%", 1.7).percent == "100.0%"

@@ -1,0 +1,124 @@
+"""What counts as audited code, and what the list of it says."""
+
+import functools
+import importlib
+
+import apache_beam as beam
+import pytest
+
+from schemas.privacy.plan import Geometry, Mechanism, ReleaseSpec
+from transforms.masked.rounds import MaskedRound
+from transforms.privacy import noise_stage
+from transforms.privacy_flow import audited_code
+from transforms.privacy_flow.allow_list import AUDITED, DECLARED
+from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
+from transforms.privacy_flow.rules import Level, Role
+from transforms.privacy_flow.stated_sensitivity import STATED, Stated
+from transforms.rounds import round as rounds
+from transforms.rounds.aggregation import SumVectorsFn
+
+
+def resolved(name):
+    module, _, path = name.partition(":")
+    return functools.reduce(getattr, path.split("."), importlib.import_module(module))
+
+
+@pytest.mark.parametrize("name", [*AUDITED, *STATED])
+def test_every_name_on_the_list_is_that_of_something(name):
+    assert audited_code.name_of(resolved(name)) == name
+
+
+def test_declared_mechanisms_are_of_their_base_class():
+    declared = [resolved(name) for name, rule in AUDITED.items() if rule == DECLARED]
+    assert len(declared) >= 2
+    assert all(issubclass(each, DeclaredMechanism) for each in declared)
+
+
+def test_only_noise_masks_and_declared_mechanisms_lower_a_level():
+    """All that is given private data and gives anything less: by hand."""
+    lowering = {name for name, rule in AUDITED.items() if rule.gives is not None and rule.gives < rule.takes}
+    drawing = {name for name in lowering if AUDITED[name].role in (Role.NOISE, Role.DECLARED)}
+    masking = {name for name in lowering if AUDITED[name].gives is Level.MASKED}
+    assert lowering - drawing - masking == {
+        "transforms.masked.clients:_UnmaskFn",
+        "transforms.masked.pairwise_legs:_unmask",
+    }
+    assert all(AUDITED[name].takes is Level.MASKED_RELEASE for name in lowering - drawing - masking)
+
+
+def local(element):
+    return element
+
+
+def test_code_is_what_stands_in_its_module_under_its_name():
+    def local(element):
+        return element
+
+    local.__qualname__ = "local"
+    assert audited_code.name_of(local) is None
+    assert audited_code.name_of(noise_stage._AddNoiseFn) == "transforms.privacy.noise_stage:_AddNoiseFn"
+    assert (
+        audited_code.name_of(
+            type("_AddNoiseFn", (noise_stage._AddNoiseFn,), {"__module__": "transforms.privacy.noise_stage"})
+        )
+        is None
+    )
+    assert audited_code.name_of(functools.partial(local, 1)) is None
+    assert audited_code.name_of(lambda element: element) is None
+    assert audited_code.name_of(None) is None
+
+
+@pytest.mark.parametrize("make", [beam.Map, beam.FlatMap, beam.MapTuple, beam.FlatMapTuple])
+def test_the_function_inside_of_beams_wrappers_decides(make):
+    assert audited_code.code_of(make(rounds.server_step)) in (rounds.server_step,)
+    assert audited_code.code_of(make(local)) is local
+
+
+def test_a_wrapper_that_only_looks_like_beams_decides_itself():
+    def Map(fn):  # noqa: N802
+        return lambda x: [fn(x), fn]
+
+    wrapper = Map(local)
+    assert audited_code.code_of(beam.FlatMap(wrapper)) is wrapper
+
+
+def test_functions_of_dofns_and_combines_are_their_classes():
+    assert audited_code.code_of(beam.ParDo(noise_stage._AddNoiseFn("plan", "key"))) is noise_stage._AddNoiseFn
+    assert audited_code.code_of(beam.CombineGlobally(SumVectorsFn(3))) is SumVectorsFn
+    assert audited_code.code_of(beam.CombinePerKey(SumVectorsFn(3))) is SumVectorsFn
+    assert audited_code.name_of(audited_code.code_of(beam.CombinePerKey(sum))) not in AUDITED
+
+
+def test_what_a_step_was_handed_is_found_in_containers_and_partial_functions():
+    step = beam.Map(rounds.server_step, {"a": (functools.partial(local, print),)}, each=[len])
+    found = list(audited_code.functions(audited_code.handed(step)))
+    assert found == [local, print, len]
+
+
+def test_fields_that_hold_functions_are_no_methods():
+    masked = MaskedRound(round=None, state=None, contract=None, key_uri="", masking=None)
+    assert not audited_code.is_altered(masked)
+    masked.expand = local
+    assert audited_code.is_altered(masked)
+
+
+def spec(mechanism=Mechanism.DISCRETE_GAUSSIAN, geometry=Geometry.VECTOR):
+    return ReleaseSpec(name="sums", shape=(3, 4), mechanism=mechanism, sensitivity=1, share=1.0, geometry=geometry)
+
+
+def test_required_sensitivities_by_hand():
+    """A vector of norm 10 in four dimensions has L1 norm 20 at most; turned around it moves the sum by 20 in L2."""
+    vectors, counts = Stated(bound=10, vectors=True), Stated(bound=10)
+    laplace = Mechanism.DISCRETE_LAPLACE
+    assert vectors.required(spec(), replaces=False) == 10
+    assert vectors.required(spec(), replaces=True) == 20
+    assert vectors.required(spec(laplace), replaces=False) == 20
+    assert vectors.required(spec(laplace), replaces=True) == 40
+    assert counts.required(spec(laplace), replaces=False) == 10
+    assert counts.required(spec(laplace), replaces=True) == 20
+    # Out of one bin and into another: sqrt(200), rounded up.
+    assert counts.required(spec(), replaces=True) == 15
+    assert Stated(bound=10, interval=True).required(spec(), replaces=True) == 10
+    assert Stated(bound=10, symmetric=True).required(spec(geometry=Geometry.SYMMETRIC), replaces=False) == 10
+    assert Stated(bound=10, symmetric=True).required(spec(laplace), replaces=False) == float("inf")
+    assert vectors.required(spec(geometry=Geometry.SYMMETRIC), replaces=False) == float("inf")

@@ -1,0 +1,98 @@
+"""The command line: what is Dapple's, what is Beam's, and what is a mistake."""
+
+import re
+
+import pytest
+from apache_beam.options.pipeline_options import DirectOptions, SetupOptions, StandardOptions
+
+from pipelines.run import options
+from schemas.errors import ConfigError
+
+NEEDED = ["--config", "job.yaml", "--output", "out"]
+
+
+def test_own_flags_are_parsed():
+    parsed = options.parse_job("fit", ["--config=job.yaml", "--output", "lake/out/", "--run_id=2026-11-20_a.1"])
+    assert (parsed.config, parsed.output, parsed.run_id) == ("job.yaml", "lake/out", "2026-11-20_a.1")
+
+
+def test_the_local_runner_is_the_default():
+    assert options.parse_job("fit", NEEDED).beam.view_as(StandardOptions).runner == "FnApiRunner"
+    assert options.beam_options([]).view_as(StandardOptions).runner == "FnApiRunner"
+
+
+def test_beam_flags_pass_through():
+    flags = ["--runner=PrismRunner", "--direct_num_workers", "2", "--no_save_main_session", "--streaming"]
+    beam = options.parse_job("fit", NEEDED + flags).beam
+    assert beam.view_as(StandardOptions).runner == "PrismRunner"
+    assert beam.view_as(StandardOptions).streaming is True
+    assert beam.view_as(DirectOptions).direct_num_workers == 2
+    assert beam.view_as(SetupOptions).save_main_session is False
+
+
+@pytest.mark.parametrize("missing", ["--config", "--output"])
+def test_a_missing_flag_is_named(missing):
+    start = NEEDED.index(missing)
+    words = NEEDED[:start] + NEEDED[start + 2 :]
+    with pytest.raises(ConfigError, match=f"the following arguments are required: {missing}"):
+        options.parse_job("fit", words)
+
+
+@pytest.mark.parametrize(
+    ("flag", "remedy"),
+    [
+        ("--runer=X", "did you mean --runner"),
+        ("--confg=other.yaml", "did you mean --config"),
+        ("--conf=other.yaml", "did you mean --config"),
+        ("--ouput", "did you mean --output"),
+        ("--runid=1", "did you mean --run_id"),
+        ("--direct_num_worker=2", "did you mean --direct_num_workers"),
+        ("--zzzqqq", "remove it"),
+        ("stray", "remove it"),
+    ],
+)
+def test_an_unknown_flag_is_an_error_with_the_nearest_known_one(flag, remedy):
+    name = flag.split("=")[0]
+    with pytest.raises(ConfigError, match=f"^{name} must be a flag of Dapple or Beam, got an unknown one; {remedy}"):
+        options.parse_job("fit", [*NEEDED, flag])
+
+
+def test_the_value_of_an_unknown_flag_is_not_repeated():
+    with pytest.raises(ConfigError) as refused:
+        options.parse_job("fit", [*NEEDED, "--pasword=hunter2"])
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_beam_flag_of_the_wrong_type_is_refused():
+    with pytest.raises(ConfigError, match="--direct_num_workers: invalid int value"):
+        options.parse_job("fit", [*NEEDED, "--direct_num_workers=two"])
+
+
+@pytest.mark.parametrize("run_id", ["", ".hidden", "..", "a/b", "a b", "a\n", "a:b", "../up"])
+def test_a_run_id_that_is_no_file_name_is_refused(run_id):
+    with pytest.raises(ConfigError, match=f"run_id must be letters.* got {re.escape(repr(run_id))}"):
+        options.parse_job("fit", [*NEEDED, f"--run_id={run_id}"])
+
+
+def test_default_run_ids_differ():
+    found = {options.parse_job("fit", NEEDED).run_id for _ in range(3)}
+    assert len(found) == 3
+    assert all(re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{8}", run_id) for run_id in found)
+
+
+def test_root_stays_root():
+    assert options.parse_job("fit", ["--config", "job.yaml", "--output", "/"]).output == "/"
+
+
+def test_a_config_file_is_read_as_text(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("name: café", encoding="utf-8")
+    assert options.read_text(str(path)) == "name: café"
+
+
+def test_a_config_file_that_is_missing_or_no_text_is_refused(tmp_path):
+    binary = tmp_path / "job.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for path in (binary, tmp_path / "missing.yaml"):
+        with pytest.raises(ConfigError, match=r"--config must be a readable YAML file, got .*; check the path"):
+            options.read_text(str(path))

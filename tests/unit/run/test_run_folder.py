@@ -1,0 +1,119 @@
+"""The output folder appears at once and complete, or not at all."""
+
+import hashlib
+import json
+import os
+import stat
+
+import pytest
+
+from pipelines.run.folder import MANIFEST, RunFolder
+from schemas.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    return RunFolder(str(tmp_path / "deep" / "out"), "run-1")
+
+
+def siblings(folder: RunFolder) -> list[str]:
+    return sorted(os.listdir(os.path.dirname(folder.output)))
+
+
+def test_staging_is_private_and_beside_the_output(folder):
+    previous = os.umask(0)
+    try:
+        folder.open()
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(os.stat(folder.staging).st_mode) == 0o700
+    assert siblings(folder) == ["out.partial-run-1"]
+
+
+def test_nothing_is_published_before_the_end(folder):
+    folder.open()
+    folder.write("privacy.json", b"{}")
+    assert siblings(folder) == ["out.partial-run-1"]
+    folder.publish({"run_id": "run-1"})
+    assert siblings(folder) == ["out"]
+    assert sorted(os.listdir(folder.output)) == ["privacy.json", MANIFEST]
+
+
+def test_the_manifest_holds_the_digest_of_every_file(folder):
+    folder.open()
+    folder.write("privacy.json", b"{}")
+    with open(folder.path("centers.parquet"), "wb") as file:
+        file.write(b"made by the pipeline")
+    folder.adopt("centers.parquet")
+    folder.publish({"run_id": "run-1"})
+    with open(os.path.join(folder.output, MANIFEST), encoding="utf-8") as file:
+        manifest = json.load(file)
+    assert manifest["run_id"] == "run-1"
+    assert set(manifest["files"]) == {"privacy.json", "centers.parquet"}
+    for name, digest in manifest["files"].items():
+        with open(os.path.join(folder.output, name), "rb") as file:
+            assert hashlib.sha256(file.read()).hexdigest() == digest
+
+
+def test_an_empty_output_folder_may_be_used(folder):
+    os.makedirs(folder.output)
+    folder.check()
+    folder.open()
+    folder.write("privacy.json", b"{}")
+    folder.publish({})
+    assert sorted(os.listdir(folder.output)) == ["privacy.json", MANIFEST]
+
+
+def test_an_occupied_output_folder_is_refused(folder):
+    os.makedirs(folder.output)
+    with open(os.path.join(folder.output, "precious"), "w", encoding="utf-8") as file:
+        file.write("data")
+    with pytest.raises(ConfigError, match="--output must be a new or empty folder"):
+        folder.check()
+
+
+def test_a_file_as_output_is_refused(folder):
+    os.makedirs(os.path.dirname(folder.output))
+    with open(folder.output, "w", encoding="utf-8") as file:
+        file.write("data")
+    with pytest.raises(ConfigError, match="--output must be a new or empty folder"):
+        folder.check()
+
+
+def test_a_folder_filled_during_the_run_is_not_overwritten(folder):
+    folder.open()
+    folder.write("privacy.json", b"{}")
+    os.makedirs(folder.output)
+    with open(os.path.join(folder.output, "precious"), "w", encoding="utf-8") as file:
+        file.write("data")
+    with pytest.raises(OSError, match="not empty"):
+        folder.publish({})
+    assert os.listdir(folder.output) == ["precious"]
+
+
+def test_the_same_run_id_cannot_be_staged_twice(folder):
+    folder.open()
+    with pytest.raises(ConfigError, match="--output must be a folder that can be made"):
+        RunFolder(folder.output, "run-1").open()
+
+
+def test_an_output_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("data")
+    with pytest.raises(ConfigError, match="--output must be a folder that can be made"):
+        RunFolder(str(tmp_path / "file" / "out"), "run-1").open()
+
+
+def test_discard_leaves_nothing_and_may_be_repeated(folder):
+    folder.open()
+    folder.write("privacy.json", b"{}")
+    folder.discard()
+    assert not os.path.exists(os.path.dirname(folder.output))
+    folder.discard()
+
+
+def test_discard_removes_the_parents_it_made_and_no_others(tmp_path):
+    (tmp_path / "there").mkdir()
+    folder = RunFolder(str(tmp_path / "there" / "new" / "deep" / "out"), "r1")
+    folder.open()
+    folder.discard()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from schemas.errors import LatticeOverflowError
+from transforms.numerics.statistics import assignment
+from transforms.numerics.statistics.assignment import PROJECTED_NORM, ROW_NORM, Assigner, Projection
+
+
+def test_ties_go_to_the_lowest_index():
+    centers = np.array([[2.0, 0.0], [-2.0, 0.0], [2.0, 0.0]])
+    labels = assignment.nearest(np.array([[0.0, 5.0], [1.0, 0.0], [-1.0, 0.0]]), centers, ROW_NORM)
+    np.testing.assert_array_equal(labels, [0, 0, 1])
+
+
+def test_nearest_agrees_with_exact_integer_distances():
+    rng = np.random.default_rng(3)
+    rows = rng.integers(-(2**19), 2**19, (200, 3)).astype(np.float64)
+    centers = rows[:20] + rng.integers(-1, 2, (20, 3))
+    exact = ((rows.astype(object)[:, None] - centers.astype(object)[None]) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(assignment.nearest(rows, centers, ROW_NORM), exact.argmin(axis=1))
+
+
+def test_scores_that_could_reach_2_53_are_refused():
+    with pytest.raises(LatticeOverflowError, match=r"2\*\*53"):
+        assignment.nearest(np.zeros((1, 2)), np.full((1, 2), 2.0**27), ROW_NORM)
+
+
+def test_projection_floors_to_lattice_units():
+    projection = Projection.from_basis(np.array([[1.0], [0.0]]))
+    np.testing.assert_array_equal(assignment.project(np.array([[5.0, 9.0], [-5.0, 9.0]]), projection), [[5], [-5]])
+    tilted = Projection.from_basis(np.array([[0.6], [0.8]]))
+    np.testing.assert_array_equal(assignment.project(np.array([[1.0, 1.0], [-1.0, -1.0]]), tilted), [[1], [-2]])
+
+
+def test_projected_rows_keep_their_norm_bound():
+    rng = np.random.default_rng(5)
+    basis = np.linalg.qr(rng.normal(size=(40, 10)))[0]
+    rows = np.trunc((basis @ rng.normal(size=(10, 100))).T * 1e5)
+    rows = np.trunc(rows * (2.0**20 / np.linalg.norm(rows, axis=1, keepdims=True)))
+    projected = assignment.project(rows, Projection.from_basis(basis))
+    assert np.linalg.norm(projected, axis=1).max() <= PROJECTED_NORM
+
+
+def test_one_third_rule_by_hand():
+    centers = np.array([[0.0], [12.0]])
+    rows = np.array([[3.0], [4.0], [9.0], [8.0], [-100.0]])
+    # distances (3, 9) kept, (4, 8) not, (9, 3) kept, (8, 4) not, (100, 112) not
+    labels, kept = assignment.nearest_within_third(rows, centers, ROW_NORM)
+    np.testing.assert_array_equal(labels, [0, 0, 1, 1, 0])
+    np.testing.assert_array_equal(kept, [True, False, True, False, False])
+    np.testing.assert_array_equal(Assigner(centers, one_third=True).labels(rows), [0, -1, 1, -1, -1])
+
+
+def test_one_third_rule_with_one_center_keeps_all():
+    labels, kept = assignment.nearest_within_third(np.array([[3.0]]), np.array([[0.0]]), ROW_NORM)
+    assert labels[0] == 0
+    assert kept[0]

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.statistics import lattice, norms
+
+UNIT = lattice.SUM_UNITS
+
+
+def test_row_norms_of_any_magnitude():
+    points = np.array([[3.0, 4.0], [0.0, 0.0], [3e200, -4e200], [1e308, 1e308], [3e-200, 4e-200]])
+    found = lattice.row_norms(points, np.zeros(2))
+    np.testing.assert_allclose(found, [5.0, 0.0, 5e200, np.sqrt(2) * 1e308, 5e-200], rtol=1e-5)
+
+
+def test_row_norms_do_not_depend_on_the_block():
+    points = np.random.default_rng(0).normal(size=(100, 17))
+    center = np.full(17, 0.3)
+    one_by_one = np.concatenate([lattice.row_norms(point[None], center) for point in points])
+    np.testing.assert_array_equal(lattice.row_norms(points, center), one_by_one)
+
+
+def test_norm_histogram_by_hand():
+    points = np.array([[1.0], [-1.0], [1.1], [2.0], [0.0], [1e30]])
+    found = norms.norm_histogram(points, np.zeros(1)) / UNIT
+    at = {edge: int(np.flatnonzero(edge == norms.NORM_GRID)[0]) for edge in (1.0, 2.0)}
+    expected = np.zeros(norms.NORM_BINS)
+    expected[[at[1.0], at[1.0] + 1, at[2.0], 0, norms.NORM_BINS - 1]] = [2, 1, 1, 1, 1]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_client_norm_histogram_gives_every_client_the_same_weight():
+    points = np.array([[1.0], [1.0], [2.0], [2.0], [2.0]])
+    block = ClientBlock(points, np.array([0, 1, 5], dtype=np.int64))
+    found = norms.client_norm_histogram(block, np.zeros(1)) / UNIT
+    assert found[norms.NORM_GRID.searchsorted(1.0)] == pytest.approx(1.25)
+    assert found[norms.NORM_GRID.searchsorted(2.0)] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(("quantile", "edge"), [(0.5, 1.0), (0.89, 2.0), (0.95, 4.0)])
+def test_noisy_quantile_reads_the_cumulative_counts(quantile, edge):
+    counts = np.zeros(norms.NORM_BINS)
+    for value, mass in ((1.0, 70.0), (2.0, 20.0), (4.0, 10.0), (0.5, -3.0), (2.0**20, 1.5)):
+        counts[norms.NORM_GRID.searchsorted(value)] = mass
+    assert norms.noisy_quantile(counts, 1.0, quantile) == edge
+
+
+def test_noisy_quantile_of_noise_alone_takes_the_heaviest_bin():
+    counts = np.full(norms.NORM_BINS, -1.0)
+    counts[-1] = 0.5
+    assert norms.noisy_quantile(counts, 1.0, 0.5) == norms.NORM_GRID[-1]

@@ -1,0 +1,158 @@
+"""What the pages name is there: paths, modules and what is in them, and where links lead."""
+
+import ast
+import functools
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")), *(ROOT / "docs").rglob("*.md")]
+FOLDERS = ("schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "schedule", "docs")
+
+_TOPS = "schemas|transforms|pipelines|tests"
+_PATH = re.compile(rf"(?<![\w/.-])(?:{_TOPS})(?:/[\w*-]+)+(?:\.\w+)?")
+_FILE = re.compile(r"[\w*/-]+\.py\b")
+_DOTTED = re.compile(rf"(?<![\w/.-])((?:{_TOPS})(?:\.\w+)+)(?::(\w+))?")
+_PLACEHOLDER = re.compile(r"(?<![a-z])[A-Z]{2,}(?![a-z])")
+_FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`[^`]*`")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+
+
+@functools.cache
+def project_files() -> tuple[pathlib.PurePosixPath, ...]:
+    files = [path for top in FOLDERS for path in (ROOT / top).rglob("*.py")]
+    return tuple(pathlib.PurePosixPath(path.relative_to(ROOT)) for path in [*files, *ROOT.glob("*.py")])
+
+
+def is_there(path: str) -> bool:
+    """Whether a path exists; a part in capitals stands for any name."""
+    return any(ROOT.glob(_PLACEHOLDER.sub("*", path)))
+
+
+def is_a_file(name: str) -> bool:
+    """Whether some Python file has this name, or this path at its end."""
+    pattern = _PLACEHOLDER.sub("*", name)
+    return any(path.match(pattern) for path in project_files())
+
+
+def members(tree: ast.Module | ast.ClassDef) -> dict[str, ast.stmt]:
+    """What a module or class defines or imports by name, at its top level."""
+    found: dict[str, ast.stmt] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id: node for target in targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name: node for alias in node.names}
+    return found
+
+
+def defines(path: pathlib.Path, names: list[str]) -> bool:
+    """Whether a file holds a name, or a class with it."""
+    scope: ast.AST = ast.parse(path.read_text())
+    for name in names:
+        inside = members(scope) if isinstance(scope, ast.Module | ast.ClassDef) else {}
+        if name not in inside:
+            return False
+        scope = inside[name]
+    return True
+
+
+def resolves(dotted: str) -> bool:
+    """Whether a dotted name is a folder, a module, or something in a module; nothing is imported."""
+    parts = _PLACEHOLDER.sub("*", dotted).split(".")
+    if any(path.is_dir() for path in ROOT.glob("/".join(parts))):
+        return True
+    for cut in range(len(parts), 0, -1):
+        modules = list(ROOT.glob("/".join(parts[:cut]) + ".py"))
+        if modules:
+            return any(defines(path, dotted.split(".")[cut:]) for path in modules)
+    return False
+
+
+def missing_names(text: str) -> list[str]:
+    paths = [path for path in _PATH.findall(text) if not is_there(path)]
+    files = [name for name in _FILE.findall(text) if not is_a_file(name.lstrip("/"))]
+    dotted = [".".join(filter(None, groups)) for groups in _DOTTED.findall(text)]
+    return sorted({*paths, *files, *(name for name in dotted if not resolves(name))})
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors of the headings of a page, as GitHub makes them."""
+    found: list[str] = []
+    for heading in _HEADING.findall(_FENCED.sub("", text)):
+        plain = re.sub(r"[^\w\- ]", "", _LINK.sub("", heading).lower()).replace(" ", "-")
+        found.append(f"{plain}-{times}" if (times := found.count(plain)) else plain)
+    return set(found)
+
+
+def leads_somewhere(page: pathlib.Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    path = page.parent / name if name else page
+    return path.exists() and (not anchor or anchor in anchors(path.read_text()))
+
+
+def dead_links(page: pathlib.Path, text: str) -> list[str]:
+    relative = [target for target in _LINK.findall(_CODE.sub("", _FENCED.sub("", text))) if "://" not in target]
+    return [target for target in relative if not leads_somewhere(page, target)]
+
+
+@pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def page(request):
+    return request.param
+
+
+def test_what_a_page_names_exists(page):
+    assert missing_names(page.read_text()) == []
+
+
+def test_where_a_page_leads_exists(page):
+    assert dead_links(page, page.read_text()) == []
+
+
+def test_every_decision_is_listed_once_under_its_title():
+    folder = ROOT / "docs" / "decisions"
+    pages = {path.name: path.read_text().splitlines() for path in folder.glob("*.md") if path.name != "README.md"}
+    lines = re.findall(r"^- \[(.+)\]\(([\w.-]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
+    assert sorted(lines) == sorted((lines_of[0].removeprefix("# "), name) for name, lines_of in pages.items())
+    assert all(lines_of[2] == f"Decided on {name[:10]}." for name, lines_of in pages.items())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`transforms/noise_stage.py`",
+        "`tests/unit/nowhere`",
+        "`no_such_file.py`",
+        "`transforms/kmeans/NAME/no_such_file.py`",
+        "`transforms.noise_stage`",
+        "`transforms.privacy.noise_stage.NoSuchName`",
+        "`transforms.privacy.noise_stage:NoSuchName`",
+    ],
+)
+def test_a_name_without_a_thing_is_told(text):
+    assert missing_names(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`transforms/privacy/noise_stage.py`, `noise_stage.py`, `privacy/noise_stage.py` and `tests/unit/`",
+        "`transforms/kmeans/NAME/rounds.py`",
+        "`transforms.privacy`, `transforms.privacy.noise_stage` and `transforms.privacy.noise_stage.AddNoise.expand`",
+        "`transforms.privacy.noise_stage:AddNoise`",
+    ],
+)
+def test_a_name_with_a_thing_is_not_told(text):
+    assert missing_names(text) == []
+
+
+@pytest.mark.parametrize("target", ["nowhere.md", "README.md#no-such-heading", "#no-such-heading"])
+def test_a_link_to_nowhere_is_told(target):
+    assert dead_links(ROOT / "README.md", f"[a link]({target})") == [target]

@@ -1,0 +1,53 @@
+"""Configs of fits without privacy, and the other jobs that may read the same file."""
+
+import pytest
+import yaml
+
+from schemas.errors import ConfigError
+from schemas.kmeans.pooled_config import is_pooled, pooled
+from schemas.trusted_zone.assign_config import load_assign_config
+from schemas.trusted_zone.evaluate_config import load_evaluate_config
+from schemas.trusted_zone.prepare_config import load_prepare_config
+
+BASE = {"data": {"path": "lake", "features": "x", "client_id": "who"}, "n_clusters": 3}
+K_FED, OPTIMAL = BASE | {"algorithm": "k_fed"}, BASE | {"algorithm": "optimal"}
+
+
+def test_defaults():
+    assert pooled(K_FED).k_fed.local_clusters is None
+    assert pooled(OPTIMAL).optimal.sample_rows == 20_000
+
+
+@pytest.mark.parametrize("settings", [{"algorithm": "feddp_kmeans"}, {"algorithm": ["k_fed"]}, {}, [], None, "k_fed"])
+def test_other_jobs_are_not_pooled(settings):
+    assert not is_pooled(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (K_FED | {"privacy": {"epsilon": 1.0}}, "privacy must be left out for algorithm k_fed, got a section; this "),
+        (OPTIMAL | {"privacy": {}}, "privacy must be left out for algorithm optimal, got a section"),
+        (K_FED | {"data": {"path": "lake", "features": "x"}}, "data.client_id must be given for algorithm k_fed"),
+        (OPTIMAL | {"optimal": {"sample_rows": 2}}, "optimal.sample_rows must be at least n_clusters, got 2; sample"),
+        (OPTIMAL | {"optimal": {"starts": 0}}, "optimal.starts must be at least 1, got 0; give how many of the best"),
+        (K_FED | {"k_fed": {"restart": 3}}, "k_fed.restart is not a setting; did you mean k_fed.restarts?"),
+        (K_FED | {"clipping": {"norm": 1.0}}, "clipping is not a setting"),
+        (K_FED | {"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, got "),
+        (K_FED | {"seed": -1}, "seed must be at least 0, got -1; give the seed of the starts, an integer >= 0."),
+    ],
+)
+def test_bad_jobs_are_refused_in_one_sentence(settings, sentence):
+    with pytest.raises(ConfigError) as caught:
+        pooled(settings)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fit", [K_FED, OPTIMAL])
+def test_other_jobs_read_the_same_file(fit):
+    assert load_prepare_config(yaml.safe_dump(fit)).data.client_id == "who"
+    text = yaml.safe_dump(fit | {"model": "out"})
+    assert load_evaluate_config(text).data == load_assign_config(text).data == pooled(fit).data
+    with pytest.raises(ConfigError, match=r"^clipping is not a setting"):
+        load_evaluate_config(yaml.safe_dump(fit | {"model": "out", "clipping": {}}))

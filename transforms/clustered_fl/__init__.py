@@ -1,0 +1,1 @@
+"""Clustered federated learning: clients' rows, rounds, and the judging of models."""

@@ -1,0 +1,317 @@
+"""Clients and their labeled rows: who is there, where their rows lie, and reading them for a round.
+
+Rows never travel: the elements of a round are references, and a worker reads the rows they point to, or keeps them
+from the round before.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.clustered_fl.labeled_contract import LabeledContract, LabeledRows
+from schemas.clustered_fl.records import ClientRows
+from schemas.errors import InputError
+from schemas.tables.columns import plain
+from schemas.tables.contract import group_by_client
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.files.octets import write_bytes
+from transforms.numerics.clustered_fl.bounded_rows import bound_features
+from transforms.tables import client_ids
+from transforms.tables.client_ids import IdKind
+from transforms.tables.read import read_columns, shard_name
+
+
+class ClientPart(NamedTuple):
+    """Rows of one client in one shard, without the rows; private.
+
+    Attributes:
+      client: id as text.
+      kind: of the id.
+      shard: where the rows are.
+      n_rows: how many.
+      n_features: their width.
+      group: public group of the client, as text; empty without groups.
+      digest: of the rows, in hexadecimal.
+    """
+
+    client: str
+    kind: str
+    shard: ShardRef
+    n_rows: int
+    n_features: int
+    group: str
+    digest: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClientGroup:
+    """Clients whose rows lie in the same shards, so that these are read once.
+
+    Attributes:
+      clients: (id as text, index among all clients), in the order of the indices.
+      shards: sorted; a client's rows are those of the shards in this order.
+    """
+
+    clients: tuple[tuple[str, int], ...]
+    shards: tuple[ShardRef, ...]
+
+
+def _texts(ids: pa.Array) -> list[str]:
+    """Canonical ids as text; octets in hexadecimal."""
+    return [each.hex() if isinstance(each, bytes) else str(each) for each in ids.to_pylist()]
+
+
+def rows_at(rows: LabeledRows, own: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Features and labels of ascending rows; a view where they follow each other."""
+    if len(own) and own[-1] - own[0] + 1 == len(own):
+        together = slice(int(own[0]), int(own[-1]) + 1)
+        return rows.points[together], rows.labels[together]
+    return rows.points[own], rows.labels[own]
+
+
+def clients_of(rows: LabeledRows) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Ids as text, and the rows of each client, ascending."""
+    order, offsets, unique = group_by_client(rows.ids)
+    names = _texts(client_ids.canonical(pa.chunked_array([unique])))
+    for name, start, stop in zip(names, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        yield name, order[start:stop]
+
+
+def read_shard(shard: ShardRef, contract: LabeledContract) -> LabeledRows:
+    """Rows of one shard, bounded before anything is computed from them; raises InputError for an invalid one."""
+    rows = contract.to_rows(read_columns(shard, list(contract.columns)), shard_name(shard))
+    return rows._replace(points=bound_features(rows.points, contract.feature_norm))
+
+
+def _inspect(shard: ShardRef, contract: LabeledContract) -> Iterator[ClientPart]:
+    """What one shard says of its clients."""
+    if shard == EMPTY_SHARD:
+        return
+    rows = read_shard(shard, contract)
+    kind = client_ids.kind_of(client_ids.canonical(rows.ids))
+    for client, own in clients_of(rows):
+        group = "" if rows.groups is None else _one_group(rows.groups.take(pa.array(own)), shard, contract)
+        digest = ClientRows.of(*rows_at(rows, own)).digest.hex()
+        yield ClientPart(client, str(kind), shard, len(own), rows.points.shape[1], group, digest)
+
+
+def _one_group(groups: pa.ChunkedArray, shard: ShardRef, contract: LabeledContract) -> str:
+    """The group of a client, which all of its rows must share."""
+    distinct = plain(groups).unique()
+    if len(distinct) != 1:
+        raise InputError(
+            f"column {contract.group!r} of {shard_name(shard)} must be the same in all rows of a client, got several "
+            "values; correct the data."
+        )
+    return str(distinct[0].as_py())
+
+
+def _write_parts(parts: list, path: str) -> None:
+    rows = [each._asdict() | {"shard": dataclasses.asdict(each.shard)} for each in sorted(parts)]
+    write_bytes(path, json.dumps(rows).encode())
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class InspectClients(beam.PTransform):
+    """`ShardRef`s → a file in the private folder of the run: `ClientPart`s, sorted.
+
+    Attributes:
+      contract: every row is checked against it.
+      path: of the file.
+
+    Privacy: none; the file is private. Cost: one pass over the rows.
+    """
+
+    contract: LabeledContract
+    path: str
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Reads, counts and collects."""
+        parts = shards | "Inspect" >> beam.FlatMap(_inspect, self.contract)
+        return parts | "Gather" >> beam.combiners.ToList() | "Write" >> beam.Map(_write_parts, self.path)
+
+
+def parts_from_json(content: bytes) -> list[ClientPart]:
+    """What `InspectClients` wrote."""
+    return [ClientPart(**row | {"shard": ShardRef(**row["shard"])}) for row in json.loads(content)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """All clients of a job; private but for ids and groups.
+
+    Attributes:
+      names: ids as text, sorted; a client's index is its place here.
+      kind: of the ids.
+      n_rows: of each client.
+      groups: public group of each client; empty texts without groups.
+      n_features: of all rows.
+      places: which clients to read from which shards.
+      digest: of all clients' rows, in hexadecimal.
+    """
+
+    names: tuple[str, ...]
+    kind: IdKind
+    n_rows: tuple[int, ...]
+    groups: tuple[str, ...]
+    n_features: int
+    places: tuple[ClientGroup, ...]
+    digest: str
+
+    @classmethod
+    def of(cls, parts: Iterable[ClientPart], contract: LabeledContract) -> "Clients":
+        """Puts the parts of each client together.
+
+        Raises:
+          InputError: if ids are of several kinds, rows of several widths, or a client in several groups.
+        """
+        parts = sorted(parts)
+        client_ids.check_one_kind({IdKind(each.kind) for each in parts}, str(contract.table.client_id))
+        by_client = {name: list(own) for name, own in itertools.groupby(parts, key=lambda part: part.client)}
+        _check_alike(parts, by_client, contract)
+        digest = hashlib.sha256()
+        for each in parts:
+            digest.update(json.dumps([each.client, each.n_rows, each.group, each.digest]).encode())
+        return cls(
+            names=tuple(by_client),
+            kind=IdKind(parts[0].kind),
+            n_rows=tuple(sum(part.n_rows for part in own) for own in by_client.values()),
+            groups=tuple(own[0].group for own in by_client.values()),
+            n_features=parts[0].n_features,
+            places=_places(by_client),
+            digest=digest.hexdigest(),
+        )
+
+    def with_declared(self, n_rows: Mapping[str, int]) -> "Clients":
+        """All clients that declared a number of rows; those without rows are among them and send noise.
+
+        Raises:
+          InputError: for names that cannot be ids of the data's kind.
+        """
+        names = tuple(sorted(n_rows))
+        known = dict(zip(self.names, self.groups, strict=True))
+        index = {name: place for place, name in enumerate(names)}
+        places = [
+            dataclasses.replace(each, clients=tuple((name, index[name]) for name, _ in each.clients))
+            for each in self.places
+        ]
+        absent = tuple((name, index[name]) for name in names if name not in known)
+        if absent:
+            places.append(ClientGroup(clients=absent, shards=()))
+        found = dataclasses.replace(
+            self,
+            names=names,
+            n_rows=tuple(n_rows[name] for name in names),
+            groups=tuple(known.get(name, "") for name in names),
+            places=tuple(places),
+        )
+        try:
+            found.ids()
+        except (ValueError, OverflowError) as error:
+            raise InputError(
+                f"data.public_rows must name clients by {self.kind} as the data do, got another name; correct it."
+            ) from error
+        return found
+
+    def ids(self) -> pa.Array:
+        """Ids of all clients as they were stored, but for the width of integers."""
+        if self.kind is IdKind.INTEGER:
+            numbers = [int(name) for name in self.names]
+            return pa.array(numbers, pa.uint64() if max(numbers) >= 1 << 63 else pa.int64())
+        return pa.array([bytes.fromhex(name) if self.kind is IdKind.OCTETS else name for name in self.names])
+
+
+def _check_alike(parts: list[ClientPart], by_client: Mapping[str, list[ClientPart]], contract: LabeledContract) -> None:
+    """Stops at what rows of a job must share."""
+    first = parts[0]
+    for each in parts:
+        if each.n_features != first.n_features:
+            raise InputError(
+                f"the features of {shard_name(each.shard)} must have width {first.n_features} as in "
+                f"{shard_name(first.shard)}, got {each.n_features}; correct a file."
+            )
+    if any(part.group != own[0].group for own in by_client.values() for part in own):
+        raise InputError(
+            f"column {contract.group!r} must be the same in all rows of a client, got several values; correct the data."
+        )
+
+
+def _places(by_client: Mapping[str, list[ClientPart]]) -> tuple[ClientGroup, ...]:
+    """Clients by the shards in which they lie."""
+    found: dict[tuple[ShardRef, ...], list[tuple[str, int]]] = {}
+    for index, (name, own) in enumerate(by_client.items()):
+        found.setdefault(tuple(part.shard for part in own), []).append((name, index))
+    return tuple(ClientGroup(clients=tuple(own), shards=shards) for shards, own in sorted(found.items()))
+
+
+def read_clients(place: ClientGroup, contract: LabeledContract) -> dict[int, ClientRows]:
+    """Rows of the clients of a place, by index.
+
+    Raises:
+      InputError: for an invalid row.
+    """
+    wanted = dict(place.clients)
+    pieces: dict[int, list[tuple[NDArray[Any], NDArray[np.int64]]]] = {index: [] for index in wanted.values()}
+    for shard in place.shards:
+        rows = read_shard(shard, contract)
+        for name, own in clients_of(rows):
+            if name in wanted:
+                pieces[wanted[name]].append(rows_at(rows, own))
+    none = (np.zeros((0, contract.table.n_features or 0), dtype=np.float32), np.zeros(0, dtype=np.int64))
+    return {index: _joined(own or [none]) for index, own in pieces.items()}
+
+
+def _joined(pieces: list[tuple[NDArray[Any], NDArray[np.int64]]]) -> ClientRows:
+    """Rows of one client."""
+    if len(pieces) == 1:
+        return ClientRows.of(*pieces[0])
+    return ClientRows.of(np.concatenate([each for each, _ in pieces]), np.concatenate([each for _, each in pieces]))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ListClients(beam.PTransform):
+    """Pipeline root → `ClientGroup`s: which clients a worker reads from which shards; private references.
+
+    Attributes:
+      places: of all clients, found by `InspectClients`.
+    """
+
+    places: tuple[ClientGroup, ...]
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
+        """Spreads them over workers."""
+        return root | "Places" >> beam.Create(self.places)
+
+
+class RowCache:
+    """Rows that a worker process keeps between rounds, up to a size; private memory of the trusted zone."""
+
+    def __init__(self) -> None:
+        self._held: dict[ClientGroup, dict[int, ClientRows]] = {}
+        self._n_bytes = 0
+
+    def rows(self, place: ClientGroup, contract: LabeledContract, most_bytes: int) -> dict[int, ClientRows]:
+        """Rows of a place, read if they are not there; kept if they fit."""
+        held = self._held.get(place)
+        if held is not None:
+            return held
+        found = read_clients(place, contract)
+        size = sum(each.features.nbytes + each.labels.nbytes for each in found.values())
+        if self._n_bytes + size <= most_bytes:
+            self._held[place] = found
+            self._n_bytes += size
+        return found
+
+
+def parts_path(folder: str) -> str:
+    """Where the parts of a run lie in its private folder."""
+    return FileSystems.join(folder, "clients.json")

@@ -1,0 +1,213 @@
+"""The privacy accountant of clients that run DP-SGD: what their events cost, and the least noise within a budget.
+
+Public settings in, `SiloPlan` out; no data are read. The privacy unit is one row of one client, neighbors are what
+`adjacency` says, and the number of rows that a client declares is public.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import scipy.optimize
+from dp_accounting import NeighboringRelation, PrivacyAccountant, dp_event
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
+from schemas.clustered_fl.plan import SiloBudget, SiloEvent, SiloPlan
+from schemas.clustered_fl.records import ClusteringParams, TrainingParams
+from schemas.errors import ConfigError, UnsupportedEventError
+from transforms.numerics.clustered_fl.dp_sgd import LARGEST_MULTIPLIER, schedule_of
+
+SELECTING = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
+"""Algorithms whose clients select clusters."""
+SELECTION_SHARE = 0.1
+"""Share of the rounds in which they do."""
+
+_PAPER_ORDERS = (*(1.0 + x / 10.0 for x in range(1, 100)), *(float(x) for x in range(12, 64)))
+_LOG_TOLERANCE = 5e-5
+_LOG_STEP_UP = 0.7
+_LOG_STEP_DOWN = 0.35
+_SMALLEST_MULTIPLIER = 1e-2
+_RELATIONS = {
+    Adjacency.ADD_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
+    Adjacency.REPLACE_ONE: NeighboringRelation.REPLACE_ONE,
+}
+
+
+def selection_rounds(algorithm: FederatedAlgorithm, rounds: int) -> int:
+    """Rounds in which every client selects a cluster: a tenth, rounded up, or none."""
+    return math.ceil(round(SELECTION_SHARE * rounds, 9)) if algorithm in SELECTING else 0
+
+
+@functools.cache
+def silo_plan(n_rows: int, training: TrainingParams, clustering: ClusteringParams, budget: SiloBudget) -> SiloPlan:
+    """The least noise with which all of a client's events together stay within its budget.
+
+    Args:
+      n_rows: N, declared in public.
+      training: rounds, epochs and batches.
+      clustering: algorithm and number of selections.
+      budget: total of the run.
+
+    Raises:
+      ConfigError: if the budget is out of range, selections alone exceed it, or noise is too large to be drawn.
+      UnsupportedEventError: if the accountant cannot compose the events for this adjacency.
+    """
+    _check(n_rows, budget)
+
+    def events_at(multiplier: float) -> tuple[SiloEvent, ...]:
+        return silo_events(n_rows, training, clustering, budget, multiplier)
+
+    multiplier, spent = _search(lambda z: silo_epsilon(events_at(z), budget), budget.epsilon)
+    largest = multiplier * max(budget.first_round_noise_ratio, 1.0)
+    if largest > LARGEST_MULTIPLIER:
+        raise ConfigError(
+            f"noise multipliers must be at most {LARGEST_MULTIPLIER:g}, got {largest:g} for a client; give a larger "
+            "epsilon or a smaller first_round_noise_ratio."
+        )
+    return SiloPlan(
+        n_rows=n_rows,
+        noise_multiplier=multiplier,
+        first_round_multiplier=multiplier * budget.first_round_noise_ratio,
+        select_epsilon=budget.select_share * budget.epsilon,
+        epsilon=spent,
+        delta=budget.delta,
+        adjacency=budget.adjacency,
+        accountant=budget.accountant,
+        events=events_at(multiplier),
+    )
+
+
+def silo_events(
+    n_rows: int, training: TrainingParams, clustering: ClusteringParams, budget: SiloBudget, multiplier: float
+) -> tuple[SiloEvent, ...]:
+    """All events of a client; as many selections as a run may need, whatever it finds."""
+    first = clustering.algorithm is FederatedAlgorithm.R_DPCFL
+    start = schedule_of(training, n_rows, first=True)
+    later = schedule_of(training, n_rows, first=False)
+    events = (
+        SiloEvent(
+            name="first_round_steps",
+            count=start.n_steps * first,
+            noise_multiplier=multiplier * budget.first_round_noise_ratio,
+            sampling_rate=start.rate,
+        ),
+        SiloEvent(
+            name="steps",
+            count=later.n_steps * (training.rounds - first),
+            noise_multiplier=multiplier,
+            sampling_rate=later.rate,
+        ),
+        SiloEvent(
+            name="selections",
+            count=clustering.selection_rounds,
+            select_epsilon=budget.select_share * budget.epsilon,
+        ),
+    )
+    return tuple(event for event in events if event.count > 0)
+
+
+def silo_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:
+    """Epsilon of all events at the budget's delta; only its delta, adjacency, accountant and scale are used.
+
+    Raises:
+      UnsupportedEventError: for sampled steps and adjacency replace_one, unless the accountant is pld.
+    """
+    if budget.accountant is SiloAccountant.PLD:
+        return _pld_epsilon(events, budget)
+    if budget.adjacency is not Adjacency.ADD_REMOVE:
+        raise UnsupportedEventError(
+            f"accountant must be {SiloAccountant.PLD} for adjacency {budget.adjacency}, got {budget.accountant}; "
+            "Renyi divergences of Poisson-sampled steps are known for rows added or removed."
+        )
+    paper = budget.accountant is SiloAccountant.PAPER_CODE
+    accountant = RdpAccountant(_PAPER_ORDERS if paper else None, NeighboringRelation.ADD_OR_REMOVE_ONE)
+    _compose(accountant, events, _zero_concentrated)
+    if not paper:
+        return float(accountant.get_epsilon(budget.delta))
+    orders, divergences = np.array(_PAPER_ORDERS), np.asarray(accountant._rdp)
+    # Mironov (2017), Proposition 3: valid, but larger than what the accountant makes of the same divergences.
+    return float(np.min(divergences - math.log(budget.delta) / (orders - 1.0)))
+
+
+def _pld_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:
+    """By privacy loss distributions, an upper bound at their resolution."""
+    interval = min(max(budget.epsilon / 1e4, 1e-5), 1e-3)
+    accountant = PLDAccountant(_RELATIONS[budget.adjacency], interval)
+    replace = budget.adjacency is Adjacency.REPLACE_ONE
+    _compose(accountant, events, _replacing_response if replace else _monotone_response)
+    return float(accountant.get_epsilon(budget.delta))
+
+
+def _compose(
+    accountant: PrivacyAccountant, events: Sequence[SiloEvent], selection: Callable[[float], dp_event.DpEvent]
+) -> None:
+    """Composes steps, and selections as `selection` has them."""
+    for event in events:
+        if event.select_epsilon is not None:
+            # One by one: the accountant of distributions ignores the count of randomized responses.
+            for _ in range(event.count):
+                accountant.compose(selection(event.select_epsilon))
+        elif event.noise_multiplier is not None:
+            gaussian = dp_event.GaussianDpEvent(event.noise_multiplier)
+            sampled = event.sampling_rate < 1.0
+            step = dp_event.PoissonSampledDpEvent(event.sampling_rate, gaussian) if sampled else gaussian
+            accountant.compose(dp_event.SelfComposedDpEvent(step, event.count))
+
+
+def _zero_concentrated(epsilon: float) -> dp_event.DpEvent:
+    """A selection's range of losses is epsilon wide, so it is (epsilon^2 / 8)-zCDP (Rogers, Steinke 2021)."""
+    return dp_event.ZCDpEvent(epsilon**2 / 8.0)
+
+
+def _monotone_response(epsilon: float) -> dp_event.DpEvent:
+    """A row more raises each count by 0 or 1, so a selection is (epsilon / 2)-DP: the pair of randomized response."""
+    return dp_event.DiscreteLaplaceDpEvent(epsilon / 2.0, 1)
+
+
+def _replacing_response(epsilon: float) -> dp_event.DpEvent:
+    """A replaced row moves counts both ways, so a selection is epsilon-DP: the pair of randomized response."""
+    return dp_event.RandomizedResponseDpEvent(2.0 / (1.0 + math.exp(epsilon)), 2)
+
+
+def _search(spent_at: Callable[[float], float], epsilon: float) -> tuple[float, float]:
+    """The smallest noise multiplier tried, and what it spends, of those that meet the budget."""
+    spent: dict[float, float] = {}
+
+    def excess(log_multiplier: float) -> float:
+        if log_multiplier not in spent:
+            spent[log_multiplier] = spent_at(math.exp(log_multiplier))
+        return math.log(min(max(spent[log_multiplier] / epsilon, 1e-6), 1e6))
+
+    high = low = 0.0
+    while excess(high) > 0.0:
+        if math.exp(high) > LARGEST_MULTIPLIER:
+            raise ConfigError(
+                f"epsilon must leave some for training beside the selections, got {epsilon:g} in all; "
+                "lower select_share or the number of rounds."
+            )
+        low, high = high, high + _LOG_STEP_UP
+    while excess(low) <= 0.0 and math.exp(low) > _SMALLEST_MULTIPLIER:
+        low, high = low - _LOG_STEP_DOWN, low
+    if excess(low) > 0.0:
+        scipy.optimize.brentq(excess, low, high, xtol=_LOG_TOLERANCE)
+    best = min(each for each, value in spent.items() if value <= epsilon)
+    return math.exp(best), spent[best]
+
+
+def _check(n_rows: int, budget: SiloBudget) -> None:
+    """Refuses budgets that mean nothing."""
+    if not 0.0 < budget.epsilon < math.inf:
+        raise ConfigError(f"epsilon must be a finite number > 0, got {budget.epsilon}; give the total of a client.")
+    if not 0.0 < budget.delta < 1.0 / n_rows:
+        raise ConfigError(
+            f"delta must be positive and below 1 / {n_rows}, the rows of the largest client, got {budget.delta}; "
+            "give about a tenth of that or less."
+        )
+    if not budget.first_round_noise_ratio > 0.0 or not budget.select_share > 0.0:
+        raise ConfigError(
+            f"first_round_noise_ratio and select_share must be > 0, got {budget.first_round_noise_ratio} and "
+            f"{budget.select_share}; leave them out for 1 and 0.03."
+        )

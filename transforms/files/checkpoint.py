@@ -1,0 +1,245 @@
+"""Checkpoints: what a long protocol needs to go on after one of its rounds, whole or not there at all.
+
+Arrays lie in one file per checkpoint. The manifest names it with its digest and is replaced in one step when that file
+is on the disk, so that it always names a whole file, whenever the process or the machine stops.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.errors import ConfigError, InputError
+from transforms.files.octets import read_bytes, write_bytes
+
+MANIFEST_FILE = "checkpoint.json"
+Arrays = Mapping[str, NDArray]
+"""What a protocol knows between two rounds, by name; never objects, so that nothing has to be unpickled."""
+_FORMAT = 1
+_REMEDIES = {
+    "config_digest": ("the config", "restore the config"),
+    "input_fingerprint": ("the input", "restore the input"),
+    "key_digest": ("the noise key", "restore the key"),
+    "plan_digest": ("the privacy plan", "install the same version of dapple"),
+    "code_version": ("the version of dapple", "install the same version of dapple"),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunBinding:
+    """What a run must share with the interrupted run that it goes on from.
+
+    Attributes:
+      config_digest: of the job.
+      input_fingerprint: keyed digest of the rows.
+      key_digest: one-way digest of the run key.
+      plan_digest: of the events that the whole run spends.
+      code_version: of this program.
+    """
+
+    config_digest: str
+    input_fingerprint: str
+    key_digest: str
+    plan_digest: str
+    code_version: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A run after some of its rounds.
+
+    Attributes:
+      rounds: done.
+      binding: of the run.
+      plan: what the whole run spends, as JSON.
+      events: what the rounds that are done have spent, as JSON.
+      arrays: of the protocol.
+    """
+
+    rounds: int
+    binding: RunBinding
+    plan: Mapping[str, Any]
+    events: Sequence[Mapping[str, Any]]
+    arrays: Arrays
+
+    def check(self, binding: RunBinding) -> None:
+        """Refuses a run that is not the one the checkpoint is of.
+
+        Raises:
+          ConfigError: in one sentence, what has changed.
+        """
+        for field in dataclasses.fields(RunBinding):
+            if getattr(binding, field.name) != getattr(self.binding, field.name):
+                what, remedy = _REMEDIES[field.name]
+                raise ConfigError(
+                    f"{what} must be that of the interrupted run of this --run_id, got a changed one; {remedy}, or "
+                    "start anew with another --run_id."
+                )
+
+
+def arrays_to_bytes(arrays: Arrays) -> bytes:
+    """Arrays as an npz file; equal arrays give equal octets.
+
+    Raises:
+      ValueError: for an array of objects.
+    """
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **{name: arrays[name] for name in sorted(arrays)})
+    return buffer.getvalue()
+
+
+def arrays_from_bytes(content: bytes) -> dict[str, NDArray]:
+    """Inverse of `arrays_to_bytes`; raises ValueError for arrays of objects."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as found:
+        return {name: found[name] for name in found.files}
+
+
+class CheckpointFolder:
+    """The checkpoint of one run; an older one goes when the next is on the disk.
+
+    Args:
+      folder: private, on any Beam filesystem; exists.
+    """
+
+    def __init__(self, folder: str):
+        self._folder = folder
+        self._local = FileSystems.get_scheme(folder) in (None, "file")
+
+    def arrays_path(self, rounds: int) -> str:
+        """Where a pipeline writes the arrays after so many rounds."""
+        return self._path(_arrays_name(rounds))
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Makes a checkpoint the one of the run; its arrays may lie at `arrays_path` already."""
+        name, content = _arrays_name(checkpoint.rounds), arrays_to_bytes(checkpoint.arrays)
+        write_bytes(self._path(name), content)
+        if self._local:
+            _flush(self._path(name))
+        manifest = {
+            "format": _FORMAT,
+            "rounds": checkpoint.rounds,
+            "binding": dataclasses.asdict(checkpoint.binding),
+            "plan": checkpoint.plan,
+            "events": list(checkpoint.events),
+            "arrays": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
+        }
+        before = self._manifest()
+        self._replace_manifest(json.dumps(manifest, indent=2, sort_keys=True).encode())
+        if before is not None and before["arrays"]["file"] != name:
+            _delete(self._path(before["arrays"]["file"]))
+
+    def latest(self) -> Checkpoint | None:
+        """The checkpoint of the run; None if there is none yet.
+
+        Raises:
+          InputError: if its files are not as they were written.
+        """
+        manifest = self._manifest()
+        if manifest is None:
+            return None
+        try:
+            content = read_bytes(self._path(manifest["arrays"]["file"]))
+        except (OSError, BeamIOError):
+            content = b""
+        if hashlib.sha256(content).hexdigest() != manifest["arrays"]["sha256"]:
+            raise self._damaged()
+        return Checkpoint(
+            rounds=manifest["rounds"],
+            binding=RunBinding(**manifest["binding"]),
+            plan=manifest["plan"],
+            events=manifest["events"],
+            arrays=arrays_from_bytes(content),
+        )
+
+    def clear(self) -> None:
+        """Removes the checkpoint, the manifest first."""
+        found = FileSystems.match([FileSystems.join(self._folder, "round-*.npz")])[0].metadata_list
+        _delete(self._path(MANIFEST_FILE))
+        for each in found:
+            _delete(each.path)
+
+    def _path(self, name: str) -> str:
+        """A file in the folder."""
+        return FileSystems.join(self._folder, name)
+
+    def _damaged(self) -> InputError:
+        return InputError(
+            f"{self._path(MANIFEST_FILE)} must be a checkpoint as it was written, got a damaged one; start anew with "
+            "another --run_id."
+        )
+
+    def _manifest(self) -> dict[str, Any] | None:
+        """Content of the manifest; None if there is none."""
+        path = self._path(MANIFEST_FILE)
+        if not FileSystems.exists(path):
+            return None
+        try:
+            found = json.loads(read_bytes(path))
+        except (OSError, BeamIOError, ValueError) as error:
+            raise self._damaged() from error
+        if not isinstance(found, dict) or found.get("format") != _FORMAT:
+            raise self._damaged()
+        return found
+
+    def _replace_manifest(self, content: bytes) -> None:
+        """Puts the manifest into place: on a disk by a flush and a rename, in an object store as one object."""
+        path = self._path(MANIFEST_FILE)
+        if not self._local:
+            write_bytes(path, content)
+            return
+        partial = f"{path}.partial"
+        write_bytes(partial, content)
+        _flush(partial)
+        os.replace(partial, path)
+        _flush(os.path.dirname(path))
+
+
+def _arrays_name(rounds: int) -> str:
+    return f"round-{rounds:06d}.npz"
+
+
+def _flush(path: str) -> None:
+    """Waits until a local file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _delete(path: str) -> None:
+    """Removes a file; one that is gone is no error."""
+    if FileSystems.exists(path):
+        FileSystems.delete([path])
+
+
+def _write_arrays(arrays: dict, path: str) -> None:
+    write_bytes(path, arrays_to_bytes(arrays))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SaveArrays(beam.PTransform):
+    """The arrays of a protocol, one element → a file in the private folder of the run.
+
+    A bundle that is run again writes the same octets again.
+
+    Attributes:
+      path: from `CheckpointFolder.arrays_path`.
+
+    Privacy: none; the file is as private as the arrays. Cost: one small file.
+    """
+
+    path: str
+
+    def expand(self, arrays: beam.PCollection) -> beam.PCollection:
+        """Writes."""
+        return arrays | "Write" >> beam.Map(_write_arrays, self.path)

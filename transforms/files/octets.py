@@ -1,0 +1,48 @@
+"""Whole files as octets on any Beam filesystem, and tables as octets of Parquet."""
+
+import io
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Writes a whole file on any Beam filesystem."""
+    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        file.write(content)
+
+
+def read_bytes(path: str) -> bytes:
+    """Reads a whole file on any Beam filesystem."""
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        return bytes(file.read())
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder, on a local disk for its owner only; one that is there is no error."""
+    if FileSystems.get_scheme(path) in (None, "file"):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    elif not FileSystems.exists(path):
+        FileSystems.mkdirs(path)
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """A table as a Parquet file; equal tables give equal bytes."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def table_from_bytes(content: bytes) -> pa.Table:
+    """A Parquet file as a table.
+
+    Arrow reads a Python file by threads that may outlive the call, and a process that ends just then aborts. So the
+    octets are handed over, and no thread is started.
+
+    Raises:
+      pyarrow.ArrowException: if it is no Parquet file.
+    """
+    return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)

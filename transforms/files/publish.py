@@ -1,0 +1,57 @@
+"""The public sink: released models leave the pipeline here and nowhere else."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.privacy.release import Release, releases_to_table
+from transforms.files.octets import table_bytes, write_bytes
+
+CENTERS_FILE = "centers.parquet"
+RELEASES_FILE = "releases.parquet"
+RELEASED_FILES = (CENTERS_FILE, RELEASES_FILE)
+
+
+class ReleasedModel(Protocol):
+    """Centers, and the releases that they follow from."""
+
+    @property
+    def releases(self) -> Sequence[Release]:
+        """All of them, in order."""
+
+    def centers_table(self) -> pa.Table:
+        """A row per center."""
+
+
+def _model(state: Any) -> ReleasedModel:
+    model: ReleasedModel = state.model()
+    return model
+
+
+def _write_model(model: ReleasedModel, folder: str) -> Iterator[str]:
+    tables = {RELEASES_FILE: releases_to_table(list(model.releases)), CENTERS_FILE: model.centers_table()}
+    for name, table in tables.items():
+        path = FileSystems.join(folder, name)
+        write_bytes(path, table_bytes(table))
+        yield path
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PublishModel(beam.PTransform):
+    """One state of a protocol after its last round → the files `releases.parquet` and `centers.parquet` in a folder.
+
+    A retried bundle writes the same bytes again, so the files do not depend on the number of attempts.
+
+    Attributes:
+      folder: on any Beam filesystem; exists.
+    """
+
+    folder: str
+
+    def expand(self, state: beam.PCollection) -> beam.PCollection:
+        """Takes the model out of the state and writes it."""
+        return state | "Model" >> beam.Map(_model) | "Write" >> beam.FlatMap(_write_model, self.folder)

@@ -1,0 +1,162 @@
+"""A released model on its way back: read from a fit's output folder, with what it takes to apply it to raw columns."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.errors import ConfigError, InputError
+from schemas.tables.columns import plain_type
+from schemas.tables.contract import TableContract
+from schemas.tables.data_section import DataConfig
+from schemas.tables.encoder import Encoder
+from transforms.files.octets import read_bytes, table_from_bytes
+from transforms.files.publish import CENTERS_FILE
+
+MANIFEST = "run.json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SavedModel:
+    """Centers and how rows become vectors for them.
+
+    Attributes:
+      folder: where the model lies.
+      centers: float64, shape (n_clusters, n_features), feature units.
+      digest: SHA-256 of the file with the centers, 64 hex digits.
+      feature_names: of the coordinates of a center.
+      encoder: turns raw columns into features; None if rows are features.
+      numbers: of the clusters, ascending, in the order of `centers`; empty for 0, 1, ...
+    """
+
+    folder: str
+    centers: NDArray[np.float64]
+    digest: str
+    feature_names: tuple[str, ...]
+    encoder: Encoder | None
+    numbers: tuple[int, ...] = ()
+
+    def contract(self, data: DataConfig, *, by_client: bool = False) -> TableContract:
+        """How rows of a data set are read for this model.
+
+        Raises:
+          ConfigError: if the data section names other features than the model has.
+        """
+        n_features = self.centers.shape[1]
+        wanted = self.feature_names if self.encoder is None else tuple(each.column for each in self.encoder.columns)
+        if isinstance(data.features, str):
+            found = tuple(f"{data.features}[{index}]" for index in range(n_features))
+        else:
+            found = data.features
+        if found != wanted:
+            raise self._other_features(found, wanted)
+        return TableContract.from_config(data, n_features=n_features, by_client=by_client, encoder=self.encoder)
+
+    def _other_features(self, found: tuple[str, ...], wanted: tuple[str, ...]) -> ConfigError:
+        """The error for features that are not the model's."""
+        rule = f"data.features must be the {len(wanted)} features of {self.folder} in its order"
+        if len(found) != len(wanted):
+            return ConfigError(f"{rule}, got {len(found)}; name the columns that the model was fitted on.")
+        index = next(index for index, pair in enumerate(zip(found, wanted, strict=True)) if pair[0] != pair[1])
+        return ConfigError(f"{rule}, got {found[index]!r} where it has {wanted[index]!r}; use the fit's data.features.")
+
+
+def load_model(folder: str, setting: str = "model") -> SavedModel:
+    """The model in a fit's output folder.
+
+    Args:
+      folder: on any Beam filesystem.
+      setting: that names it.
+
+    Raises:
+      ConfigError: if it holds no finished fit, or the centers are not those that the fit wrote.
+    """
+    folder = folder.rstrip("/") or folder
+    manifest, content = _files(folder, setting)
+    digest = hashlib.sha256(content).hexdigest()
+    if manifest["files"].get(CENTERS_FILE) != digest:
+        raise ConfigError(f"{CENTERS_FILE} in {folder} must be the file that fit wrote, got another; fit again.")
+    centers = _centers(content, f"{folder}/{CENTERS_FILE}", setting)
+    try:
+        encoder = None if manifest["encoding"] is None else Encoder.from_json(manifest["encoding"])
+        names = tuple(manifest["features"])
+    except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{MANIFEST} in {folder} must be the file that fit wrote, got another; fit again.") from error
+    if len(names) != centers.shape[1] or (encoder is not None and encoder.names != names):
+        raise ConfigError(f"{MANIFEST} in {folder} must name the features of its centers; fit again.")
+    return SavedModel(
+        folder=folder,
+        centers=centers,
+        digest=digest,
+        feature_names=names,
+        encoder=encoder,
+        numbers=_numbers(table_from_bytes(content)),
+    )
+
+
+def _numbers(table: pa.Table) -> tuple[int, ...]:
+    """Numbers of the clusters, ascending; empty where they are 0, 1, ..."""
+    plain = tuple(range(table.num_rows))
+    numbers = tuple(sorted(table.column("cluster").to_pylist())) if "cluster" in table.column_names else plain
+    return () if numbers == plain else numbers
+
+
+def _files(folder: str, setting: str) -> tuple[dict[str, Any], bytes]:
+    """Manifest and centers."""
+    try:
+        manifest: dict[str, Any] = json.loads(read_bytes(FileSystems.join(folder, MANIFEST)))
+        if not isinstance(manifest["files"], dict):
+            raise TypeError("files must be a mapping")
+        return manifest, read_bytes(FileSystems.join(folder, CENTERS_FILE))
+    except (OSError, BeamIOError, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}, got {folder}; "
+            "check the path."
+        ) from error
+
+
+def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
+    """Centers to compare with, shape (n, n_features).
+
+    Args:
+      path: a Parquet file with a list column `center`, or the output folder of a fit.
+      n_features: of the model.
+
+    Raises:
+      ConfigError: if there is no such file, or its centers have another width.
+    """
+    path = path.rstrip("/") or path
+    inside = FileSystems.join(path, CENTERS_FILE)
+    try:
+        content = read_bytes(inside if FileSystems.exists(inside) else path)
+    except (OSError, BeamIOError) as error:
+        raise ConfigError(
+            f"evaluate.reference must be a Parquet file or the output folder of a fit, got {path}; check the path."
+        ) from error
+    centers = _centers(content, path, "evaluate.reference")
+    if centers.shape[1] != n_features:
+        raise ConfigError(
+            f"evaluate.reference must hold centers of {n_features} features like the model, got {centers.shape[1]}; "
+            "give centers in the same coordinates."
+        )
+    return centers
+
+
+def _centers(content: bytes, path: str, setting: str) -> NDArray[np.float64]:
+    """The matrix in the column `center` of a Parquet file."""
+    rule = f"{setting} must hold finite centers of one width in a list column 'center' of {path}"
+    try:
+        table = table_from_bytes(content)
+        column = (table.sort_by("cluster") if "cluster" in table.column_names else table).column("center")
+        if not pa.types.is_nested(plain_type(column.type)):
+            raise TypeError("not a list")
+        contract = TableContract(feature_list="center")
+        return contract.to_points(pa.table({"center": column}), path).astype(np.float64).reshape(len(column) or -1, -1)
+    except (pa.ArrowException, InputError, LookupError, TypeError, ValueError) as error:
+        raise ConfigError(f"{rule}; give a file with such centers.") from error

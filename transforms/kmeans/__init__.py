@@ -1,0 +1,1 @@
+"""Protocols that run in rounds, a folder each, named as `algorithm` in a job."""

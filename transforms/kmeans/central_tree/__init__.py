@@ -1,0 +1,1 @@
+"""The one-round tree of half-spaces with a trusted aggregator."""

@@ -1,0 +1,124 @@
+"""The central tree as a list of rounds: a private tree over the data, its leaves' means, k-means of these means.
+
+It needs no server data. A first round finds the principal subspace; each round of splits divides the cells of the tree
+by a few more half-spaces and keeps those with enough rows by their noisy counts, occupied or not; the last round sums
+the rows of the leaves. Source: Chang, Ghazi, Kumar, Manurangsi (2021), "Locally private k-means in one round", whose
+tree of SimHash prefixes this is, held by a trusted aggregator; the subspace is that of Scott, Lampert, Saulpic (2025).
+"""
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.kmeans.fit_config import FitConfig
+from schemas.privacy.plan import PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.tables.client_block import ClientBlock
+from transforms.kmeans.central_tree import server as tree_server
+from transforms.kmeans.central_tree.state import TreeSettings, TreeState
+from transforms.kmeans.lloyd import rounds as lloyd
+from transforms.kmeans.lloyd.specs import for_sampled_rows, scatter_spec, vector_spec
+from transforms.numerics.kmeans import tree
+from transforms.numerics.statistics import client_statistics, row_statistics
+from transforms.numerics.statistics.assignment import Assigner, RowLabels
+from transforms.rounds.protocol import Round
+
+NAME = "central_tree"
+SHAPE_SHARES = {"scatter": 0.20, "sums": 0.01, "rows": 0.01}
+"""Shares of the start's budget that find the subspace, the middle and the number of rows."""
+CELLS_WEIGHT = 0.1
+"""Weight of one round of splits, and of the leaves' counts, when the leaves' sums have weight 1."""
+
+
+def round_specs(config: FitConfig, n_features: int) -> tuple[RoundSpec, ...]:
+    """Every release of a job with algorithm central_tree, before calibration; `n_features` is d."""
+    refining = config.lloyd.share if config.lloyd.steps else 0.0
+    quality = config.quality.share if config.quality else 0.0
+    start = start_specs(config, n_features, 1.0 - refining - quality)
+    return (*start, *lloyd.round_specs(config, n_features, refining))
+
+
+def start_specs(config: FitConfig, n_features: int, total: float) -> tuple[RoundSpec, ...]:
+    """The releases of the tree, whose shares add up to `total`, in whatever protocol starts with it."""
+    settings = TreeSettings.from_config(config)
+    shape = {} if settings.random else dict(SHAPE_SHARES)
+    if config.data.public_rows is not None:
+        shape.pop("rows", None)
+    n_rounds = len(tree.widths(settings.depth))
+    scale = total * (1.0 - sum(shape.values())) / (1.0 + CELLS_WEIGHT * (n_rounds + 1))
+    light = CELLS_WEIGHT * scale
+    specs = []
+    if shape:
+        specs.append(_round("shape", *_shape_specs(n_features, {name: total * share for name, share in shape.items()})))
+    for step in range(n_rounds):
+        specs.append(_round(f"splits_{step:02d}", vector_spec("cells", (settings.n_cells(step),), light)))
+    leaves = (settings.n_leaves, n_features)
+    specs.append(_round("leaves", vector_spec("sums", leaves, scale), vector_spec("counts", leaves[:1], light)))
+    return for_sampled_rows(config, specs)
+
+
+def _shape_specs(n_features: int, shares: dict[str, float]) -> list[ReleaseSpec]:
+    """Outer product, sum and, unless it is public, number of all rows."""
+    specs = [scatter_spec(n_features, shares["scatter"]), vector_spec("sums", (1, n_features), shares["sums"])]
+    return [*specs, vector_spec("rows", (1,), shares["rows"])] if "rows" in shares else specs
+
+
+def _round(name: str, *releases: ReleaseSpec) -> RoundSpec:
+    """A round of the tree."""
+    return RoundSpec(path=f"{NAME}/{name}", releases=releases)
+
+
+def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
+    """The calibrated rounds of a job, in order; `plan` was made from `round_specs` of the same config."""
+    n_start = 1 + [part.path for part in plan.rounds].index(f"{NAME}/leaves")
+    return (*start_rounds(plan.rounds[:n_start]), *lloyd.bound(config, plan.rounds[n_start:]))
+
+
+def start_rounds(plans: tuple[RoundPlan, ...]) -> tuple[Round, ...]:
+    """The calibrated rounds of the tree; the last step returns a `MeansState` with centers, ready for Lloyd rounds.
+
+    Args:
+      plans: made from `start_specs`.
+    """
+    of_leaves = plans[-1].releases[0]
+    split = functools.partial(tree_server.split_step, of_leaves=of_leaves)
+    bound = []
+    for plan in plans[:-1]:
+        if plan.path.endswith("/shape"):
+            counted = len(plan.releases) > 2
+            bound.append(Round(plan, functools.partial(shape_statistic, counted=counted), tree_server.shape_step))
+        else:
+            bound.append(Round(plan, split_statistic, split))
+    return (*bound, Round(plans[-1], leaves_statistic, tree_server.leaves_step))
+
+
+def shape_statistic(block: ClientBlock, state: TreeState, *, counted: bool) -> NDArray[np.int64]:
+    """Scatter (upper triangle), sum, and if `counted` number of all rows; at client level sums of clients' means."""
+    everything = Assigner(np.zeros((1, block.points.shape[1])))
+    if state.settings.means.by_client:
+        norm = state.frame.lattice.clipping_norm
+        scatter = client_statistics.outer_product(block, state.frame, norm**2, relative=True)
+    else:
+        scatter = row_statistics.outer_product(block.points, state.frame)
+    rest = _sums_and_counts(block, state, everything)
+    return np.concatenate([scatter, rest if counted else rest[:-1]])
+
+
+def split_statistic(block: ClientBlock, state: TreeState) -> NDArray[np.int64]:
+    """Rows per cell of the open nodes; at client level relative to the client's rows and clipped."""
+    if state.settings.means.by_client:
+        return client_statistics.histogram(block, state.frame, state.partition, state.bound, relative=True)
+    return row_statistics.histogram(block.points, state.frame, state.partition)
+
+
+def leaves_statistic(block: ClientBlock, state: TreeState) -> NDArray[np.int64]:
+    """Sums of the rows of every leaf, then their counts."""
+    return _sums_and_counts(block, state, state.partition)
+
+
+def _sums_and_counts(block: ClientBlock, state: TreeState, partition: RowLabels) -> NDArray[np.int64]:
+    """Sums and counts; the norm of a client's sums is bounded by that of its counts times the clipping norm."""
+    if not state.settings.means.by_client:
+        return row_statistics.sums_and_counts(block.points, state.frame, partition)
+    sums_bound = state.frame.lattice.clipping_norm * state.bound
+    return client_statistics.mean_sums_and_counts(block, state.frame, partition, sums_bound, state.bound)

@@ -1,0 +1,120 @@
+"""What travels between the rounds of the central tree: public parameters, releases, and what was computed from them."""
+
+import dataclasses
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Algorithm, TreeDirections
+from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.tree_config import AUTO_DEPTH
+from schemas.privacy.release import Release
+from transforms.kmeans.lloyd.state import MeansSettings
+from transforms.numerics.kmeans import tree
+from transforms.numerics.kmeans.tree import Tree
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.frame import Frame
+
+MAX_OPEN = 256
+"""Nodes that one round divides, at most."""
+MAX_LEAVES = 512
+"""Leaves whose rows are summed, at most."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TreeSettings:
+    """Public parameters that server steps and statistics read; all from the job's config.
+
+    Attributes:
+      means: those that rounds of sums and counts read too.
+      depth: number of half-spaces.
+      random: whether their normals are drawn at random, with no round that finds a subspace.
+    """
+
+    means: MeansSettings
+    depth: int
+    random: bool
+
+    @classmethod
+    def from_config(cls, config: FitConfig) -> "TreeSettings":
+        """Settings of a job; without a `tree` section those of a section that leaves everything out."""
+        options = config.tree if config.algorithm is Algorithm.CENTRAL_TREE else None
+        return cls(
+            means=MeansSettings.from_config(config),
+            depth=AUTO_DEPTH if options is None else options.n_levels,
+            random=options is not None and options.directions is TreeDirections.RANDOM,
+        )
+
+    @property
+    def n_leaves(self) -> int:
+        """Public number of leaves whose rows are summed."""
+        return min(MAX_LEAVES, 1 << self.depth)
+
+    def n_open(self, step: int) -> int:
+        """Public number of nodes that a round of splits divides; 0 after the last one."""
+        widths = tree.widths(self.depth)
+        return 0 if step >= len(widths) else min(MAX_OPEN, 1 << sum(widths[:step]))
+
+    def n_cells(self, step: int) -> int:
+        """Public number of cells of a round of splits."""
+        return self.n_open(step) << tree.widths(self.depth)[step]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TreeState:
+    """Everything a round may broadcast: no private number but in `releases` and what follows from them.
+
+    Attributes:
+      settings: public parameters.
+      frame: public frame of the run.
+      n_rows: public or noisy number of rows (clients); None before it is known.
+      bound: L2 norm of a client's relative histogram over the next cells or leaves; 1 at record level.
+      server: shape (0, d): there are no server points.
+      basis: shape (d, n_dims): the subspace in which leaves are compared; all of space without a first round.
+      tree: what is divided so far; None before the half-spaces are known.
+      open_counts: shape (n_open,): noisy counts of the nodes that the next round divides.
+      leaf_counts: shape (n_leaves,): noisy counts of the leaves so far.
+      releases: all so far, in order.
+    """
+
+    settings: TreeSettings
+    frame: Frame
+    server: NDArray[np.float64]
+    basis: NDArray[np.float64]
+    n_rows: float | None = None
+    bound: float = 1.0
+    tree: Tree | None = None
+    open_counts: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.ones(1))
+    leaf_counts: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    releases: tuple[Release, ...] = ()
+
+    @property
+    def centers(self) -> None:
+        """There are none before the last round."""
+
+    @property
+    def positions(self) -> None:
+        """There are none before the last round."""
+
+    def broadcast(self) -> "TreeState":
+        """What statistics read of the state: all but the releases."""
+        return dataclasses.replace(self, releases=())
+
+    @property
+    def partition(self) -> Tree:
+        """Cells or leaves of the next round."""
+        if self.tree is None:
+            raise ValueError(
+                "partition must be asked for when the half-spaces are known; run the earlier rounds first."
+            )
+        return self.tree
+
+    @property
+    def unit(self) -> float:
+        """Feature units of one lattice step in sums of rows, without the bound of clients."""
+        return self.frame.lattice.unit(lattice.SUM_BITS)
+
+    def model(self) -> NoReturn:
+        """There is no clustering before the last round, whose step returns another state."""
+        raise ValueError("model must be asked for after the round of leaf sums; run that round first.")

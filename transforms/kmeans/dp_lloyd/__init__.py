@@ -1,0 +1,1 @@
+"""Lloyd's algorithm under noise: SuLloyd and FastLloyd, its starts, and warm starts."""

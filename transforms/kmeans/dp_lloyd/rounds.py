@@ -1,0 +1,167 @@
+"""DP-Lloyd as a list of rounds: Lloyd's algorithm with noise, in the settings of three papers and some of our own.
+
+One implementation: variant `su` adds Laplace noise to absolute sums, `g` Gaussian noise, and `fast` sums differences
+to the last centers inside a radius. A private start comes before these rounds under the same budget.
+Source: Su, Cao, Li, Bertino, Jin (2016), "Differentially private k-means clustering"; Diaa, Humphries, Kerschbaum
+(2025), "FastLloyd".
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Allocation, LloydStart, LloydVariant
+from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.privacy.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.tables.client_block import ClientBlock
+from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
+from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from transforms.kmeans.dp_lloyd.state import LloydSettings, LloydState
+from transforms.kmeans.lloyd.specs import for_sampled_rows, scatter_spec, vector_spec
+from transforms.numerics.kmeans import lloyd_rules
+from transforms.numerics.statistics import client_statistics, lattice, relative_sums, row_statistics
+from transforms.numerics.statistics.assignment import Assigner
+from transforms.rounds.protocol import Round
+
+NAME = "dp_lloyd"
+_Statistic = Callable[..., NDArray[np.int64]]
+_Step = Callable[..., Any]
+
+
+def allocation(config: DPLloydFit) -> Allocation:
+    """How shares become noise: weights 1 / multiplier^2 (Gaussian) or, for variant su, nominal epsilons."""
+    return Allocation.PAPER if config.dp_lloyd.variant is LloydVariant.SU else Allocation.TUNED
+
+
+def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
+    """Every release of a job that starts by itself, before calibration; `n_features` is d."""
+    settings = LloydSettings.from_config(config)
+    best = settings.options.start is LloydStart.BEST
+    start = for_sampled_rows(config, _start_specs(settings, n_features)) if best else ()
+    return (*start, *lloyd_round_specs(config, n_features))
+
+
+def lloyd_round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
+    """The Lloyd rounds alone; after a start that costs nothing they share the whole budget."""
+    return for_sampled_rows(config, _lloyd_specs(LloydSettings.from_config(config), n_features))
+
+
+def _start_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
+    """Rounds of start `best`."""
+    shares = dp_lloyd_starts.start_shares(settings, n_features)
+    mean = vector_spec("sums", (1, n_features), shares.get("mean", 0.0))
+    releases = {
+        "rows": vector_spec("rows", (1,), shares.get("rows", 0.0)),
+        "mean": dataclasses.replace(mean, sensitivity=relative_sums.RELATIVE_UNITS),
+        "scatter": scatter_spec(n_features, shares.get("scatter", 0.0)),
+        "grid": vector_spec("histogram", (dp_lloyd_starts.grid_cells(settings, n_features),), shares["grid"]),
+    }
+    return [RoundSpec(path=f"{NAME}/{path}", releases=(releases[path],)) for path in shares]
+
+
+def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
+    """The Lloyd rounds, all with the same noise."""
+    variant, n_rounds = settings.options.variant, settings.n_rounds(n_features)
+    weight = lloyd_rules.sums_weight(variant, n_features)
+    share = settings.rounds_share / n_rounds / (weight + 1.0)
+    mechanism = Mechanism.DISCRETE_LAPLACE if variant is LloydVariant.SU else Mechanism.DISCRETE_GAUSSIAN
+    sums = ReleaseSpec(
+        name="sums",
+        shape=(settings.n_clusters, n_features),
+        mechanism=mechanism,
+        sensitivity=_sums_sensitivity(variant, n_features),
+        share=share * weight,
+    )
+    counts = ReleaseSpec(
+        name="counts", shape=(settings.n_clusters,), mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share
+    )
+    return [RoundSpec(path=f"{NAME}/lloyd_{step:02d}", releases=(sums, counts)) for step in range(n_rounds)]
+
+
+def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
+    """Lattice units. A row's L2 norm is at most 2**SUM_BITS, so its L1 norm is at most sqrt(d) times as much."""
+    if variant is LloydVariant.FAST:
+        return relative_sums.RELATIVE_UNITS
+    if variant is LloydVariant.G:
+        return row_statistics.SUM_SENSITIVITY
+    return math.isqrt(n_features * row_statistics.SUM_SENSITIVITY**2)
+
+
+def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
+    """The calibrated rounds of a plan that are DP-Lloyd's own, in order."""
+    settings = LloydSettings.from_config(config)
+    return tuple(_bind(settings, each) for each in plan.rounds if each.path.startswith(f"{NAME}/"))
+
+
+def _bind(settings: LloydSettings, plan: RoundPlan) -> Round:
+    """Joins a round's plan with its statistic and its server step."""
+    name = plan.path.rpartition("/")[2]
+    starts: dict[str, tuple[_Statistic, _Step]] = {
+        "rows": (rows_statistic, dp_lloyd_starts.rows_step),
+        "mean": (mean_statistic, dp_lloyd_starts.mean_step),
+        "scatter": (scatter_statistic, dp_lloyd_starts.scatter_step),
+        "grid": (functools.partial(grid_statistic, size=plan.size), dp_lloyd_starts.grid_step),
+    }
+    if name in starts:
+        return Round(plan, *starts[name])
+    if settings.options.variant is LloydVariant.FAST:
+        return Round(plan, relative_statistic, dp_lloyd_server.relative_step)
+    return Round(plan, absolute_statistic, dp_lloyd_server.absolute_step)
+
+
+def rows_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
+    """Number of rows (clients)."""
+    if state.settings.by_client:
+        return client_statistics.client_count(block)
+    return row_statistics.row_count(block.points)
+
+
+def mean_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
+    """Sum of rows (of clients' means) around the middle of the domain."""
+    all_rows = dp_lloyd_starts.mean_neighborhood(state)
+    if state.settings.by_client:
+        found = relative_sums.client_relative_sums(block, state.frame, all_rows, all_rows.radius)
+    else:
+        found = relative_sums.relative_sums(block.points, state.frame, all_rows)
+    return found[:-1]
+
+
+def scatter_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
+    """Scatter around the noisy mean (upper triangle)."""
+    if state.near is None:
+        raise ValueError("scatter_statistic must be given a state with a mean; run the earlier rounds first.")
+    if state.settings.by_client:
+        return client_statistics.outer_product(block, state.near, dp_lloyd_starts.scatter_bound(state))
+    return row_statistics.outer_product(block.points, state.near)
+
+
+def grid_statistic(block: ClientBlock, state: LloydState, *, size: int) -> NDArray[np.int64]:
+    """Rows (fractions of clients) per cell, zeros for coordinates that the grid does not use."""
+    if state.grid is None:
+        raise ValueError("grid_statistic must be given a state with a grid; run the earlier rounds first.")
+    if state.settings.by_client:
+        found = client_statistics.histogram(block, state.frame, state.grid, 1.0, relative=True)
+    else:
+        found = row_statistics.histogram(block.points, state.frame, state.grid)
+    return np.concatenate([found, np.zeros(size - state.grid.size, dtype=np.int64)])
+
+
+def relative_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
+    """Relative sums per cluster, then counts."""
+    if state.settings.by_client:
+        return relative_sums.client_relative_sums(block, state.frame, state.neighborhoods, state.client_bound)
+    return relative_sums.relative_sums(block.points, state.frame, state.neighborhoods)
+
+
+def absolute_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
+    """Sums per cluster (of clients' means), measured from the middle of the domain, then counts."""
+    assigner = Assigner(state.known_centers)
+    if state.settings.by_client:
+        norm = state.frame.lattice.clipping_norm
+        return client_statistics.mean_sums_and_counts(block, state.frame, assigner, norm, 1.0)
+    return row_statistics.sums_and_counts(block.points, state.frame, assigner)

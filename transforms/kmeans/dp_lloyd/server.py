@@ -1,0 +1,54 @@
+"""Server steps of DP-Lloyd's rounds: pure functions of releases and public data."""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.privacy.release import Release
+from transforms.kmeans.dp_lloyd.state import LloydState, lattice_centers, lattice_radius
+from transforms.numerics.kmeans import folding, moves
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS
+from transforms.rounds.protocol import Releases
+
+
+def relative_step(state: LloydState, releases: Releases) -> LloydState:
+    """After relative sums and counts: every center moves, at most by the radius, and is brought into the domain."""
+    settings, radius = state.settings, state.settings.radius(state.n_features)
+    bound = state.client_bound if settings.by_client else state.radius
+    sums = releases[0].with_unit(relative_unit(state, bound))
+    counts = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
+    if settings.options.shrinks:
+        n_rows = state.n_rows or moves.total_rows(counts.decoded, counts.stddev)
+        found = moves.shrunken(sums.decoded, moves.blended_counts(counts.decoded, counts.stddev, n_rows), sums.stddev)
+        longest = min(radius, state.radius * state.unit)
+    else:
+        found, longest = moves.divided(sums.decoded, counts.decoded), radius
+    moved = state.known_centers * state.unit + folding.clip_moves(found, longest)
+    following = state.radius if settings.starts_near else lattice_radius(state.frame, radius)
+    return _moved_to(dataclasses.replace(state, radius=following, origins=state.centers), moved, (sums, counts))
+
+
+def relative_unit(state: LloydState, bound: int) -> float:
+    """Feature units of one lattice step of relative sums whose norm is bounded by `bound` lattice units."""
+    return state.unit / (RELATIVE_UNITS // bound)
+
+
+def absolute_step(state: LloydState, releases: Releases) -> LloydState:
+    """After absolute sums and counts: every center becomes their quotient, brought into the domain."""
+    sums = releases[0].with_unit(state.unit)
+    counts = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
+    return _moved_to(state, moves.divided(sums.decoded, counts.decoded), (sums, counts))
+
+
+def _moved_to(state: LloydState, centers: NDArray[np.float64], releases: tuple[Release, Release]) -> LloydState:
+    """The state with other centers, measured from the middle of the domain, after post-processing."""
+    settings = state.settings
+    inside = folding.into_domain(centers, settings.box.half_side, settings.options.post_process)
+    return dataclasses.replace(
+        state,
+        centers=lattice_centers(state.frame, inside),
+        sizes=releases[1].decoded,
+        releases=(*state.releases, *releases),
+    )

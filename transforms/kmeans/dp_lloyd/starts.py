@@ -1,0 +1,251 @@
+"""Where the centers of DP-Lloyd start: public packings and server points, or rounds that look for the clusters.
+
+`best` finds them on a public grid: over the domain where it has few features, elsewhere along the principal
+directions around a noisy mean. All three are releases like any other.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from schemas.choices import LloydStart, PostProcess
+from schemas.errors import ConfigError
+from schemas.kmeans.lloyd_config import DPLloydFit
+from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
+from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydSettings, LloydState, lattice_centers, lattice_radius
+from transforms.numerics.kmeans import folding, moves, scatter, server_points
+from transforms.numerics.kmeans.starts import grid, seeding, sphere_packing
+from transforms.numerics.kmeans.starts.grid import Grid
+from transforms.numerics.statistics import assignment, lattice
+from transforms.numerics.statistics.assignment import Projection
+from transforms.numerics.statistics.frame import Box, Frame
+from transforms.numerics.statistics.lattice import Lattice
+from transforms.numerics.statistics.relative_sums import Neighborhoods
+from transforms.rounds.protocol import Releases
+
+PLAIN_GRID_FEATURES = 3
+"""Most features for which the grid covers the whole domain."""
+MEAN_RADIUS = 0.7
+"""Rows are shortened to this distance from the middle of the domain before their mean is taken, in half diagonals."""
+SCATTER_RADIUS = 0.5
+"""Rows are shortened to this distance from the mean before their scatter is taken, in half diagonals."""
+_SMALLEST_VARIANCE = 1e-3
+_CLIENT_SCATTER = 0.5
+
+
+def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: int) -> LloydState:
+    """State before the first round, from public data only.
+
+    Args:
+      config: the job, with a `dp_lloyd` section.
+      server: shape (q, d), feature units; public points, read only by start `server_kmeanspp`.
+      n_features: d.
+
+    Raises:
+      ConfigError: if there are fewer server points than clusters.
+    """
+    return state_before(LloydSettings.from_config(config), box_frame(config, n_features), server)
+
+
+def state_before(settings: LloydSettings, frame: Frame, server: NDArray[np.float64]) -> LloydState:
+    """`initial_state` of settings and a frame of the domain."""
+    n_features = server.shape[1]
+    lattice.check_features(n_features, lattice.SUM_BITS)
+    centers = _public_centers(settings, server)
+    by_server = settings.options.start is LloydStart.SERVER_KMEANSPP
+    state = LloydState(
+        settings=settings,
+        frame=frame,
+        server=server if by_server else server[:0],
+        centers=None if centers is None else lattice_centers(frame, centers),
+        radius=lattice_radius(frame, settings.first_radius(n_features)),
+        n_rows=settings.public_rows,
+    )
+    plain = settings.options.start is LloydStart.BEST and n_features <= PLAIN_GRID_FEATURES
+    return _await_plain_grid(state) if plain and settings.public_rows else state
+
+
+def box_frame(config: DPLloydFit, n_features: int) -> Frame:
+    """Frame of the domain, in the clipping ball if the job has one."""
+    norm = config.clipping.norm
+    return Frame.of_box(Box(*config.dp_lloyd.domain), n_features, norm if isinstance(norm, float) else math.inf)
+
+
+def rounds_frame(config: DPLloydFit, n_features: int) -> Frame:
+    """Frame of the Lloyd rounds, whatever their start."""
+    if config.dp_lloyd.start is LloydStart.FEDDP_INIT:
+        return Frame.of_box(Box(*config.dp_lloyd.domain), n_features)
+    return box_frame(config, n_features)
+
+
+def warm_state(config: DPLloydFit, centers: NDArray[np.float64]) -> LloydState:
+    """State before the first round of a start from known centers, shape (k, d), feature units."""
+    n_features = centers.shape[1]
+    lattice.check_features(n_features, lattice.SUM_BITS)
+    settings, frame = LloydSettings.from_config(config), rounds_frame(config, n_features)
+    return LloydState(
+        settings=settings,
+        frame=frame,
+        server=np.zeros((0, n_features)),
+        centers=lattice_centers(frame, centers - frame.lattice.center),
+        radius=lattice_radius(frame, settings.first_radius(n_features)),
+        n_rows=settings.public_rows,
+    )
+
+
+def _public_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Centers that read no private data, measured from the middle of the domain; None for a private start."""
+    if settings.options.starts_privately:
+        return None
+    if settings.options.start is LloydStart.SERVER_KMEANSPP:
+        return _server_centers(settings, server)
+    return sphere_packing.pack(settings.n_clusters, server.shape[1], settings.box.half_side, settings.seed)
+
+
+def _server_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDArray[np.float64]:
+    """k-means++ of the server points inside the domain, measured from its middle."""
+    if len(server) < settings.n_clusters:
+        raise ConfigError(
+            f"n_clusters must be at most the number of server rows, got {settings.n_clusters} clusters and "
+            f"{len(server)} rows; ask for fewer clusters or give more server data."
+        )
+    inside = np.clip(server, settings.box.low, settings.box.high) - settings.box.middle(server.shape[1])
+    return seeding.plus_plus(inside, settings.n_clusters, settings.seed)
+
+
+def grid_share(settings: LloydSettings, n_features: int) -> float:
+    """Share of the whole budget for the histogram of start `best`."""
+    return start_shares(settings, n_features)["grid"]
+
+
+def start_shares(settings: LloydSettings, n_features: int) -> dict[str, float]:
+    """Shares of the whole budget for the releases of start `best`, by round."""
+    total, counted = settings.options.start_share, settings.public_rows is None
+    if n_features <= PLAIN_GRID_FEATURES:
+        return {"rows": 0.05 * total, "grid": 0.95 * total} if counted else {"grid": total}
+    shares = {"mean": 0.2 * total, "scatter": 0.4 * total, "grid": 0.4 * total}
+    return {"rows": 0.05 * total} | {name: 0.95 * share for name, share in shares.items()} if counted else shares
+
+
+def grid_cells(settings: LloydSettings, n_features: int) -> int:
+    """Coordinates of the histogram: public, and as many as any grid that later releases may ask for."""
+    if settings.public_rows is None:
+        return max(grid.UNKNOWN_ROWS_CELLS, 2 * settings.n_clusters)
+    multiplier = settings.multiplier(grid_share(settings, n_features))
+    plain = n_features <= PLAIN_GRID_FEATURES
+    n_directions = n_features if plain else min(settings.n_clusters, n_features)
+    cells = grid.n_cells(settings.public_rows, settings.n_clusters, n_directions, multiplier)
+    return math.prod(grid.cube_shape(cells, n_features)) if plain else cells
+
+
+def mean_neighborhood(state: LloydState) -> Neighborhoods:
+    """The middle of the domain, with all rows: shortened to the radius of the mean."""
+    origin = np.zeros((1, state.n_features))
+    return Neighborhoods(origin, lattice_radius(state.frame, MEAN_RADIUS * state.frame.lattice.clipping_norm), True)
+
+
+def scatter_bound(state: LloydState) -> float:
+    """Bound on the scatter of a client around the mean, feature units squared (Frobenius); public."""
+    near = _near(state)
+    return _CLIENT_SCATTER * state.settings.client_rows * near.lattice.clipping_norm**2
+
+
+def _near(state: LloydState) -> Frame:
+    if state.near is None:
+        raise ValueError("the scatter must be asked for after the mean; run that round first.")
+    return state.near
+
+
+def rows_step(state: LloydState, releases: Releases) -> LloydState:
+    """After the number of rows (clients)."""
+    release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
+    n_rows = moves.total_rows(release.decoded, release.stddev)
+    state = dataclasses.replace(state, n_rows=n_rows, releases=(*state.releases, release))
+    return _await_plain_grid(state) if state.n_features <= PLAIN_GRID_FEATURES else state
+
+
+def _await_plain_grid(state: LloydState) -> LloydState:
+    """The grid over the domain."""
+    settings, n_features = state.settings, state.n_features
+    multiplier = settings.multiplier(grid_share(settings, n_features))
+    most = grid_cells(settings, n_features)
+    cells = grid.n_cells(_known(state.n_rows), settings.n_clusters, n_features, multiplier, most)
+    shape = grid.cube_shape(cells, n_features)
+    while math.prod(shape) > most:
+        shape = tuple(max(1, along - 1) for along in shape)
+    half = np.full(n_features, np.floor(settings.box.half_side / state.unit))
+    return dataclasses.replace(state, grid=Grid(shape, half, np.zeros(n_features)))
+
+
+def _known(n_rows: float | None) -> float:
+    if n_rows is None:
+        raise ValueError("n_rows must be known before a grid is laid; run the round that counts rows first.")
+    return n_rows
+
+
+def mean_step(state: LloydState, releases: Releases) -> LloydState:
+    """After the relative sum around the middle: the mean, shrunken by its noise, and the frame of the scatter."""
+    unit = dp_lloyd_server.relative_unit(state, mean_neighborhood(state).radius)
+    release = releases[0].with_unit(unit)
+    moved = moves.shrunken(release.decoded, np.array([_known(state.n_rows)]), release.stddev)
+    half_side = state.settings.box.half_side
+    mean = lattice_centers(state.frame, folding.into_domain(moved, half_side, PostProcess.FOLD))[0]
+    middle, norm = state.frame.lattice.center, state.frame.lattice.clipping_norm
+    near = Frame(Lattice(middle + mean * state.unit, SCATTER_RADIUS * norm), None, state.frame.box)
+    return dataclasses.replace(state, mean=mean, near=near, releases=(*state.releases, release))
+
+
+def scatter_step(state: LloydState, releases: Releases) -> LloydState:
+    """After the scatter around the mean: a grid along the directions whose variance is above the noise."""
+    settings, n_features = state.settings, state.n_features
+    bound = scatter_bound(state) if settings.by_client else _near(state).lattice.clipping_norm ** 2
+    release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
+    total = _known(state.n_rows) * settings.client_rows
+    with threadpool_limits(limits=1):
+        variances, directions = np.linalg.eigh(scatter.unpack_symmetric(release.decoded) / total)
+    most = min(settings.n_clusters, n_features)
+    variances, directions = variances[::-1][:most], directions[:, ::-1][:, :most]
+    # The largest eigenvalue of symmetric noise is about 2 sqrt(d) stddevs of an off-diagonal entry.
+    edge = math.sqrt(2.0 * n_features) * release.stddev / total
+    used = max(1, int((variances > edge).sum()))
+    deviations = np.sqrt(np.maximum(variances[:used], _SMALLEST_VARIANCE * settings.box.half_side**2))
+    state = dataclasses.replace(state, releases=(*state.releases, release))
+    return _await_aligned_grid(state, directions, deviations)
+
+
+def _await_aligned_grid(
+    state: LloydState, directions: NDArray[np.float64], deviations: NDArray[np.float64]
+) -> LloydState:
+    """The grid along some directions (d, n) around the mean, wide by the standard deviations along them."""
+    settings, n_features = state.settings, state.n_features
+    multiplier = settings.multiplier(grid_share(settings, n_features))
+    most = grid_cells(settings, n_features)
+    shape = grid.aligned_shape(deviations, _known(state.n_rows), settings.n_clusters, multiplier, most)
+    projection = Projection.from_basis(directions[:, : len(shape)])
+    half = np.maximum(1.0, np.rint(grid.SPREAD * deviations[: len(shape)] / state.unit))
+    origin = assignment.project(_mean(state)[None, :], projection)[0]
+    return dataclasses.replace(state, grid=Grid(shape, half, origin, projection))
+
+
+def _mean(state: LloydState) -> NDArray[np.float64]:
+    if state.mean is None:
+        raise ValueError("the mean must be asked for after its round; run that round first.")
+    return state.mean
+
+
+def grid_step(state: LloydState, releases: Releases) -> LloydState:
+    """After the histogram: clusters the cells by their weights, and lifts the centers into the domain."""
+    if state.grid is None:
+        raise ValueError("grid_step must run after the grid is laid; run the earlier rounds first.")
+    settings, cells = state.settings, state.grid
+    release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
+    weights = server_points.significant_weights(release.decoded[: cells.size], release.stddev)
+    points = cells.midpoints() * state.unit
+    found = seeding.weighted_kmeans(points, weights, settings.n_clusters, KMEANS_RESTARTS, settings.seed).centers
+    if cells.projection is not None:
+        found = _mean(state) * state.unit + found @ cells.projection.basis.T
+    inside = folding.fold(found, settings.box.half_side)
+    return dataclasses.replace(state, centers=lattice_centers(state.frame, inside), releases=(*state.releases, release))

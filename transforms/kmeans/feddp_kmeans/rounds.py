@@ -1,0 +1,157 @@
+"""FedDP-KMeans as a list of rounds: FedDP-Init, its optional preparations, and FedDP-Lloyds.
+
+Source: Scott, Lampert, Saulpic (2025), "Differentially private federated k-means clustering with server-side
+data", Algorithms 1, 2, 4, 5 and Lemma 16.
+"""
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Allocation, ClippingRule
+from schemas.kmeans.fit_config import FitConfig
+from schemas.privacy.plan import PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.tables.client_block import ClientBlock
+from transforms.kmeans.feddp_kmeans import server as feddp_server
+from transforms.kmeans.feddp_kmeans.state import FedDPState
+from transforms.kmeans.lloyd import rounds as lloyd
+from transforms.kmeans.lloyd.specs import scatter_spec, vector_spec
+from transforms.numerics.kmeans import server_points
+from transforms.numerics.statistics import client_statistics, norms, row_statistics
+from transforms.rounds.protocol import Round
+
+NAME = "feddp_kmeans"
+ROWS_SHARE = 0.01
+"""Share of the tuned budget that buys a noisy number of rows (clients) when it is not public."""
+
+
+def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
+    """Every release of a job, before calibration.
+
+    Args:
+      config: the job.
+      n_features: d.
+      n_bins: number of server points.
+    """
+    shares, extra = lloyd.shares_of(config), _extra_shares(config)
+    scale = (1.0 - sum(extra.values())) / sum(shares)
+    thinning = _thinning_rounds(config, n_bins)
+
+    def histogram(name: str, share: float, size: int = n_bins) -> RoundSpec:
+        return _round(name, vector_spec("histogram", (size,), share, lloyd.counting_mechanism(config)))
+
+    specs: list[RoundSpec] = []
+    if "norms" in extra:
+        specs.append(histogram("norms", extra["norms"], norms.NORM_BINS))
+    if "diameter" in extra:
+        specs.append(histogram("diameter", extra["diameter"]))
+    specs.append(_round("outer_product", *_outer_specs(config, n_features, shares.outer_product * scale)))
+    specs += [histogram(f"simplify_{step:02d}", extra["simplify"] / thinning) for step in range(thinning)]
+    specs.append(histogram("weights", shares.weights * scale))
+    specs.append(_round("centers", *lloyd.means_specs(config, n_features, scale)))
+    return lloyd.finished(config, [*specs, *lloyd.lloyd_specs(config, n_features, extra.get("lloyd", 0.0))])
+
+
+def _outer_specs(config: FitConfig, n_features: int, share: float) -> tuple[ReleaseSpec, ...]:
+    """The outer product, and a noisy number of rows where the tuned allocation needs one."""
+    outer = scatter_spec(n_features, share)
+    return (outer, vector_spec("rows", (1,), ROWS_SHARE)) if _counts_rows(config) else (outer,)
+
+
+def _counts_rows(config: FitConfig) -> bool:
+    """Whether a noisy number of rows (clients) is released."""
+    return config.privacy.allocation is Allocation.TUNED and config.data.public_rows is None
+
+
+def _round(name: str, *releases: ReleaseSpec) -> RoundSpec:
+    """A round of FedDP-Init."""
+    return RoundSpec(path=f"{NAME}/{name}", releases=releases)
+
+
+def _extra_shares(config: FitConfig) -> dict[str, float]:
+    """Shares of the whole budget that go to the optional parts."""
+    options = config.feddp_kmeans
+    extra = {}
+    if config.clipping.norm is ClippingRule.PRIVATE:
+        extra["norms"] = config.clipping.share
+    if config.quality is not None:
+        extra["quality"] = config.quality.share
+    if config.lloyd.steps:
+        extra["lloyd"] = config.lloyd.share
+    if options.simplify is not None:
+        extra["simplify"] = options.simplify.share
+    if options.reduce_diameter is not None:
+        extra["diameter"] = options.reduce_diameter.share
+    return extra
+
+
+def _thinning_rounds(config: FitConfig, n_bins: int) -> int:
+    """Number of histograms of Algorithm 4, if the job asks for it."""
+    simplify = config.feddp_kmeans.simplify
+    if simplify is None:
+        return 0
+    if simplify.rounds != "auto":
+        return int(simplify.rounds)
+    return server_points.thinning_rounds(n_bins, config.privacy.epsilon * simplify.share, simplify.w_min)
+
+
+def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
+    """The calibrated rounds of a job, in order; `plan` was made from `round_specs` of the same config."""
+    thinning = [each for each in plan.rounds if "/simplify_" in each.path]
+    return tuple(_bind(config, each, thinning) for each in plan.rounds)
+
+
+def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Round:
+    """Joins a round's plan with its statistic and its server step."""
+    name, options = plan.path.rpartition("/")[2], config.feddp_kmeans
+    if name == "outer_product":
+        counted = len(plan.releases) > 1
+        return Round(plan, functools.partial(outer_statistic, counted=counted), feddp_server.outer_product_step)
+    if name == "norms":
+        quantile = config.clipping.quantile
+        return Round(plan, norm_statistic, functools.partial(feddp_server.norm_step, quantile=quantile))
+    if name == "weights":
+        return Round(plan, histogram_statistic, feddp_server.weights_step)
+    if name == "diameter" and options.reduce_diameter is not None:
+        step = functools.partial(feddp_server.diameter_step, config=options.reduce_diameter)
+        return Round(plan, histogram_statistic, step)
+    if plan in thinning and options.simplify is not None:
+        index = thinning.index(plan)
+        last = index == len(thinning) - 1
+        simplify = functools.partial(feddp_server.simplify_step, config=options.simplify, step=index, last=last)
+        return Round(plan, histogram_statistic, simplify)
+    return lloyd.bind_means(plan, absolute=False) if name == "centers" else lloyd.bind(config, plan)
+
+
+def outer_statistic(block: ClientBlock, state: FedDPState, *, counted: bool) -> NDArray[np.int64]:
+    """Scatter (upper triangle), followed by the number of rows or clients if `counted`."""
+    if state.settings.by_client:
+        parts = [client_statistics.outer_product(block, state.frame, state.bounds.scatter)]
+        count = client_statistics.client_count(block)
+    else:
+        parts = [row_statistics.outer_product(block.points, state.frame)]
+        count = row_statistics.row_count(block.points)
+    return np.concatenate([*parts, count]) if counted else parts[0]
+
+
+def norm_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:
+    """Rows (fractions of clients) per bin of the norm."""
+    center = state.frame.lattice.center
+    if state.settings.by_client:
+        return norms.client_norm_histogram(block, center)
+    return norms.norm_histogram(block.points, center)
+
+
+def histogram_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:
+    """Rows per point of the state's assigner; one coordinate per server point, unused ones zero at the end."""
+    assigner = state.assigner
+    if assigner is None:
+        raise ValueError("histogram_statistic must be given a state with an assigner; run the earlier rounds first.")
+    if state.settings.by_client:
+        found = client_statistics.histogram(
+            block, state.frame, assigner, state.bounds.histogram, relative=state.settings.tuned
+        )
+    else:
+        found = row_statistics.histogram(block.points, state.frame, assigner)
+    return np.concatenate([found, np.zeros(len(state.server) - assigner.size, dtype=np.int64)])

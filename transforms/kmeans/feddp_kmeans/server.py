@@ -1,0 +1,180 @@
+"""Server steps of FedDP-KMeans: pure functions of releases and public data, one per kind of round."""
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import ClippingRule
+from schemas.kmeans.feddp_config import DiameterConfig, SimplifyConfig
+from schemas.kmeans.fit_config import FitConfig
+from schemas.privacy.release import Release
+from transforms.kmeans.feddp_kmeans.state import FedDPState
+from transforms.kmeans.lloyd.server import await_means, public_state
+from transforms.numerics.kmeans import bounds, centers, scatter, server_points
+from transforms.numerics.kmeans.centers import Prior
+from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.statistics import lattice, norms
+from transforms.numerics.statistics.assignment import Assigner, Projection
+from transforms.numerics.statistics.frame import Frame
+from transforms.rounds.protocol import Releases
+
+
+def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> FedDPState:
+    """State before the first round, from public data only; arguments and errors as of `public_state`."""
+    state = FedDPState.of(public_state(config, server))
+    return state if config.clipping.norm is ClippingRule.PRIVATE else _with_frame(state)
+
+
+def _with_frame(state: FedDPState) -> FedDPState:
+    """Assigner and bounds of the first round that needs the clipping norm."""
+    return _await_scatter(_await_full_space_histogram(state))
+
+
+def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPState:
+    """After the histogram of norms: the clipping norm; points that stand in for server data fill its ball."""
+    release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
+    norm = norms.noisy_quantile(release.decoded, release.stddev, quantile)
+    server = state.server if state.settings.representative else state.server * norm
+    frame = Frame(state.frame.lattice._replace(clipping_norm=norm))
+    return _with_frame(dataclasses.replace(state, server=server, frame=frame, releases=(*state.releases, release)))
+
+
+def _await_scatter(state: FedDPState) -> FedDPState:
+    """Bounds of the outer-product round."""
+    if not state.settings.by_client:
+        return state
+    bound = bounds.scatter_bound(state.server_rows(), state.samples)
+    return dataclasses.replace(state, bounds=dataclasses.replace(state.bounds, scatter=bound))
+
+
+def _await_full_space_histogram(state: FedDPState) -> FedDPState:
+    """Assigner and bounds of the diameter-reduction round."""
+    return _with_histogram_bound(dataclasses.replace(state, assigner=Assigner(state.server_integers())))
+
+
+def _await_histogram(state: FedDPState) -> FedDPState:
+    """Assigner and bounds of the next histogram over the active server points."""
+    bins = state.projected_server()[state.active]
+    return _with_histogram_bound(dataclasses.replace(state, assigner=Assigner(bins, state.projection)))
+
+
+def _with_histogram_bound(state: FedDPState) -> FedDPState:
+    """Client-level bound of a histogram by the state's assigner."""
+    if not state.settings.by_client or state.assigner is None:
+        return state
+    bound = float(state.settings.client_rows)
+    if state.settings.tuned:
+        bound = bounds.histogram_bound(state.labels(), state.samples, state.assigner.size)
+    return dataclasses.replace(state, bounds=dataclasses.replace(state.bounds, histogram=bound))
+
+
+def _histogram_unit(state: FedDPState) -> float:
+    """Rows (record), or clients' bound (client), of one lattice step of a histogram."""
+    bound = state.bounds.histogram if state.settings.by_client else 1.0
+    return bound / lattice.SUM_UNITS
+
+
+def _rows_per_weight(state: FedDPState) -> float:
+    """Rows for which one unit of histogram weight stands."""
+    return float(state.settings.client_rows) if state.settings.by_client and state.settings.tuned else 1.0
+
+
+def diameter_step(state: FedDPState, releases: Releases, config: DiameterConfig) -> FedDPState:
+    """After the full-space histogram: drops server points without mass and moves the components together."""
+    release = releases[0].with_unit(_histogram_unit(state))
+    rows = release.decoded * _rows_per_weight(state)
+    n_rows = max(float(state.settings.public_rows or rows.sum()), 2.0)
+    distance = 4.0 * math.log(n_rows) * math.sqrt(state.server.shape[1]) * config.sigma_max
+    kept = server_points.massive_points(
+        state.server, rows, distance, n_rows, config.w_min, state.settings.epsilon * config.share
+    )
+    kept = server_points.at_least(kept, rows, state.settings.n_clusters)
+    frame = server_points.reduce_diameter(state.server, kept, distance, state.frame, centered=state.settings.centered)
+    return _await_scatter(dataclasses.replace(state, frame=frame, active=kept, releases=(*state.releases, release)))
+
+
+def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
+    """After the outer product: blends it with the public scatter (tuned) and finds the subspace."""
+    settings = state.settings
+    bound = state.bounds.scatter if settings.by_client else state.frame.lattice.clipping_norm**2
+    release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
+    matrix = scatter.unpack_symmetric(release.decoded)
+    done: list[Release] = [release]
+    n_rows: float | None = settings.public_rows
+    if len(releases) > 1:
+        count = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
+        done.append(count)
+        n_rows = max(float(count.decoded[0]), count.stddev)
+    if settings.tuned and n_rows is not None:
+        total = n_rows * (settings.client_rows if settings.by_client else 1)
+        matrix = matrix / total
+        if settings.shrinks:
+            entry_variance = 0.5 * (release.stddev / total) ** 2
+            matrix = scatter.shrink_to_public(matrix, entry_variance, state.server_rows())
+    n_dims = min(settings.n_clusters, len(matrix))
+    projection = Projection.from_basis(scatter.top_eigenvectors(matrix, n_dims))
+    return _await_histogram(
+        dataclasses.replace(state, projection=projection, n_rows=n_rows, releases=(*state.releases, *done))
+    )
+
+
+def _scattered(state: FedDPState, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Released bins of active server points, zero elsewhere, shape (q,).
+
+    A histogram has one coordinate per server point; those of the active points come first.
+    """
+    spread = np.zeros(len(state.server))
+    spread[state.active] = values[: int(state.active.sum())]
+    return spread
+
+
+def simplify_step(state: FedDPState, releases: Releases, config: SimplifyConfig, step: int, last: bool) -> FedDPState:
+    """After one histogram of Algorithm 4: freezes heavy server points, halves the light ones."""
+    settings = state.settings
+    release = releases[0].with_unit(_histogram_unit(state))
+    weights = _scattered(state, release.decoded) * _rows_per_weight(state)
+    n_rows = max(float(settings.public_rows or weights.sum()), 2.0)
+    threshold = 2.0 * math.log(n_rows) / (settings.epsilon * config.share)
+    active, frozen = server_points.thin(state.active, state.frozen, weights, threshold, settings.seed, step)
+    if last:
+        active = frozen
+    active = server_points.at_least(active, weights, settings.n_clusters)
+    return _await_histogram(
+        dataclasses.replace(state, active=active, frozen=frozen, releases=(*state.releases, release))
+    )
+
+
+def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
+    """After the histogram: clusters the weighted projected server points."""
+    settings = state.settings
+    release = releases[0].with_unit(_histogram_unit(state))
+    clean = server_points.shrunken_weights if settings.shrinks else server_points.significant_weights
+    weights = clean(release.decoded[: int(state.active.sum())], release.stddev)
+    points = state.projected_server()[state.active] * state.sum_unit
+    proxy_costs = state.proxy_costs
+    n_clusters = settings.n_clusters
+    if settings.chooses:
+        proxy_costs = seeding.clustering_costs(points, weights, n_clusters, settings.restarts, settings.seed)
+        n_clusters = seeding.elbow(proxy_costs)
+    clustering = seeding.weighted_kmeans(points, weights, n_clusters, settings.restarts, settings.seed)
+    integers = np.rint(clustering.centers / state.sum_unit)
+    state = dataclasses.replace(
+        state,
+        assigner=Assigner(integers, state.projection, settings.one_third),
+        prior=_prior(state, clustering, weights),
+        proxy_costs=proxy_costs,
+        releases=(*state.releases, release),
+    )
+    return await_means(state, absolute=False)
+
+
+def _prior(state: FedDPState, clustering: seeding.Clustering, weights: NDArray[np.float64]) -> Prior:
+    """Centers lifted from the projection, or (tuned) the means of the server points of each cluster."""
+    if state.projection is None:
+        raise ValueError("_prior must be asked for after the outer-product round; run that round first.")
+    lifted = clustering.centers @ state.projection.basis.T
+    if not state.settings.shrinks:
+        return Prior(lifted, np.full(len(lifted), np.inf))
+    return centers.public_prior(state.server_rows()[state.active], clustering.labels, weights, lifted)

@@ -1,0 +1,100 @@
+"""The round that judges the final centers: their noisy cost and the noisy sizes of their clusters.
+
+It is the last round of a job that has a `quality` section, whatever its algorithm, and spends a share of its budget.
+"""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Allocation
+from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.model import NoisyCost
+from schemas.privacy.plan import Mechanism, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.privacy.release import Release
+from schemas.tables.client_block import ClientBlock
+from transforms.kmeans.lloyd.state import MeansState
+from transforms.numerics.statistics import center_quality, lattice
+from transforms.rounds.protocol import Releases, Round
+
+ROUND = "quality"
+COST = "cost"
+SIZES = "sizes"
+
+
+def round_spec(config: FitConfig, share: float) -> RoundSpec:
+    """The round's releases before calibration; each has half of `share` of the budget."""
+    tuned = config.privacy.allocation is Allocation.TUNED
+    mechanism = Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
+    bound = center_quality.SENSITIVITY
+    releases = tuple(
+        ReleaseSpec(name=name, shape=(size,), mechanism=mechanism, sensitivity=bound, share=share / 2)
+        for name, size in ((COST, 1), (SIZES, config.max_clusters))
+    )
+    return RoundSpec(path=f"{config.algorithm}/{ROUND}", releases=releases)
+
+
+def statistic(block: ClientBlock, state: MeansState, *, max_distance: float | None) -> NDArray[np.int64]:
+    """Cost, then sizes, with zeros for clusters that were not chosen."""
+    centers, bound = _final_centers(state), _bound(state, max_distance)
+    if state.settings.by_client:
+        found = center_quality.client_quality(block, state.frame, centers, bound)
+    else:
+        found = center_quality.row_quality(block.points, state.frame, centers, bound)
+    return np.concatenate([found, np.zeros(state.settings.n_clusters - len(centers), dtype=np.int64)])
+
+
+def _final_centers(state: MeansState) -> NDArray[np.float64]:
+    """The centers as integers in full space."""
+    if state.centers is None or state.assigner is None:
+        raise ValueError("quality must be asked of a state with centers; run a sums-and-counts round first.")
+    return state.assigner.centers
+
+
+def _bound(state: MeansState, max_distance: float | None) -> int:
+    """Squared distance, lattice units, at which costs are capped; `max_distance` in feature units."""
+    cap = math.inf if max_distance is None else max_distance / state.sum_unit
+    return center_quality.squared_bound(_final_centers(state), cap)
+
+
+def step(state: MeansState, releases: Releases, *, max_distance: float | None, n_units: int | None) -> MeansState:
+    """After the round: the mean cost, and sizes of the final clusters in place of those of an earlier assignment.
+
+    Args:
+      state: with the final centers, which stay.
+      releases: cost and sizes.
+      max_distance: the public cap that the statistic was given.
+      n_units: public number of rows (clients) that were summed; None to use that of the noisy sizes.
+    """
+    bound = _bound(state, max_distance) * state.sum_unit**2
+    cost, sizes = releases[0].with_unit(bound / lattice.SUM_UNITS), releases[1].with_unit(1.0 / lattice.SUM_UNITS)
+    chosen = sizes.decoded[: len(_final_centers(state))]
+    return dataclasses.replace(
+        state,
+        sizes=chosen,
+        noisy_cost=_mean(cost, chosen, sizes.stddev, n_units),
+        releases=(*state.releases, cost, sizes),
+    )
+
+
+def _mean(cost: Release, sizes: NDArray[np.float64], sizes_stddev: float, n_units: int | None) -> NoisyCost:
+    """Cost over the number of units, and how far noise may move it."""
+    total = float(cost.decoded[0])
+    number, number_stddev = float(n_units or 0), 0.0
+    if n_units is None:
+        number_stddev = math.sqrt(len(sizes)) * sizes_stddev
+        number = max(float(sizes.sum()), number_stddev)
+    mean = total / number
+    return NoisyCost(mean=mean, stddev=math.hypot(cost.stddev, mean * number_stddev) / number)
+
+
+def bind(plan: RoundPlan, max_distance: float | None, n_units: int | None) -> Round:
+    """The calibrated round; arguments as of `step`."""
+    return Round(
+        plan,
+        functools.partial(statistic, max_distance=max_distance),
+        functools.partial(step, max_distance=max_distance, n_units=n_units),
+    )

@@ -1,0 +1,139 @@
+"""Rounds of sums and counts by cluster: those of FedDP-Lloyds, and the round that judges the centers at the end.
+
+Source: Scott, Lampert, Saulpic (2025), "Differentially private federated k-means clustering with server-side
+data", Algorithm 5.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Allocation
+from schemas.kmeans.fit_config import FitConfig
+from schemas.privacy.plan import Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.tables.client_block import ClientBlock
+from transforms.kmeans.lloyd import quality
+from transforms.kmeans.lloyd.server import means_step
+from transforms.kmeans.lloyd.specs import for_sampled_rows, samples_rows, vector_spec
+from transforms.kmeans.lloyd.state import MeansState
+from transforms.numerics.statistics import client_statistics, row_statistics
+from transforms.rounds.protocol import Round
+
+
+class Shares(NamedTuple):
+    """Budget shares of FedDP-Init: nominal epsilons (paper) or weights 1 / noise multiplier^2 (tuned)."""
+
+    outer_product: float
+    weights: float
+    sums: float
+    counts: float
+
+
+DEFAULT_SHARES = {
+    (Allocation.PAPER, PrivacyUnit.RECORD): Shares(0.20, 0.20, 0.45, 0.15),
+    (Allocation.PAPER, PrivacyUnit.CLIENT): Shares(0.35, 0.10, 0.45, 0.10),
+    (Allocation.TUNED, PrivacyUnit.RECORD): Shares(0.35, 0.10, 0.45, 0.10),
+    (Allocation.TUNED, PrivacyUnit.CLIENT): Shares(0.35, 0.05, 0.50, 0.10),
+}
+
+
+def shares_of(config: FitConfig) -> Shares:
+    """Shares of FedDP-Init's four releases."""
+    given = config.privacy.shares
+    if given is None:
+        return DEFAULT_SHARES[config.privacy.allocation, config.privacy.unit]
+    return Shares(given.outer_product, given.weights, given.sums, given.counts)
+
+
+def round_specs(config: FitConfig, n_features: int, total: float | None = None) -> tuple[RoundSpec, ...]:
+    """The Lloyd rounds of a job with another start, and the round that judges the centers if it is asked for.
+
+    The shares of the Lloyd rounds add up to `total`; None after a public start, for all that is left of the budget.
+    """
+    if total is None:
+        total = 1.0 - (config.quality.share if config.quality else 0.0)
+    return finished(config, lloyd_specs(config, n_features, total))
+
+
+def finished(config: FitConfig, specs: Iterable[RoundSpec]) -> tuple[RoundSpec, ...]:
+    """All rounds of a job: those of its algorithm, and the one that judges the centers if it is asked for."""
+    judging = () if config.quality is None else (quality.round_spec(config, config.quality.share),)
+    return for_sampled_rows(config, (*specs, *judging))
+
+
+def lloyd_specs(config: FitConfig, n_features: int, total: float) -> list[RoundSpec]:
+    """Lloyd rounds that share `total` of the budget equally."""
+    shares = shares_of(config)
+    scale = total / max(config.lloyd.steps, 1) / (shares.sums + shares.counts)
+    releases = means_specs(config, n_features, scale)
+    return [
+        RoundSpec(path=f"{config.algorithm}/lloyd_{step:02d}", releases=releases) for step in range(config.lloyd.steps)
+    ]
+
+
+def means_specs(config: FitConfig, n_features: int, scale: float) -> tuple[ReleaseSpec, ...]:
+    """Sums and counts, their shares times `scale`."""
+    shares, n_clusters = shares_of(config), config.max_clusters
+    return (
+        vector_spec("sums", (n_clusters, n_features), shares.sums * scale),
+        vector_spec("counts", (n_clusters,), shares.counts * scale, counting_mechanism(config)),
+    )
+
+
+def counting_mechanism(config: FitConfig) -> Mechanism:
+    """Noise of counts and histograms: the paper's is Laplace."""
+    tuned = config.privacy.allocation is Allocation.TUNED
+    return Mechanism.DISCRETE_GAUSSIAN if tuned else Mechanism.DISCRETE_LAPLACE
+
+
+def rounds(config: FitConfig, plan: PrivacyPlan) -> tuple[Round, ...]:
+    """The calibrated rounds of a job that starts from known centers; `plan` was made from `round_specs`."""
+    return bound(config, plan.rounds)
+
+
+def bound(config: FitConfig, plans: Iterable[RoundPlan]) -> tuple[Round, ...]:
+    """The same for some of the plans of a job."""
+    return tuple(bind(config, plan) for plan in plans)
+
+
+def bind(config: FitConfig, plan: RoundPlan) -> Round:
+    """Joins the plan of one of these rounds with its statistic and its server step."""
+    if config.quality is not None and plan.path.endswith(f"/{quality.ROUND}"):
+        n_units = None if samples_rows(config) else config.data.public_rows
+        return quality.bind(plan, config.quality.max_distance, n_units)
+    return bind_means(plan, absolute=True)
+
+
+def bind_means(plan: RoundPlan, *, absolute: bool) -> Round:
+    """A round of sums and counts; `absolute` as of `means_statistic`."""
+    return Round(plan, functools.partial(means_statistic, absolute=absolute), means_step)
+
+
+def means_statistic(block: ClientBlock, state: MeansState, *, absolute: bool) -> NDArray[np.int64]:
+    """Sums per cluster, then counts; `absolute` says that the paper's client level sums rows, not means."""
+    assigner = state.assigner
+    if assigner is None:
+        raise ValueError("means_statistic must be given a state with an assigner; run the earlier rounds first.")
+    if not state.settings.by_client:
+        found = row_statistics.sums_and_counts(block.points, state.frame, assigner)
+        return _padded(found, assigner.size, state.settings.n_clusters)
+    form: Callable[..., NDArray[np.int64]] = client_statistics.means_of_means
+    if state.settings.tuned:
+        form = client_statistics.mean_sums_and_counts
+    elif absolute:
+        form = client_statistics.clipped_sums_and_counts
+    found = form(block, state.frame, assigner, state.bounds.sums, state.bounds.counts)
+    return _padded(found, assigner.size, state.settings.n_clusters)
+
+
+def _padded(statistic: NDArray[np.int64], n_found: int, n_clusters: int) -> NDArray[np.int64]:
+    """Sums and counts of `n_found` clusters with zeros for those that were not chosen."""
+    if n_found == n_clusters:
+        return statistic
+    n_sums = len(statistic) - n_found
+    missing = n_clusters - n_found
+    no_sums = np.zeros(missing * (n_sums // n_found), dtype=np.int64)
+    return np.concatenate([statistic[:n_sums], no_sums, statistic[n_sums:], np.zeros(missing, dtype=np.int64)])

@@ -1,0 +1,109 @@
+"""Server steps of rounds of sums and counts: pure functions of releases and public data."""
+
+import dataclasses
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Algorithm, ClippingCenter, ClippingRule
+from schemas.errors import ConfigError
+from schemas.kmeans.any_fit import CLIPPING_NORMS
+from schemas.kmeans.fit_config import FitConfig
+from transforms.kmeans.lloyd.state import ClippingBounds, MeansSettings, MeansState
+from transforms.numerics.kmeans import bounds, centers
+from transforms.numerics.kmeans.centers import NoisyMeans
+from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.assignment import Assigner
+from transforms.numerics.statistics.frame import Box, Frame
+from transforms.numerics.statistics.lattice import Lattice
+from transforms.rounds.protocol import Releases
+
+AnyMeansState = TypeVar("AnyMeansState", bound=MeansState)
+
+
+def public_state(config: FitConfig, server: NDArray[np.float64]) -> MeansState:
+    """State before the first round, from public data only; it has no centers to start from.
+
+    Args:
+      config: the job; its clipping section says how the frame is found.
+      server: shape (q, d), feature units; public server points.
+
+    Raises:
+      ConfigError: if there are fewer server points than clusters, or they do not span a ball.
+    """
+    settings = MeansSettings.from_config(config)
+    if len(server) < settings.n_clusters:
+        raise ConfigError(
+            f"n_clusters must be at most the number of server rows, got {settings.n_clusters} clusters and "
+            f"{len(server)} rows; ask for fewer clusters or give more server data."
+        )
+    lattice.check_features(server.shape[1], lattice.SUM_BITS)
+    samples = np.zeros((0, 1), dtype=np.int64)
+    if settings.by_client:
+        samples = seeding.pseudo_clients(len(server), settings.client_rows, bounds.PSEUDO_CLIENTS, settings.seed)
+    return MeansState(settings=settings, server=server, frame=Frame(_lattice(config, server)), samples=samples)
+
+
+def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
+    """Public center and clipping norm of a run; a private norm is 1 until it is released."""
+    if config.algorithm is Algorithm.DP_LLOYD and config.clipping.norm is ClippingRule.DOMAIN:
+        return Frame.of_box(Box(*config.dp_lloyd.domain), server.shape[1]).lattice
+    center = np.zeros(server.shape[1])
+    if config.clipping.center is ClippingCenter.SERVER_MEAN:
+        center = server.mean(axis=0)
+    norm = config.clipping.norm
+    if norm is ClippingRule.PRIVATE:
+        return Lattice(center, 1.0)
+    radius = float(np.linalg.norm(server - center, axis=1).max()) if norm is ClippingRule.SERVER_RADIUS else float(norm)
+    if not CLIPPING_NORMS[0] <= radius <= CLIPPING_NORMS[1]:
+        raise ConfigError(
+            f"clipping.norm must be a radius from {CLIPPING_NORMS[0]:g} to {CLIPPING_NORMS[1]:g}, got {radius} from "
+            "the server data; give it as a number, or scale the features."
+        )
+    return Lattice(center, radius)
+
+
+def await_means(state: AnyMeansState, *, absolute: bool) -> AnyMeansState:
+    """The state with client-level bounds of a sums-and-counts round; `absolute` for FedDP-Lloyds of the paper."""
+    settings = state.settings
+    if not settings.by_client or state.assigner is None:
+        return state
+    rows, labels, size = state.server_rows(), state.labels(), state.assigner.size
+    samples, client_rows = state.samples, float(settings.client_rows)
+    if settings.tuned:
+        sums = bounds.sums_bound(rows, labels, samples, size) / client_rows
+        counts = bounds.histogram_bound(labels, samples, size)
+    elif absolute:
+        sums, counts = bounds.sums_bound(rows, labels, samples, size), client_rows
+    else:
+        sums = bounds.means_bound(rows, labels, samples, size)
+        counts = bounds.presence_bound(labels, samples, size)
+    return dataclasses.replace(state, bounds=ClippingBounds(sums=sums, counts=counts))
+
+
+def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
+    """After sums and counts (FedDP-Init's third round or a Lloyd step): the next centers."""
+    if state.prior is None:
+        raise ValueError("means_step must be given a state with a prior; run the rounds of the start first.")
+    settings = state.settings
+    units = (state.sum_unit, 1.0 / lattice.SUM_UNITS)
+    if settings.by_client:
+        units = (state.bounds.sums / lattice.SUM_UNITS, state.bounds.counts / lattice.SUM_UNITS)
+    sums, counts = (release.with_unit(unit) for release, unit in zip(releases, units, strict=True))
+    chosen = len(state.prior.means)
+    noisy = NoisyMeans(sums.decoded[:chosen], counts.decoded[:chosen], sums.stddev, counts.stddev)
+    prior = state.prior.widened(noisy)
+    blend = centers.shrunken_means if prior.informative else centers.guarded_means
+    integers = state.integers(blend(noisy, prior))
+    inside = integers * state.sum_unit
+    state = dataclasses.replace(
+        state,
+        centers=inside,
+        sizes=noisy.counts,
+        assigner=Assigner(integers),
+        prior=prior.updated(inside, noisy),
+        releases=(*state.releases, sums, counts),
+    )
+    return await_means(state, absolute=True)

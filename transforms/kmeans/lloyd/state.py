@@ -1,0 +1,169 @@
+"""What travels between rounds of sums and counts: public data, releases, and what was computed from them."""
+
+import dataclasses
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Allocation, Assignment
+from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.model import ClusterModel, NoisyCost
+from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.release import Release
+from transforms.numerics.kmeans.centers import Prior
+from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.assignment import Assigner
+from transforms.numerics.statistics.frame import Frame
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MeansSettings:
+    """Public parameters that server steps and statistics read; all from the job's config.
+
+    `n_clusters` is the largest number that may be chosen where `chooses` is set.
+    """
+
+    n_clusters: int
+    chooses: bool
+    unit: PrivacyUnit
+    epsilon: float
+    tuned: bool
+    one_third: bool
+    centered: bool
+    restarts: int
+    seed: int
+    public_rows: int | None
+    client_rows: int
+    representative: bool
+
+    @classmethod
+    def from_config(cls, config: FitConfig) -> "MeansSettings":
+        """Settings of a job; `representative` is False where public points stand in for server data."""
+        return cls(
+            n_clusters=config.max_clusters,
+            chooses=config.chooses_clusters,
+            unit=config.privacy.unit,
+            epsilon=config.privacy.epsilon,
+            tuned=config.privacy.allocation is Allocation.TUNED,
+            one_third=config.feddp_kmeans.assignment is Assignment.ONE_THIRD,
+            centered=config.clipping.center == "server_mean",
+            restarts=config.feddp_kmeans.restarts,
+            seed=config.seed or 0,
+            public_rows=config.data.public_rows,
+            client_rows=config.clipping.client_rows or 1,
+            representative=config.server_data is not None,
+        )
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether releases are blended with what the server data say."""
+        return self.tuned and self.representative
+
+    @property
+    def by_client(self) -> bool:
+        """Whether the privacy unit is the client."""
+        return self.unit is PrivacyUnit.CLIENT
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClippingBounds:
+    """Public bounds of a client's statistics (privacy unit `client`).
+
+    Attributes:
+      scatter: feature units squared (Frobenius).
+      histogram: fraction of rows (L2) in the tuned allocation, rows (L1) in the paper's.
+      sums: feature units (L2), of whatever kind of sums the round forms.
+      counts: of the counts or presences that go with them.
+    """
+
+    scatter: float = float("nan")
+    histogram: float = float("nan")
+    sums: float = float("nan")
+    counts: float = float("nan")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeansState:
+    """Everything a round may broadcast: no private number but in `releases`.
+
+    Attributes:
+      settings: public parameters.
+      server: shape (q, d), feature units: the public server points as they were read.
+      frame: public frame of the run.
+      samples: shape (n_clients, client_rows): bootstrapped pseudo-clients; empty at record level.
+      bounds: client-level bounds of the next round.
+      n_rows: public or noisy number of rows; None before it is known.
+      assigner: how the next round assigns rows.
+      prior: what is known of each center before that round, centered feature units.
+      centers: shape (k, d), centered feature units, after a sums-and-counts round.
+      sizes: shape (k,): noisy counts.
+      proxy_costs: shape (n_clusters,): costs of the weighted server points for 1, 2, ... clusters; empty unless
+        the number of clusters is chosen.
+      noisy_cost: after the round that releases it.
+      releases: all so far, in order.
+    """
+
+    settings: MeansSettings
+    server: NDArray[np.float64]
+    frame: Frame
+    samples: NDArray[np.int64]
+    bounds: ClippingBounds = ClippingBounds()
+    n_rows: float | None = None
+    assigner: Assigner | None = None
+    prior: Prior | None = None
+    centers: NDArray[np.float64] | None = None
+    sizes: NDArray[np.float64] | None = None
+    proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    noisy_cost: NoisyCost | None = None
+    releases: tuple[Release, ...] = ()
+
+    def broadcast(self) -> Self:
+        """What statistics read of the state: a small part of it."""
+        no_rows = np.zeros((len(self.server), 0))
+        return dataclasses.replace(self, server=no_rows, samples=self.samples[:0], prior=None, releases=())
+
+    def server_integers(self) -> NDArray[np.float64]:
+        """Server points on the lattice at SUM_BITS, shape (q, d)."""
+        return self.frame.quantize(self.server, lattice.SUM_BITS)
+
+    def server_rows(self) -> NDArray[np.float64]:
+        """Server points centered and clipped, feature units, shape (q, d)."""
+        return self.server_integers() * self.sum_unit
+
+    def integers(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Points in centered feature units, shape (n, d), clipped and on the lattice at SUM_BITS."""
+        centered = self.frame.lattice._replace(center=np.zeros(points.shape[1]))
+        return lattice.quantize(points, centered, lattice.SUM_BITS)
+
+    @property
+    def sum_unit(self) -> float:
+        """Feature units of one lattice step in sums of rows."""
+        return self.frame.lattice.unit(lattice.SUM_BITS)
+
+    @property
+    def positions(self) -> NDArray[np.float64] | None:
+        """Centers in feature units, shape (k, d), before the first of them what the prior says; None without either."""
+        known = self.centers if self.centers is not None else self.prior and self.prior.means
+        return None if known is None else known + self.frame.lattice.center
+
+    def labels(self) -> NDArray[np.int64]:
+        """What `assigner` makes of the server points, shape (q,)."""
+        if self.assigner is None:
+            raise ValueError("labels must be asked for when the state has an assigner; run the earlier rounds first.")
+        return self.assigner.labels(self.server_integers())
+
+    def model(self) -> ClusterModel:
+        """The released clustering; asked for after the last round."""
+        if self.centers is None or self.sizes is None:
+            raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
+        middle, noisy = self.frame.lattice.center, last_means(self.releases, len(self.centers))
+        return ClusterModel(
+            centers=self.frame.restore(self.centers + middle),
+            noisy_sizes=self.sizes,
+            releases=self.releases,
+            proxy_costs=self.proxy_costs,
+            noisy_cost=self.noisy_cost,
+            noisy_means=None if noisy is None else self.frame.restore(noisy.means + middle),
+        )

@@ -1,0 +1,62 @@
+"""Every algorithm of a `fit` job that runs in rounds, in one table; a new one is a folder and a line here."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Algorithm, Allocation
+from schemas.kmeans.fit_config import FitConfig
+from transforms.kmeans import lloyd_starts, server_starts, warm_start
+from transforms.kmeans.central_tree import rounds as central_tree
+from transforms.kmeans.central_tree import server as tree_server
+from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
+from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
+from transforms.kmeans.feddp_kmeans import server as feddp_server
+from transforms.kmeans.lloyd import rounds as lloyd
+from transforms.rounds.protocol import RoundsProtocol
+
+
+def _as_asked(config: FitConfig) -> Allocation:
+    return config.privacy.allocation
+
+
+_SERVER_START = RoundsProtocol(
+    initial_state=server_starts.initial_state,
+    round_specs=lambda config, n_features, _: lloyd.round_specs(config, n_features),
+    allocation=_as_asked,
+    rounds=lloyd.rounds,
+)
+
+PROTOCOLS = {
+    Algorithm.FEDDP_KMEANS: RoundsProtocol(
+        initial_state=feddp_server.initial_state,
+        round_specs=feddp_kmeans.round_specs,
+        allocation=_as_asked,
+        rounds=feddp_kmeans.rounds,
+    ),
+    Algorithm.CENTRAL_TREE: RoundsProtocol(
+        initial_state=tree_server.initial_state,
+        round_specs=lambda config, n_features, _: central_tree.round_specs(config, n_features),
+        allocation=_as_asked,
+        rounds=central_tree.rounds,
+    ),
+    Algorithm.DP_LLOYD: RoundsProtocol(
+        initial_state=lloyd_starts.initial_state,
+        round_specs=lloyd_starts.round_specs,
+        allocation=dp_lloyd.allocation,
+        rounds=lloyd_starts.rounds,
+    ),
+    Algorithm.SERVER_KMEANSPP: _SERVER_START,
+    Algorithm.SERVER_LLOYDS: _SERVER_START,
+    Algorithm.SPHERE_PACKING: _SERVER_START,
+}
+
+
+def warm_protocol(config: FitConfig, centers: NDArray[np.float64]) -> RoundsProtocol:
+    """The Lloyd rounds of a job from the centers, shape (k, d), feature units, that an earlier run released."""
+    if config.algorithm is Algorithm.DP_LLOYD:
+        return PROTOCOLS[Algorithm.DP_LLOYD]._replace(
+            initial_state=lambda job, *_: dp_lloyd_starts.warm_state(job, centers),
+            round_specs=lambda job, n_features, _: dp_lloyd.lloyd_round_specs(job, n_features),
+        )
+    return _SERVER_START._replace(initial_state=lambda job, server, _: warm_start.initial_state(job, server, centers))

@@ -1,0 +1,1 @@
+"""Masked aggregation: what clients, the aggregator and those who unmask do."""

@@ -1,0 +1,101 @@
+"""The aggregator's role: masked messages in, their noised sum out. No mask secret and no unmasked value comes here.
+
+Input element: `MaskedMessages`. Output element: `MaskedReleases`, exactly one. Guarantee: the output and all that
+is worked on are uniform to whoever lacks the masks; once unmasked, the releases have the law that the plan states.
+What forms or removes masks must not be imported here, nor by what is imported here; a test sees to it.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+import apache_beam as beam
+import numpy as np
+
+from schemas.errors import ProtocolError
+from schemas.masked.message import MaskedMessages
+from schemas.privacy.masked_sum import MaskedSum
+from schemas.privacy.plan import RoundPlan
+from transforms.privacy.noise_stage import AddMaskedNoise
+
+
+class _Accumulator:
+    """A sum that its owner adds to in place, and the messages in it."""
+
+    __slots__ = ("senders", "tags", "values")
+
+    def __init__(self, size: int):
+        self.values = np.zeros(size, dtype=np.int64)
+        self.senders: list[bytes] = []
+        self.tags: list[bytes] = []
+
+    def add(self, values: np.ndarray, senders: Iterable[bytes], tags: Iterable[bytes]) -> None:
+        """Adds a sum of messages."""
+        self.values += values
+        self.senders += senders
+        self.tags += tags
+
+
+class SumMessagesFn(beam.CombineFn):
+    """Adds masked messages in the ring Z_2^64 and keeps the list of who was present."""
+
+    def __init__(self, size: int):
+        self._size = size
+
+    def create_accumulator(self) -> _Accumulator:
+        """Nobody is present."""
+        return _Accumulator(self._size)
+
+    def add_input(self, accumulator: _Accumulator, element: MaskedMessages) -> _Accumulator:
+        """Adds a batch of messages."""
+        accumulator.add(element.values.sum(axis=0), element.senders, element.tags)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[_Accumulator]) -> _Accumulator:
+        """Adds up into a new accumulator."""
+        total = self.create_accumulator()
+        for each in accumulators:
+            total.add(each.values, each.senders, each.tags)
+        return total
+
+    def extract_output(self, accumulator: _Accumulator) -> MaskedSum:
+        """The masked sum."""
+        order = sorted(range(len(accumulator.senders)), key=accumulator.senders.__getitem__)
+        senders = tuple(accumulator.senders[index] for index in order)
+        return MaskedSum(accumulator.values, senders, tuple(accumulator.tags[index] for index in order))
+
+
+def _checked(total: MaskedSum, threshold: int) -> MaskedSum:
+    """Stops at two messages of one sender, or at too few messages."""
+    if any(left == right for left, right in zip(total.senders[:-1], total.senders[1:], strict=True)):
+        raise ProtocolError("a sender must send one message in a round, got two of the same; take one of them away.")
+    if len(total.senders) < threshold:
+        raise ProtocolError(
+            f"a round must be the sum of at least {threshold} messages (threshold), got fewer; wait for more clients."
+        )
+    return total
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class AggregateMasked(beam.PTransform):
+    """`MaskedMessages` → `MaskedReleases`, one element. The input is never empty, though a batch may be.
+
+    Attributes:
+      plan: of the round; public.
+      key_uri: where the noise stage finds the aggregator's key.
+      threshold: the fewest messages that may be added up.
+
+    Windowing: global. Cost: one shuffle of one vector and a list of tags per bundle.
+    """
+
+    plan: RoundPlan
+    key_uri: str
+    threshold: int = 1
+
+    def expand(self, messages: beam.PCollection) -> beam.PCollection:
+        """Sums in the ring, then adds the noise."""
+        return (
+            messages
+            | "Sum" >> beam.CombineGlobally(SumMessagesFn(self.plan.size)).without_defaults()
+            | "Check" >> beam.Map(_checked, self.threshold)
+            | "Noise" >> AddMaskedNoise(plan=self.plan, key_uri=self.key_uri)
+        )

@@ -1,0 +1,235 @@
+"""The clients' role in masked aggregation: messages out, and masks off the sum that comes back.
+
+Input elements: `ShardRef`s; later `MaskedReleases`. Output elements: `MaskedMessages`; later tuples of `Release`.
+Guarantee: messages are uniform to whoever lacks the secret; releases are those of the round's plan.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsSingleton
+from numpy.typing import NDArray
+
+from schemas.choices import NoiseBy
+from schemas.masked.message import MaskedMessages
+from schemas.masked.pairwise_messages import PairwiseParams
+from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.plan import RoundPlan
+from schemas.privacy.release import Release
+from schemas.tables.client_block import ClientBlock
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.numerics.masked.shared_masks import RoundMasks
+from transforms.numerics.privacy.keystream import encode_label
+from transforms.privacy.held_key import HeldKeyFn
+from transforms.rounds.protocol import Round
+from transforms.tables.read import prefetched_blocks
+from transforms.tables.small_blocks import SmallBlocksFn
+
+_MESSAGE_BATCH_BYTES = 1 << 20
+SECRET_SETTING = "masked.secret_uri"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Masking:
+    """What the clients' role knows of the protocol; the secret itself is read where it is used.
+
+    Attributes:
+      secret_uri: where workers of the clients' role find the secret that all clients share.
+      run: names the run: part of every mask.
+      client: names the client whose shards these are, unique among clients; empty if they are of all clients.
+      threshold: the fewest messages a round may be the sum of.
+      noise_by: whether the clients' role adds noise of its own as well.
+      pairwise: None for masks from the shared secret; else the shares of clients that may collude and drop out.
+    """
+
+    secret_uri: str
+    run: str
+    client: str = ""
+    threshold: int = 1
+    noise_by: NoiseBy = NoiseBy.AGGREGATOR
+    pairwise: PairwiseParams | None = None
+
+
+def broadcast_digest(state: Any) -> bytes:
+    """What tells one broadcast of a run from another: SHA-256 of the releases it was computed from.
+
+    Args:
+      state: of any protocol; all but its `releases` follows from them and public data.
+    """
+    digest = hashlib.sha256()
+    for release in state.releases:
+        values = release.values.astype("<i8").tobytes()
+        digest.update(encode_label(release.path, values))
+    return digest.digest()
+
+
+def mask_context(run: str, plan: RoundPlan, state: Any) -> bytes:
+    """What no two rounds have in common: run, round and broadcast."""
+    return encode_label(run, plan.path, broadcast_digest(state))
+
+
+def statistics_by_client(
+    block: ClientBlock, round_: Round, state: Any, batch: int
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Statistics of a block's clients, each formed from the client's rows alone.
+
+    Args:
+      block: rows grouped by client.
+      round_: statistic and plan.
+      state: what is broadcast.
+      batch: the most clients at a time.
+
+    Yields:
+      Index of the first client, and int64 of shape (n_clients, round_.plan.size).
+    """
+    offsets = block.client_offsets
+    for first in range(0, block.n_clients, batch):
+        clients = range(first, min(first + batch, block.n_clients))
+        yield first, np.stack([round_.statistic(_alone(block, offsets, client), state) for client in clients])
+
+
+def _alone(block: ClientBlock, offsets: NDArray[np.int64], client: int) -> ClientBlock:
+    """The rows of one client."""
+    start, stop = int(offsets[client]), int(offsets[client + 1])
+    return ClientBlock(block.points[start:stop], np.array([0, stop - start]))
+
+
+def shard_statistics(
+    shard: ShardRef, contract: TableContract, round_: Round, state: Any
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Statistics of those who send messages for a shard: of each of its clients, or of the shard as a whole.
+
+    Args:
+      shard: not the empty one.
+      contract: how it is read; by client if clients send.
+      round_: statistic and plan.
+      state: what is broadcast.
+
+    Yields:
+      Index of the first sender in the shard, and int64 of shape (n_senders, round_.plan.size).
+    """
+    size = round_.plan.size
+    total = np.zeros((1, size), dtype=np.int64)
+    for block in prefetched_blocks(shard, contract):
+        if contract.by_client:
+            yield from statistics_by_client(block, round_, state, max(1, _MESSAGE_BATCH_BYTES // (8 * size)))
+        else:
+            total[0] += round_.statistic(block, state)
+    if not contract.by_client:
+        yield 0, total
+
+
+class SecretFn(SmallBlocksFn, HeldKeyFn):
+    """Masks and unmasks under the clients' secret; small blocks need no BLAS threads."""
+
+    def __init__(self, masking: Masking):
+        super().__init__(masking.secret_uri, SECRET_SETTING)
+        self._masking = masking
+
+    def _masks(self, plan: RoundPlan, state: Any) -> RoundMasks:
+        """The masks of a round."""
+        return RoundMasks(self._held_key(), mask_context(self._masking.run, plan, state))
+
+
+class _UploadFn(SecretFn):
+    """Reads a shard and masks the statistic of each of its clients, or of the shard."""
+
+    def __init__(self, masking: Masking, contract: TableContract, round_: Round):
+        super().__init__(masking)
+        self._contract = contract
+        self._round = round_
+
+    def process(self, shard: ShardRef, state: Any) -> Iterator[MaskedMessages]:
+        """Messages in batches; of the empty shard a batch without messages."""
+        masks = self._masks(self._round.plan, state)
+        if shard == EMPTY_SHARD:
+            yield MaskedMessages((), (), np.zeros((0, self._round.plan.size), dtype=np.int64))
+            return
+        place = (self._masking.client, shard.path, shard.row_group)
+        for first, statistics in shard_statistics(shard, self._contract, self._round, state):
+            senders = [encode_label(*place, first + index) for index in range(len(statistics))]
+            yield masks.mask(senders, statistics)
+
+
+class _UnmaskFn(SecretFn):
+    """Subtracts the masks of the messages that were added up."""
+
+    def __init__(self, masking: Masking, plan: RoundPlan):
+        super().__init__(masking)
+        self._plan = plan
+
+    def process(self, masked: MaskedReleases, state: Any) -> Iterator[tuple[Release, ...]]:
+        """The releases of the round."""
+        total = self._masks(self._plan, state).total(masked.tags, self._plan.size)
+        yield unmasked(masked.releases, self._plan, total)
+
+
+def unmasked(releases: tuple[Release, ...], plan: RoundPlan, mask: NDArray[np.int64]) -> tuple[Release, ...]:
+    """Releases of a round without their masks, in the ring; `mask` is that of their concatenation."""
+    ends = np.cumsum([each.spec.size for each in plan.releases])
+    parts = np.split(mask.view(np.uint64), ends[:-1])
+    return tuple(_minus(release, part) for release, part in zip(releases, parts, strict=True))
+
+
+def _minus(release: Release, mask: NDArray[np.uint64]) -> Release:
+    """The release without its mask."""
+    values = release.values.view(np.uint64) - mask.reshape(release.values.shape)
+    return dataclasses.replace(release, values=values.view(np.int64))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ClientsStep(beam.PTransform):
+    """What the clients' role does with its `ShardRef`s in a round.
+
+    Attributes:
+      round: statistic, plan and server step.
+      state: PCollection of one element: what is broadcast. Public data and releases only.
+      contract: how shards are read; by client if clients send messages, else each shard does.
+      masking: of the clients' role.
+    """
+
+    round: Round
+    state: beam.PCollection
+    contract: TableContract
+    masking: Masking
+
+
+class UploadMessages(ClientsStep):
+    """`ShardRef`s and one state → `MaskedMessages`: one message per client and shard, or per shard.
+
+    Windowing: global. Privacy: messages are uniform to whoever lacks the secret. Cost: one pass over the needed
+    columns.
+    """
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Statistic and mask in one stage."""
+        return shards | "Mask" >> beam.ParDo(
+            _UploadFn(self.masking, self.contract, self.round), AsSingleton(self.state)
+        )
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class UnmaskReleases(beam.PTransform):
+    """`MaskedReleases` and the state before the round → the round's releases.
+
+    Attributes:
+      plan: of the round.
+      state: PCollection of one element: what was broadcast.
+      masking: of the clients' role.
+
+    Windowing: global. Privacy: noise was added before; `AddFurtherNoise` may follow.
+    Cost: one keystream per message.
+    """
+
+    plan: RoundPlan
+    state: beam.PCollection
+    masking: Masking
+
+    def expand(self, masked: beam.PCollection) -> beam.PCollection:
+        """Subtracts the masks of those present."""
+        return masked | "Subtract" >> beam.ParDo(_UnmaskFn(self.masking, self.plan), AsSingleton(self.state))

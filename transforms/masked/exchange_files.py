@@ -1,0 +1,159 @@
+"""The exchange folder of masked aggregation: who writes which file, once, and how it is read.
+
+    plan.json                        written by the clients' role when the run is opened
+    00_outer_product/broadcast.json  written by the clients' role: the round is open
+    00_outer_product/messages/*      written by clients; a retry writes the same octets
+    00_outer_product/sum.parquet     written by the aggregator: the round is closed, who is in it is final
+
+Nothing here needs a secret, and nothing that is written here is private to whoever holds none.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+
+import pyarrow as pa
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.errors import ProtocolError
+from schemas.masked.exchange import (
+    ExchangePlan,
+    messages_from_table,
+    messages_to_table,
+    sum_from_table,
+    sum_to_table,
+)
+from schemas.masked.message import MaskedMessages
+from schemas.privacy.masked_sum import MaskedReleases
+from transforms.files.octets import read_bytes, table_bytes, table_from_bytes, write_bytes
+
+_PLAN, _BROADCAST, _MESSAGES, _SUM = "plan.json", "broadcast.json", "messages", "sum.parquet"
+
+
+class Exchange:
+    """A folder on any Beam filesystem that all roles can reach.
+
+    Args:
+      folder: may not exist yet.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder.rstrip("/")
+
+    def is_open(self) -> bool:
+        """Whether there is a plan."""
+        return FileSystems.exists(self._path(_PLAN))
+
+    def open(self, plan: ExchangePlan) -> None:
+        """Writes the plan; raises ProtocolError if there is another one."""
+        write_once(self._path(_PLAN), plan.to_json().encode())
+
+    def plan(self) -> ExchangePlan:
+        """The plan; raises ProtocolError if there is none."""
+        if not self.is_open():
+            raise ProtocolError(
+                f"--exchange must hold a plan.json, got {self.folder} without; run `dapple unmask` first."
+            )
+        return ExchangePlan.from_json(read_bytes(self._path(_PLAN)).decode())
+
+    def open_round(self, index: int, digest: bytes) -> None:
+        """Says that messages under this broadcast may be sent."""
+        content = {"broadcast": digest.hex(), "round": self.plan().rounds[index].path}
+        write_once(self._path(self._round(index), _BROADCAST), json.dumps(content).encode())
+
+    def last_round(self) -> int:
+        """Index of the last round that was opened; raises ProtocolError if none was."""
+        opened = [
+            i for i in range(len(self.plan().rounds)) if FileSystems.exists(self._path(self._round(i), _BROADCAST))
+        ]
+        if not opened:
+            raise ProtocolError("a round must be open, got a plan without; run `dapple unmask` first.")
+        return opened[-1]
+
+    def broadcast(self, index: int) -> bytes:
+        """Digest of what is broadcast in a round."""
+        return bytes.fromhex(json.loads(read_bytes(self._path(self._round(index), _BROADCAST)))["broadcast"])
+
+    def is_closed(self, index: int) -> bool:
+        """Whether the aggregator has said who is in the round."""
+        return FileSystems.exists(self._path(self._round(index), _SUM))
+
+    def send(self, index: int, client: str, messages: MaskedMessages) -> None:
+        """Leaves messages for the aggregator; raises ProtocolError if the client sent others before."""
+        if not messages.senders:
+            return
+        name = f"{client}-{hashlib.sha256(b''.join(messages.senders)).hexdigest()[:16]}.parquet"
+        content = table_bytes(messages_to_table(messages, self.plan().rounds[index]))
+        write_once(self._path(self._round(index), _MESSAGES, name), content)
+
+    def message_files(self, index: int) -> list[str]:
+        """Paths of the messages that have arrived, sorted."""
+        pattern = self._path(self._round(index), _MESSAGES, "*.parquet")
+        return sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list)
+
+    def read_messages(self, index: int, path: str) -> MaskedMessages:
+        """Messages of one file; raises ProtocolError if it is no file of messages."""
+        return messages_from_table(read_table(path), self.plan().rounds[index])
+
+    def close_round(self, index: int, masked: MaskedReleases) -> None:
+        """Writes the noised masked sum and who is in it; raises ProtocolError if the round was closed otherwise."""
+        content = table_bytes(sum_to_table(masked, self.plan().rounds[index]))
+        write_once(self._path(self._round(index), _SUM), content)
+
+    def read_sum(self, index: int) -> tuple[MaskedReleases, str]:
+        """The sum of a closed round, and the digest of its file.
+
+        Raises:
+          ProtocolError: if the round is not closed, or the file is none of it.
+        """
+        if not self.is_closed(index):
+            raise ProtocolError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
+        path = self._path(self._round(index), _SUM)
+        return sum_from_table(read_table(path), self.plan().rounds[index]), hashlib.sha256(read_bytes(path)).hexdigest()
+
+    def _round(self, index: int) -> str:
+        """Name of a round's folder."""
+        return f"{index:02d}_{self.plan().rounds[index].path.rpartition('/')[2]}"
+
+    def _path(self, *parts: str) -> str:
+        return FileSystems.join(self.folder, *parts)
+
+
+def write_once(path: str, content: bytes) -> None:
+    """Writes a file whole; one that is there already must be its equal.
+
+    Raises:
+      ProtocolError: if another one is there.
+    """
+    if not FileSystems.exists(path):
+        if FileSystems.get_scheme(path) not in (None, "file"):
+            write_bytes(path, content)
+            return
+        if _created(path, content):
+            return
+    if read_bytes(path) != content:
+        raise ProtocolError(f"{path} must be written once, got other content for it; a mask covers one message only.")
+
+
+def _created(path: str, content: bytes) -> bool:
+    """Whether the file was made here; False if somebody else was first. It is never seen half written."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    part = f"{path}.{secrets.token_hex(8)}.part"
+    write_bytes(part, content)
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(part)
+    return True
+
+
+def read_table(path: str) -> pa.Table:
+    """A whole Parquet file; raises ProtocolError if it is none."""
+    try:
+        return table_from_bytes(read_bytes(path))
+    except (OSError, BeamIOError, pa.ArrowException) as error:
+        raise ProtocolError(f"{path} must be a readable Parquet file; take it away or have it sent again.") from error

@@ -1,0 +1,128 @@
+"""The exchange folder of a round with pairwise masks: two legs before its messages.
+
+    00_outer_product/keys/*           written by clients: public keys
+    00_outer_product/keys.parquet     written by the aggregator: all keys, final
+    00_outer_product/letters/*        written by clients: shares, sealed for their neighbors
+    00_outer_product/letters.parquet  written by the aggregator: all letters; who has shared is final
+
+Messages and sum follow as with a shared secret. What clients hand out last never lies here: it goes to the folder of
+releases, out of the aggregator's reach. Nothing here needs a secret.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.errors import ProtocolError
+from schemas.masked.pairwise_messages import (
+    KEY_BYTES,
+    Leg,
+    Letter,
+    PairwiseParams,
+    SenderKeys,
+    Sent,
+    sent_from_table,
+    sent_to_table,
+)
+from transforms.files.octets import read_bytes, table_bytes
+from transforms.masked.exchange_files import Exchange, read_table, write_once
+from transforms.numerics.masked import neighbors
+
+FEWEST_CLIENTS = 3
+
+
+class PairwiseExchange(Exchange):
+    """An `Exchange` with the files of the first two legs."""
+
+    def leg(self, index: int) -> Leg:
+        """What the round waits for."""
+        if self.is_closed(index):
+            return Leg.SHARES
+        done = {leg: FileSystems.exists(self._list_path(index, leg)) for leg in (Leg.KEYS, Leg.LETTERS)}
+        return next((leg for leg, there in done.items() if not there), Leg.MESSAGES)
+
+    def digest(self, index: int, leg: Leg) -> str:
+        """SHA-256 of the list that closed a leg."""
+        return hashlib.sha256(read_bytes(self._list_path(index, leg))).hexdigest()
+
+    def send_rows(self, index: int, leg: Leg, client: str, rows: Sequence[Sent]) -> None:
+        """Leaves keys or letters of some senders of a client; raises ProtocolError if it sent others before."""
+        if rows:
+            senders = hashlib.sha256(repr(sorted({row[0] for row in rows})).encode()).hexdigest()[:16]
+            path = self._path(self._round(index), leg, f"{client}-{senders}.parquet")
+            write_once(path, table_bytes(sent_to_table(rows, type(rows[0]), self._name(index))))
+
+    def own_keys(self, index: int, client: str) -> list[SenderKeys]:
+        """The keys that a client has sent."""
+        return self._gathered(index, Leg.KEYS, SenderKeys, f"{client}-" + "?" * 16)
+
+    def keys(self, index: int) -> list[SenderKeys]:
+        """All keys, in the order of pseudonyms; the place of a sender is its number."""
+        return sent_from_table(read_table(self._list_path(index, Leg.KEYS)), SenderKeys, self._name(index))
+
+    def letters(self, index: int) -> list[Letter]:
+        """All letters."""
+        return sent_from_table(read_table(self._list_path(index, Leg.LETTERS)), Letter, self._name(index))
+
+    def close_keys(self, index: int, threshold: int) -> None:
+        """Lists the keys that have arrived.
+
+        Raises:
+          ProtocolError: if they are too few for the threshold or for neighbors, or one sender's came twice.
+        """
+        found = sorted(self._gathered(index, Leg.KEYS, SenderKeys))
+        _check_enough(len(found), max(threshold, FEWEST_CLIENTS))
+        if len({each.sender for each in found}) < len(found):
+            raise ProtocolError("a sender must send its keys once in a round, got two of the same; take one away.")
+        if any(len(key) != KEY_BYTES for each in found for key in each[1:]):
+            raise ProtocolError(f"keys must have {KEY_BYTES} octets, got others; take such files away.")
+        neighbors.parameters(len(found), *self._params())
+        write_once(self._list_path(index, Leg.KEYS), table_bytes(sent_to_table(found, SenderKeys, self._name(index))))
+
+    def close_letters(self, index: int, threshold: int) -> None:
+        """Lists the letters that have arrived.
+
+        Raises:
+          ProtocolError: if they are of too few senders, or one came twice.
+        """
+        found = sorted(self._gathered(index, Leg.LETTERS, Letter))
+        _check_enough(len({each.sender for each in found}), self.fewest(index, threshold))
+        if len({each[:2] for each in found}) < len(found):
+            raise ProtocolError("a sender must send one letter to a neighbor, got two; take one of them away.")
+        write_once(self._list_path(index, Leg.LETTERS), table_bytes(sent_to_table(found, Letter, self._name(index))))
+
+    def fewest(self, index: int, threshold: int) -> int:
+        """The fewest senders that may be left: with fewer, neighbors might lack shares for good."""
+        n_clients = len(self.keys(index))
+        return max(threshold, n_clients - int(np.ceil(self._params().dropout * n_clients)))
+
+    def check_present(self, index: int, senders: Sequence[bytes]) -> None:
+        """Raises ProtocolError if a message is of somebody who has not shared: its mask could not be taken away."""
+        shared = {each.sender.to_bytes(8, "big") for each in self.letters(index)}
+        if not shared.issuperset(senders):
+            raise ProtocolError("messages must be of senders whose letters are listed, got another; take it away.")
+
+    def _params(self) -> PairwiseParams:
+        found = self.plan().pairwise
+        if found is None:
+            raise ProtocolError("plan.json must say pairwise for these files, got shared_secret; open a new run.")
+        return found
+
+    def _gathered(self, index: int, leg: Leg, kind: type[Sent], name: str = "*") -> list[Sent]:
+        """Rows of all files of a leg."""
+        pattern = self._path(self._round(index), leg, f"{name}.parquet")
+        paths = sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list)
+        return [row for path in paths for row in sent_from_table(read_table(path), kind, self._name(index))]
+
+    def _list_path(self, index: int, leg: Leg) -> str:
+        return self._path(self._round(index), f"{leg}.parquet")
+
+    def _name(self, index: int) -> str:
+        return self.plan().rounds[index].path
+
+
+def _check_enough(n_senders: int, fewest: int) -> None:
+    if n_senders < fewest:
+        raise ProtocolError(f"at least {fewest} clients must have sent theirs, got fewer; wait for more of them.")

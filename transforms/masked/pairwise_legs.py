@@ -1,0 +1,289 @@
+"""Legs of a round with pairwise masks as the clients' jobs take them, each in a pipeline of its own.
+
+    keys -> (list of keys) -> letters -> (list of letters) -> messages -> (noised sum, who is present) -> shares
+
+Lists and sum are the aggregator's. A client's secret is read in the stages that need it; all that it draws follows
+from it, the round and the statistic, so that a leg taken again sends the same octets. Before a message leaves, the
+letters that were listed for it are sealed again and compared: neighbors hold shares of the mask that it has.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsList, AsSingleton
+from numpy.typing import NDArray
+
+from schemas.errors import ProtocolError
+from schemas.masked.message import MaskedMessages
+from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
+from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.plan import RoundPlan
+from schemas.privacy.release import Release
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.masked.clients import (
+    ClientsStep,
+    Masking,
+    SecretFn,
+    UnmaskReleases,
+    mask_context,
+    shard_statistics,
+    unmasked,
+)
+from transforms.masked.pairwise_lists import Correspondence, Roster, sender_of
+from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, Revealed, SharedRound, total_mask
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from transforms.rounds.protocol import Round
+from transforms.tables.read import prefetched_blocks
+
+
+class PairwiseFn(SecretFn):
+    """A step of clients; each one's secret is derived where it is needed."""
+
+    def __init__(self, masking: Masking, plan: RoundPlan):
+        super().__init__(masking)
+        self._plan = plan
+
+    def _client(self, name: bytes, number: int, state: Any) -> PairwiseClient:
+        """The client of this name in this round."""
+        own = KeyStream(self._held_key(), encode_label("client", name)).uint64(4).tobytes()
+        return PairwiseClient(own, number, mask_context(self._masking.run, self._plan, state))
+
+    def _keys(self, name: bytes, state: Any) -> SenderKeys:
+        """What a client advertises."""
+        return SenderKeys(name, *self._client(name, 0, state).advertise())
+
+    def _letters(self, client: PairwiseClient, statistic: NDArray[np.int64], roster: Roster) -> list[Letter]:
+        """A client's letters to its neighbors."""
+        sealed = client.share(roster.neighbors_of(client.number), roster.threshold, statistic)
+        return [Letter(client.number, receiver, letter) for receiver, letter in sealed.items()]
+
+    def _handed_out(
+        self, client: PairwiseClient, inbox: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int]
+    ) -> list[HandedOut]:
+        """The shares that a client hands out for one final list of who is present."""
+        revealed = client.reveal(inbox, present)
+        return [HandedOut(*opened[:3], opened.share.astype("<u4").tobytes()) for opened in revealed]
+
+
+class _SenderFn(PairwiseFn):
+    """A step of senders, who are called by pseudonyms of the round."""
+
+    def __init__(self, masking: Masking, plan: RoundPlan, contract: TableContract):
+        super().__init__(masking, plan)
+        self._contract = contract
+
+    def _pseudonym(self, shard: ShardRef, index: int, state: Any) -> bytes:
+        """What a sender is called: nothing to whoever lacks the secret."""
+        context = mask_context(self._masking.run, self._plan, state)
+        label = encode_label("pseudonym", context, self._masking.client, shard.path, shard.row_group, index)
+        return KeyStream(self._held_key(), label).uint64(2).tobytes()
+
+
+class _KeysFn(_SenderFn):
+    """Public keys of the senders of a shard."""
+
+    def process(self, shard: ShardRef, state: Any) -> Iterator[list[SenderKeys]]:
+        """One list per shard."""
+        if shard == EMPTY_SHARD:
+            return
+        n_senders = 1
+        if self._contract.by_client:
+            n_senders = sum(block.n_clients for block in prefetched_blocks(shard, self._contract))
+        names = [self._pseudonym(shard, index, state) for index in range(n_senders)]
+        yield [self._keys(name, state) for name in names]
+
+
+class _StatisticFn(_SenderFn):
+    """What becomes of the statistics of a shard's senders."""
+
+    def __init__(self, masking: Masking, contract: TableContract, round_: Round):
+        super().__init__(masking, round_.plan, contract)
+        self._round = round_
+
+    def _parties(
+        self, shard: ShardRef, state: Any, roster: Roster
+    ) -> Iterator[list[tuple[PairwiseClient, NDArray[np.int64]]]]:
+        """Senders whose keys are listed, with their statistics, in batches."""
+        if shard == EMPTY_SHARD:
+            return
+        for first, statistics in shard_statistics(shard, self._contract, self._round, state):
+            batch = []
+            for index, statistic in enumerate(statistics):
+                name = self._pseudonym(shard, first + index, state)
+                number = roster.number_of(name)
+                if roster.names[number : number + 1] == (name,):
+                    batch.append((self._client(name, number, state), statistic))
+            yield batch
+
+
+class _LettersFn(_StatisticFn):
+    """Shares of the senders of a shard, sealed."""
+
+    def process(self, shard: ShardRef, state: Any, listed: Correspondence) -> Iterator[list[Letter]]:
+        """One list per batch of senders."""
+        for batch in self._parties(shard, state, listed.roster):
+            yield [letter for party in batch for letter in self._letters(*party, listed.roster)]
+
+
+class _MessagesFn(_StatisticFn):
+    """Masked statistics of the senders of a shard that have shared."""
+
+    def process(self, shard: ShardRef, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
+        """Messages in batches; a number is all that names a sender."""
+        for batch in self._parties(shard, state, listed.roster):
+            senders, values = [], []
+            for client, statistic in batch:
+                if client.number in listed.shared:
+                    self._check(client, statistic, listed)
+                    senders.append(sender_of(client.number))
+                    values.append(client.mask(listed.partners_of(client.number), statistic))
+            if senders:
+                yield MaskedMessages(tuple(senders), (b"",) * len(senders), np.stack(values))
+
+    def _check(self, client: PairwiseClient, statistic: NDArray[np.int64], listed: Correspondence) -> None:
+        """Stops a message whose mask the neighbors could not take away."""
+        for sender, receiver, sealed in self._letters(client, statistic, listed.roster):
+            if listed.letters[sender, receiver] != sealed:
+                raise ProtocolError(
+                    "letters that are listed must be those of this message, got others; the rows must stay the same "
+                    "during a round, open a new run."
+                )
+        if len(listed.partners_of(client.number)) < listed.roster.threshold:
+            raise ProtocolError(
+                f"at least {listed.roster.threshold} neighbors of a client must have shared, got fewer; open a new run."
+            )
+
+
+class _SharesFn(PairwiseFn):
+    """Shares that the senders of a client hand out for one final list of who is present."""
+
+    def process(
+        self, own: list, state: Any, listed: Correspondence, masked: MaskedReleases
+    ) -> Iterator[list[HandedOut]]:
+        """One list; raises ProtocolError if none of them is present."""
+        present, roster = listed.present(masked, self._masking.threshold), listed.roster
+        handed: list[HandedOut] = []
+        for name in own:
+            number = roster.number_of(name)
+            if roster.names[number : number + 1] == (name,) and number in present:
+                client = self._client(name, number, state)
+                handed += self._handed_out(client, listed.inbox_of(number), present)
+        if not handed:
+            raise ProtocolError(
+                "--client must be present in the sum to hand out shares, got one that is not; run `dapple unmask`."
+            )
+        yield handed
+
+
+def _unmask(
+    masked: MaskedReleases, state: Any, listed: Correspondence, handed: Iterable, plan: RoundPlan, masking: Masking
+) -> tuple[Release, ...]:
+    """Subtracts the total mask of those present."""
+    revealed = [
+        Revealed(owner, holder, there, np.frombuffer(share, dtype="<u4").astype(np.int64))
+        for owner, holder, there, share in handed
+    ]
+    present, roster = listed.present(masked, masking.threshold), listed.roster
+    neighbors = {number: [each.number for each in listed.partners_of(number)] for number in listed.shared}
+    keys = {number: roster.keys[number] for number in listed.shared}
+    shared = SharedRound(keys, neighbors, roster.threshold, mask_context(masking.run, plan, state))
+    return unmasked(masked.releases, plan, total_mask(revealed, shared, present, plan.size))
+
+
+class AdvertiseKeys(ClientsStep):
+    """`ShardRef`s and one state → lists of `SenderKeys`, which are public.
+
+    Windowing: global. Privacy: keys follow from the secret and the round; their number is that of senders. Cost: one
+    pass over the client ids.
+    """
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Keys in one stage."""
+        keys = _KeysFn(self.masking, self.round.plan, self.contract)
+        return shards | "Keys" >> beam.ParDo(keys, AsSingleton(self.state))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SealLetters(ClientsStep):
+    """`ShardRef`s, one state and one `Correspondence` → lists of `Letter`.
+
+    Attributes: as of `ClientsStep`, and
+      listed: PCollection of one element: the keys.
+
+    Windowing: global. Privacy: letters are sealed for neighbors; fewer than the threshold of them say nothing. Cost:
+    one pass over the needed columns, one key agreement per letter.
+    """
+
+    listed: beam.PCollection
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Statistic, shares and seals in one stage."""
+        return shards | "Seal" >> beam.ParDo(
+            _LettersFn(self.masking, self.contract, self.round), AsSingleton(self.state), AsSingleton(self.listed)
+        )
+
+
+class MaskPairwise(SealLetters):
+    """`ShardRef`s, one state and one `Correspondence` → `MaskedMessages` of those who have shared.
+
+    Attributes, windowing: as of `SealLetters`; the letters must be listed, too. Privacy: messages are uniform to
+    whoever lacks a threshold of shares. Cost: one pass, two key agreements per neighbor of each sender.
+    """
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Statistic and masks in one stage."""
+        return shards | "Mask" >> beam.ParDo(
+            _MessagesFn(self.masking, self.contract, self.round), AsSingleton(self.state), AsSingleton(self.listed)
+        )
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class HandOutShares(beam.PTransform):
+    """Pseudonyms of a client's senders → lists of `HandedOut`, for the clients' role.
+
+    Attributes:
+      plan: of the round.
+      state: PCollection of one element: what was broadcast.
+      listed: PCollection of one element: keys and letters.
+      masked: PCollection of one element: the sum, and the final list of who is in it.
+      masking: of the clients' role.
+
+    Windowing: global. Privacy: of each client shares of its seed or of its key, never of both; all of them tell the
+    sum of those present and no more. Cost: one key agreement per letter.
+    """
+
+    plan: RoundPlan
+    state: beam.PCollection
+    listed: beam.PCollection
+    masked: beam.PCollection
+    masking: Masking
+
+    def expand(self, own: beam.PCollection) -> beam.PCollection:
+        """Opens letters in one stage."""
+        known = [AsSingleton(each) for each in (self.state, self.listed, self.masked)]
+        return own | "Open" >> beam.ParDo(_SharesFn(self.masking, self.plan), *known)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class UnmaskPairwise(UnmaskReleases):
+    """`MaskedReleases` → the round's releases, by shares that clients have handed out.
+
+    Attributes: as of `UnmaskReleases`, and
+      listed: PCollection of one element: keys and letters.
+      handed: PCollection of `HandedOut`.
+
+    Windowing: global. Privacy: noise was added before; `AddFurtherNoise` may follow. Cost: one secret put together
+    and one keystream per sender, and a key agreement per neighbor of each that has gone.
+    """
+
+    listed: beam.PCollection
+    handed: beam.PCollection
+
+    def expand(self, masked: beam.PCollection) -> beam.PCollection:
+        """Puts secrets together and subtracts the masks of those present."""
+        known = (AsSingleton(self.state), AsSingleton(self.listed), AsList(self.handed))
+        return masked | "Subtract" >> beam.Map(_unmask, *known, self.plan, self.masking)

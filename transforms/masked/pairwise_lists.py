@@ -1,0 +1,149 @@
+"""Who takes part in a round with pairwise masks, and what they have sent each other, as the aggregator lists it."""
+
+import bisect
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.errors import ProtocolError
+from schemas.masked.pairwise_messages import Leg, Letter, PairwiseParams, SenderKeys
+from schemas.privacy.masked_sum import MaskedReleases
+from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.numerics.masked.neighbors import circle, parameters
+from transforms.numerics.masked.pairwise_masks import Neighbor, PublicKeys
+
+
+class Roster(NamedTuple):
+    """Everybody who takes part in a round; public to clients and aggregator.
+
+    Attributes:
+      names: of the clients, sorted; a client's number is its place.
+      keys: public keys by number.
+      neighbors: numbers, shape (n_clients, n_neighbors).
+      threshold: shares that give a secret back.
+    """
+
+    names: tuple[bytes, ...]
+    keys: tuple[PublicKeys, ...]
+    neighbors: NDArray[np.int64]
+    threshold: int
+
+    @classmethod
+    def of(cls, keys: Iterable[SenderKeys], params: PairwiseParams) -> "Roster":
+        """Everybody who has sent keys: numbers in the order of names, neighbors by a digest of all public keys.
+
+        Raises:
+          ProtocolError: if they are too few.
+        """
+        ordered = sorted(keys)
+        if len(ordered) < 3:
+            raise ProtocolError("pairwise masks must be among at least 3 clients, got fewer; use scheme shared_secret.")
+        graph = parameters(len(ordered), params.corrupt, params.dropout)
+        seed = hashlib.sha256(b"".join(row.mask + row.letters for row in ordered)).digest()
+        public = tuple(PublicKeys(row.mask, row.letters) for row in ordered)
+        neighbors = circle(len(ordered), graph.n_neighbors, seed)
+        return cls(tuple(row.sender for row in ordered), public, neighbors, graph.threshold)
+
+    def number_of(self, name: bytes) -> int:
+        """The number of a client."""
+        return bisect.bisect_left(self.names, name)
+
+    def neighbors_of(self, number: int) -> list[Neighbor]:
+        """The neighbors of a client."""
+        return [Neighbor(other, self.keys[other]) for other in self.neighbors[number].tolist()]
+
+
+class Correspondence(NamedTuple):
+    """What the aggregator has listed so far, as one client sees it: public keys, and sealed letters.
+
+    Attributes:
+      roster: everybody who has sent keys.
+      shared: numbers of those who have sent a letter to every neighbor.
+      own: numbers of this client's senders.
+      letters: of all that they have sent or are sent.
+    """
+
+    roster: Roster
+    shared: frozenset[int]
+    own: frozenset[int]
+    letters: dict[tuple[int, int], bytes]
+
+    @classmethod
+    def of(
+        cls, keys: Iterable[SenderKeys], letters: Iterable[Letter], own: Iterable[SenderKeys], params: PairwiseParams
+    ) -> "Correspondence":
+        """Of the lists.
+
+        Args:
+          keys: listed.
+          letters: listed; none before they are.
+          own: keys that this client's senders have sent.
+          params: of the run.
+
+        Raises:
+          ProtocolError: if other keys are listed for an own sender, or too few in all.
+        """
+        listed = {each.sender: each for each in keys}
+        if any(listed.get(each.sender, each) != each for each in own):
+            raise ProtocolError("keys that are listed must be those that were sent, got others; open a new run.")
+        roster = Roster.of(listed.values(), params)
+        mine = frozenset(roster.number_of(each.sender) for each in own if each.sender in listed)
+        sent: dict[int, set[int]] = {}
+        kept = {}
+        for sender, receiver, sealed in letters:
+            sent.setdefault(sender, set()).add(receiver)
+            if sender in mine or receiver in mine:
+                kept[sender, receiver] = sealed
+        expected = ((number, set(row)) for number, row in enumerate(roster.neighbors.tolist()))
+        shared = frozenset(number for number, row in expected if sent.get(number) == row)
+        return cls(roster, shared, mine, kept)
+
+    @classmethod
+    def read(cls, client: str, folder: str, index: int) -> "Correspondence":
+        """Of the files of a round; `client` may be empty for whoever sends nothing."""
+        exchange = PairwiseExchange(folder)
+        params = exchange.plan().pairwise or PairwiseParams(0.0, 0.0)
+        letters = exchange.letters(index) if exchange.leg(index) in (Leg.MESSAGES, Leg.SHARES) else []
+        own = exchange.own_keys(index, client) if client else []
+        return cls.of(exchange.keys(index), letters, own, params)
+
+    def partners_of(self, number: int) -> list[Neighbor]:
+        """The neighbors of a sender that have shared: those with whom it masks."""
+        return [each for each in self.roster.neighbors_of(number) if each.number in self.shared]
+
+    def inbox_of(self, number: int) -> dict[int, tuple[Neighbor, bytes]]:
+        """The letters to a sender, from those who have shared."""
+        return {each.number: (each, self.letters[each.number, number]) for each in self.partners_of(number)}
+
+    def present(self, masked: MaskedReleases, threshold: int) -> frozenset[int]:
+        """Numbers of those whose messages were added up.
+
+        Raises:
+          ProtocolError: if they are fewer than the clients' threshold, or not all of them have shared.
+        """
+        present = frozenset(int.from_bytes(sender, "big") for sender in masked.senders)
+        if len(present) < max(threshold, 2) or not present <= self.shared:
+            raise ProtocolError(
+                f"those present must be at least {max(threshold, 2)} (masked.threshold) who have shared, got others; "
+                "their masks stay, open a new run."
+            )
+        return present
+
+
+def read_lists(client: str, folder: str, index: int) -> Correspondence:
+    """What is listed in a round, as this client sees it."""
+    return Correspondence.read(client, folder, index)
+
+
+def sender_of(number: int) -> bytes:
+    """What messages call a client."""
+    return number.to_bytes(8, "big")
+
+
+def list_everybody(keys: list, params: PairwiseParams) -> Correspondence:
+    """The roster of a round in which everybody who has sent keys shares; letters go their own way."""
+    roster = Roster.of(keys, params)
+    return Correspondence(roster, frozenset(range(len(roster.names))), frozenset(), {})

@@ -1,0 +1,124 @@
+r"""A round with pairwise masks: clients' stages around those of the aggregator, which are the same for every scheme.
+
+    statistic per client -> advertise -> roster -> share -> letters ---------------------> reveal -> unmask
+                         \-> message ------------------> | sum -> noise | -> who is present -/
+
+Input element: `ShardRef`. Output element: tuple of `Release`, exactly one. One file stands for the secrets of all
+clients here: each client's own is derived from it and its name.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsSingleton
+
+from schemas.masked.message import MaskedMessages
+from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
+from schemas.privacy.masked_sum import MaskedReleases
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.masked.aggregator import AggregateMasked
+from transforms.masked.clients import (
+    ClientsStep,
+    shard_statistics,
+)
+from transforms.masked.pairwise_legs import PairwiseFn, UnmaskPairwise
+from transforms.masked.pairwise_lists import Correspondence, list_everybody, sender_of
+from transforms.numerics.masked.pairwise_masks import Neighbor
+from transforms.numerics.privacy.keystream import encode_label
+from transforms.rounds.protocol import Round
+
+
+def _statistics(
+    shard: ShardRef, state: Any, contract: TableContract, round_: Round
+) -> Iterator[tuple[bytes, np.ndarray]]:
+    """(name, statistic) of everybody who sends a message for the shard."""
+    if shard == EMPTY_SHARD:
+        return
+    for first, statistics in shard_statistics(shard, contract, round_, state):
+        for index, statistic in enumerate(statistics):
+            yield encode_label(shard.path, shard.row_group, first + index), statistic
+
+
+class _AdvertiseFn(PairwiseFn):
+    """Public keys of every client."""
+
+    def process(self, named: tuple, state: Any) -> Iterator[SenderKeys]:
+        """The keys of one."""
+        yield self._keys(named[0], state)
+
+
+class _ShareFn(PairwiseFn):
+    """Sealed shares of every client for its neighbors."""
+
+    def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[tuple[int, Letter]]:
+        """(number of the neighbor, letter)."""
+        name, statistic = named
+        client = self._client(name, listed.roster.number_of(name), state)
+        for letter in self._letters(client, statistic, listed.roster):
+            yield letter.receiver, letter
+
+
+class _MaskFn(PairwiseFn):
+    """One masked message per client."""
+
+    def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
+        """A batch of one message; a number is all that names its sender."""
+        name, statistic = named
+        number = listed.roster.number_of(name)
+        values = self._client(name, number, state).mask(listed.partners_of(number), statistic)
+        yield MaskedMessages((sender_of(number),), (b"",), values[None])
+
+
+class _RevealFn(PairwiseFn):
+    """What clients hand out once it is known who is present; those who are gone hand out nothing."""
+
+    def process(self, sent: tuple, state: Any, listed: Correspondence, masked: MaskedReleases) -> Iterator[HandedOut]:
+        """Shares from one holder."""
+        holder, letters = sent
+        roster, present = listed.roster, listed.present(masked, self._masking.threshold)
+        if holder in present:
+            inbox = {owner: (Neighbor(owner, roster.keys[owner]), sealed) for owner, _, sealed in letters}
+            yield from self._handed_out(self._client(roster.names[holder], holder, state), inbox, present)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PairwiseReleases(ClientsStep):
+    """`ShardRef`s and one state → the releases of a round, by pairwise masks with recovery of dropouts.
+
+    Attributes: as of `ClientsStep`, and
+      key_uri: where the aggregator's noise stage finds its key.
+      deliver: what becomes of a batch of messages on its way.
+
+    Windowing: global. Privacy: as `MaskedRound`; no stage holds what could unmask one message alone. Cost: one
+    pass, one shuffle of a letter per neighbor of each client, and as many key agreements.
+    """
+
+    key_uri: str
+    deliver: Callable[[MaskedMessages], MaskedMessages]
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Clients, aggregator, clients."""
+        plan, masking, state = self.round.plan, self.masking, AsSingleton(self.state)
+        named = shards | "Statistic" >> beam.FlatMap(_statistics, state, self.contract, self.round)
+        keys = named | "Advertise" >> beam.ParDo(_AdvertiseFn(masking, plan), state) | "All" >> beam.combiners.ToList()
+        everybody = keys | "Roster" >> beam.Map(list_everybody, masking.pairwise)
+        listed = AsSingleton(everybody)
+        aggregate = AggregateMasked(plan=plan, key_uri=self.key_uri, threshold=masking.threshold)
+        masked = (
+            named
+            | "Mask" >> beam.ParDo(_MaskFn(masking, plan), state, listed)
+            | "Deliver" >> beam.Map(self.deliver)
+            | "Aggregate" >> aggregate
+        )
+        handed = (
+            named
+            | "Share" >> beam.ParDo(_ShareFn(masking, plan), state, listed)
+            | "Letters" >> beam.GroupByKey()
+            | "Reveal" >> beam.ParDo(_RevealFn(masking, plan), state, listed, AsSingleton(masked))
+        )
+        unmask = UnmaskPairwise(plan=plan, state=self.state, listed=everybody, handed=handed, masking=masking)
+        return masked | "Unmask" >> unmask

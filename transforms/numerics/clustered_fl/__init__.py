@@ -1,0 +1,1 @@
+"""Models, private gradients, and the clustering of their updates."""

@@ -1,0 +1,49 @@
+"""Rows of clients as integers of bounded norm: made as soon as rows are read, before anything is computed from them.
+
+A row that is longer than the public norm is shortened to it, whatever its magnitude. What follows from a row is then a
+function of integers of `FEATURE_BITS` bits, so dot products of it are exact.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.clustered_fl.records import FEATURE_BITS, ClientRows
+from transforms.numerics.statistics.lattice import Lattice, quantize
+
+_TYPICAL_FEATURE = 64.0
+
+
+def row_norm(n_features: int, feature_norm: float | None) -> float:
+    """The largest L2 norm of a row, in feature units; by default that of features of 64 throughout.
+
+    Args:
+      n_features: >= 1.
+      feature_norm: what the job says, in [1, 1e9], or None.
+    """
+    return _TYPICAL_FEATURE * math.sqrt(n_features) if feature_norm is None else feature_norm
+
+
+def bound_features(points: NDArray[Any], feature_norm: float | None = None) -> NDArray[np.float32]:
+    """Rows as integers of L2 norm at most 2**FEATURE_BITS, truncated toward zero; each follows from its row alone.
+
+    Args:
+      points: shape (n_rows, n_features), feature units, finite, of any magnitude.
+      feature_norm: in [1, 1e9], public, feature units, worth 2**FEATURE_BITS units; None for the default of `row_norm`.
+
+    Returns:
+      Same shape; float32 holds such integers exactly.
+
+    Raises:
+      LatticeOverflowError: for more than 8,192 features.
+    """
+    n_features = points.shape[1]
+    public = Lattice(np.zeros(n_features), row_norm(n_features, feature_norm))
+    return quantize(points, public, FEATURE_BITS).astype(np.float32)
+
+
+def bounded_rows(points: NDArray[Any], labels: NDArray[np.int64], feature_norm: float | None = None) -> ClientRows:
+    """Rows of one client, bounded as `bound_features` does."""
+    return ClientRows.of(bound_features(points, feature_norm), labels)

@@ -1,0 +1,166 @@
+"""Softmax regression, plain or under a hidden layer of tanh units: clipped gradients without a gradient per row.
+
+Rows are integers (`bounded_rows`), and so are weights and residuals: see `exact_layer` for why a row's part of a sum is
+then a function of the row and the parameters alone.
+"""
+
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.clustered_fl.records import FEATURE_BITS
+from transforms.numerics.clustered_fl.bounded_rows import row_norm
+from transforms.numerics.clustered_fl.exact_layer import (
+    ACTIVE_UNIT,
+    ExactLayer,
+    GradientUnits,
+    LayerInputs,
+    Residuals,
+    active_bits,
+    active_inputs,
+    clipped_unit,
+    residuals_of,
+    squared_norms,
+    write_gradient,
+)
+from transforms.numerics.privacy.keystream import KeyStream
+from transforms.numerics.privacy.normal import normals
+
+BLOCK_ROWS = 1024
+"""Rows whose gradients are added up at a time."""
+_NORM_MARGIN = 1.0 - 2.0**-40
+
+
+class DenseModel(NamedTuple):
+    """Parameters are those of the layers in order, each the rows of its weight matrix before its intercepts.
+
+    Attributes:
+      widths: features, hidden units (none for softmax regression, else of one layer), classes; classes >= 2.
+      feature_norm: that bounds rows, >= 1; None for the default of `row_norm`.
+    """
+
+    widths: tuple[int, ...]
+    feature_norm: float | None = None
+
+    @property
+    def feature_unit(self) -> float:
+        """What an integer feature is worth."""
+        return row_norm(self.widths[0], self.feature_norm) * 2.0**-FEATURE_BITS
+
+    @property
+    def most_rows(self) -> int:
+        """Sums of so many rows fit int64."""
+        return 1 << 26
+
+    @property
+    def rounding_share(self) -> float:
+        """None: sums are exact, and a row's part follows from the row alone."""
+        return 0.0
+
+    def start(self, stream: KeyStream | None) -> NDArray[np.float64]:
+        """Gaussian weights; without a stream, zeros. Shape (n_parameters,).
+
+        Raises:
+          ValueError: if hidden units are to start at zero: those that start alike stay alike.
+        """
+        sizes = list(itertools.pairwise(self.widths))
+        if stream is not None:
+            return np.concatenate([layer_start(stream, *size) for size in sizes])
+        if len(sizes) > 1:
+            raise ValueError("stream must be given for a hidden layer, got None; hidden units must start apart.")
+        return np.zeros((self.widths[0] + 1) * self.widths[1])
+
+    def clipped_gradient_sum(
+        self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], clipping_norm: float
+    ) -> GradientUnits:
+        """As `Model.clipped_gradient_sum`.
+
+        The gradient of a layer is the outer product of (input, 1) and its residual, so a row's squared norm is the sum
+        over layers of |residual|^2 (|input|^2 + 1), without approximation.
+
+        Source: Goodfellow (2015), "Efficient per-example gradient computations"; Li et al. (2022), "Large language
+        models can be strong differentially private learners", Section 4.
+        """
+        layers, units = self._layers(parameters), _gradient_units(self, clipping_norm)
+        total = np.zeros(len(parameters), dtype=np.int64)
+        for start in range(0, len(labels), BLOCK_ROWS):
+            inputs, logits = self._forward(layers, features[start : start + BLOCK_ROWS])
+            residuals = _residuals(layers, inputs, residuals_of(logits, labels[start : start + BLOCK_ROWS]))
+            factors = _clipping_factors(inputs, residuals, clipping_norm)
+            added = np.empty(len(parameters))
+            for layer, values, residual in zip(self._split(added), inputs, residuals, strict=True):
+                scale = residual.unit / clipped_unit(values.unit, clipping_norm)
+                write_gradient(layer, values, residual, factors * scale)
+            total += added.astype(np.int64)
+        return GradientUnits(total, units)
+
+    def predictions(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
+        """Most probable classes, ties to the smallest, shape (n_rows,)."""
+        return np.argmax(self._forward(self._layers(parameters), features)[1], axis=1)
+
+    def _layers(self, parameters: NDArray[np.float64]) -> list[ExactLayer]:
+        """Weights (n_inputs, n_outputs) and intercepts (n_outputs,) of every layer, as integers."""
+        bits = [FEATURE_BITS, *map(active_bits, self.widths[1:-1])]
+        return [
+            ExactLayer.of(layer[:-1], layer[-1], own) for layer, own in zip(self._split(parameters), bits, strict=True)
+        ]
+
+    def _split(self, parameters: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Views, shape (n_inputs + 1, n_outputs) each: weights over intercepts."""
+        layers, start = [], 0
+        for n_inputs, n_outputs in itertools.pairwise(self.widths):
+            stop = start + (n_inputs + 1) * n_outputs
+            layers.append(parameters[start:stop].reshape(n_inputs + 1, n_outputs))
+            start = stop
+        return layers
+
+    def _forward(
+        self, layers: list[ExactLayer], features: NDArray[Any]
+    ) -> tuple[list[LayerInputs], NDArray[np.float64]]:
+        """What goes into every layer, and the logits."""
+        inputs = [LayerInputs(features.astype(np.float64), FEATURE_BITS, self.feature_unit)]
+        for layer in layers[:-1]:
+            inputs.append(active_inputs(layer.outputs(inputs[-1])))
+        return inputs, layers[-1].outputs(inputs[-1])
+
+
+@functools.lru_cache(maxsize=16)
+def _gradient_units(model: DenseModel, clipping_norm: float) -> NDArray[np.float64]:
+    """What the integers of summed gradients are worth, shape (n_parameters,); read only."""
+    units = []
+    for n_inputs, n_outputs, unit in zip(
+        model.widths, model.widths[1:], (model.feature_unit, ACTIVE_UNIT), strict=False
+    ):
+        residual = clipped_unit(unit, clipping_norm)
+        units += [np.full(n_inputs * n_outputs, residual * unit), np.full(n_outputs, residual)]
+    found = np.concatenate(units)
+    found.flags.writeable = False
+    return found
+
+
+def layer_start(stream: KeyStream, n_inputs: int, n_outputs: int) -> NDArray[np.float64]:
+    """Gaussian weights of variance 2 / (n_inputs + n_outputs), zero intercepts, shape ((n_inputs + 1) * n_outputs,).
+
+    Source: Glorot, Bengio (2010), Equation 12.
+    """
+    weights = normals(stream, n_inputs * n_outputs) * np.sqrt(2.0 / (n_inputs + n_outputs))
+    return np.concatenate([weights, np.zeros(n_outputs)])
+
+
+def _residuals(layers: list[ExactLayer], inputs: list[LayerInputs], last: Residuals) -> list[Residuals]:
+    """Residuals of every layer, from those of the logits back."""
+    if len(layers) == 1:
+        return [last]
+    active = inputs[-1]
+    return [layers[-1].back(last, 1.0 - (active.values * active.unit) ** 2), last]
+
+
+def _clipping_factors(
+    inputs: list[LayerInputs], residuals: list[Residuals], clipping_norm: float
+) -> NDArray[np.float64]:
+    """Factors in (0, 1] that bring rows' gradients to at most `clipping_norm` on a real computer, shape (n_rows,)."""
+    norms = np.sqrt(sum(map(squared_norms, inputs, residuals)))
+    return _NORM_MARGIN * clipping_norm / np.maximum(norms, clipping_norm)

@@ -1,0 +1,207 @@
+"""DP-SGD of one client: Poisson sampling, flat clipping, Gaussian noise, division by the expected batch.
+
+The sum that noise hides is exact: rows and clipped gradients are integers. A declared exception to the noise of the
+lattice stays: the noise is a floating-point Gaussian number from a keyed stream, rounded to the units of the sum.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import ModelKind
+from schemas.clustered_fl.records import ClientRows, ModelShape, TrainingParams
+from transforms.numerics.clustered_fl.cnn_model import CnnModel
+from transforms.numerics.clustered_fl.dense_model import DenseModel
+from transforms.numerics.clustered_fl.exact_layer import GradientUnits
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from transforms.numerics.privacy.normal import normals, sampled_positions
+
+LARGEST_MULTIPLIER = 2.0**13
+"""Of noise: no draw is beyond 8.6 stddevs, so noise stays below 2**53 units and has all of their digits."""
+_LARGEST_PARAMETER = 2.0**60
+_NOISE_WORDS = 1 << 17
+
+
+class Model(Protocol):
+    """A classifier whose clipped gradients can be added up.
+
+    Attributes:
+      most_rows: that one client may have.
+      rounding_share: of the clipping norm; what one row more may move a sum beyond it.
+    """
+
+    @property
+    def most_rows(self) -> int:
+        """See the class."""
+        ...
+
+    @property
+    def rounding_share(self) -> float:
+        """See the class."""
+        ...
+
+    def start(self, stream: KeyStream | None) -> NDArray[np.float64]:
+        """First parameters, shape (n_parameters,)."""
+        ...
+
+    def clipped_gradient_sum(
+        self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], clipping_norm: float
+    ) -> GradientUnits:
+        """Sum over rows of the cross-entropy's gradient, each row's scaled down to L2 norm `clipping_norm`.
+
+        Args:
+          parameters: shape (n_parameters,), at most 2**60 each.
+          features: integers of `bound_features`, shape (n_rows, n_features); 0 <= n_rows <= most_rows.
+          labels: shape (n_rows,).
+          clipping_norm: in [1e-9, 1e9].
+
+        Returns:
+          An exact sum; one row more or less moves it by at most clipping_norm * (1 + rounding_share).
+        """
+        ...
+
+    def predictions(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
+        """Most probable classes of rows of `bound_features`, ties to the smallest, shape (n_rows,)."""
+        ...
+
+
+class Schedule(NamedTuple):
+    """Batches of a client's round; accounting and training both ask `schedule_of`.
+
+    Attributes:
+      n_steps: >= 0.
+      rate: in (0, 1]; probability of a row to be in a batch, 1 for full batches.
+      expected_batch: > 0; what the noisy sum is divided by.
+    """
+
+    n_steps: int
+    rate: float
+    expected_batch: float
+
+
+class Sgd(NamedTuple):
+    """Noisy steps.
+
+    Attributes:
+      schedule: of the batches.
+      learning_rate: > 0.
+      clipping_norm: in [1e-9, 1e9].
+      noise_multiplier: noise stddev over sensitivity, at most LARGEST_MULTIPLIER.
+      pull: weight of the distance to `anchor` in every step.
+    """
+
+    schedule: Schedule
+    learning_rate: float
+    clipping_norm: float
+    noise_multiplier: float
+    pull: float = 0.0
+
+
+def schedule_of(training: TrainingParams, n_rows: int, *, first: bool) -> Schedule:
+    """K full batches, or K times ceil(N / b) Poisson-sampled ones of rate b / N.
+
+    Args:
+      training: of the client.
+      n_rows: N, declared in public.
+      first: whether this is the first round of R-DPCFL; its batches are full unless the training says otherwise.
+    """
+    size = (training.first_batch_size or n_rows) if first else training.batch_size
+    if size >= n_rows:
+        return Schedule(training.local_epochs, 1.0, float(n_rows))
+    return Schedule(training.local_epochs * math.ceil(n_rows / size), size / n_rows, float(size))
+
+
+def model_of(shape: ModelShape) -> Model:
+    """The model of a shape."""
+    if shape.kind is ModelKind.CNN:
+        return CnnModel(shape.n_features, shape.n_classes, shape.feature_norm)
+    hidden = () if shape.kind is ModelKind.SOFTMAX else (shape.n_hidden,)
+    return DenseModel((shape.n_features, *hidden, shape.n_classes), shape.feature_norm)
+
+
+def train(
+    model: Model,
+    parameters: NDArray[np.float64],
+    rows: ClientRows,
+    sgd: Sgd,
+    stream: KeyStream,
+    anchor: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """Parameters after the scheduled noisy steps; noise is added to an empty batch, too.
+
+    Each step is a Gaussian mechanism of noise multiplier `sgd.noise_multiplier` on a Poisson-sampled batch. The
+    pull to `anchor` uses no rows and follows the noise.
+
+    Args:
+      model: what is trained.
+      parameters: where to start, shape (n_parameters,).
+      rows: of the client, bounded.
+      sgd: steps.
+      stream: names this call and nothing else.
+      anchor: shape (n_parameters,), public; needed if `sgd.pull` is not 0.
+
+    Returns:
+      Shape (n_parameters,).
+
+    Raises:
+      ValueError: for a larger noise multiplier.
+
+    Source: Abadi et al. (2016), "Deep learning with differential privacy", Algorithm 1.
+    """
+    noise = _noise(stream.substream(encode_label("noise")), sgd.schedule.n_steps, len(parameters), _stddev(model, sgd))
+    for noise_of_step, (features, labels) in zip(noise, _batches(rows, sgd.schedule, stream), strict=True):
+        gradient = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
+        direction = gradient.plus_noise(noise_of_step)
+        direction /= sgd.schedule.expected_batch
+        if anchor is not None:
+            direction += sgd.pull * (parameters - anchor)
+        parameters = _moved(parameters, direction, sgd.learning_rate)
+    return parameters
+
+
+def _batches(
+    rows: ClientRows, schedule: Schedule, stream: KeyStream
+) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+    """The sampled rows of every step."""
+    n_rows, n_steps = len(rows.labels), schedule.n_steps
+    taken = sampled_positions(stream.substream(encode_label("batches")), schedule.rate, n_rows * n_steps)
+    bounds = np.searchsorted(taken, n_rows * np.arange(n_steps + 1))
+    for step in range(n_steps):
+        yield _batch(rows, taken[bounds[step] : bounds[step + 1]] - n_rows * step)
+
+
+def _stddev(model: Model, sgd: Sgd) -> float:
+    """Of the noise on a sum of clipped gradients; raises ValueError where it would be too large."""
+    if not sgd.noise_multiplier <= LARGEST_MULTIPLIER:
+        raise ValueError(
+            f"noise_multiplier must be at most {LARGEST_MULTIPLIER:g}, got {sgd.noise_multiplier}; spend more epsilon."
+        )
+    return sgd.noise_multiplier * sgd.clipping_norm * (1.0 + model.rounding_share)
+
+
+def _moved(
+    parameters: NDArray[np.float64], direction: NDArray[np.float64], learning_rate: float
+) -> NDArray[np.float64]:
+    """Parameters after a step against `direction`, whose memory is used, within the range of parameters."""
+    direction *= learning_rate
+    moved = parameters - direction
+    np.minimum(np.maximum(moved, -_LARGEST_PARAMETER, out=moved), _LARGEST_PARAMETER, out=moved)
+    return moved
+
+
+def _noise(stream: KeyStream, n_steps: int, size: int, stddev: float) -> Iterator[NDArray[np.float64]]:
+    """Noise of every step, shape (size,), drawn for many steps at a time."""
+    at_once = max(1, _NOISE_WORDS // size)
+    for first in range(0, n_steps, at_once):
+        steps = min(at_once, n_steps - first)
+        yield from normals(stream, steps * size).reshape(steps, -1) * stddev
+
+
+def _batch(rows: ClientRows, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Rows of a batch; all of them without a copy."""
+    if len(indices) == len(rows.labels):
+        return rows.features, rows.labels
+    return rows.features[indices], rows.labels[indices]

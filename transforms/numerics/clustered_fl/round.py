@@ -1,0 +1,268 @@
+"""One round of clustered federated learning: what a client does, how updates add up, what the server does.
+
+R-DPCFL and its baselines are settings of the same three functions:
+
+    state + rows -> client_step -> ClientUpdate -> RoundSums (exact) -> server_step -> next state
+
+Guarantee: a `ClientUpdate` is differentially private for the client's rows on its own (noisy steps, one selection);
+all that follows is post-processing. The events of a client are composed in `transforms.clustered_fl.silo_accounting`.
+"""
+
+import dataclasses
+import enum
+import functools
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart
+from schemas.clustered_fl.records import (
+    MAX_UNITS,
+    UPDATE_UNIT,
+    ClientRows,
+    ClientUpdate,
+    FederatedState,
+    Federation,
+    Silo,
+)
+from schemas.errors import InputError, ProtocolError
+from transforms.numerics.clustered_fl.dense_model import BLOCK_ROWS
+from transforms.numerics.clustered_fl.dp_sgd import Model, Sgd, model_of, schedule_of, train
+from transforms.numerics.clustered_fl.update_clusters import cluster_updates, switch_round
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from transforms.numerics.privacy.normal import uniforms
+from transforms.numerics.privacy.private_selection import select
+
+_PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
+_SHARE_BITS = 20
+
+
+class Phase(enum.StrEnum):
+    """What clients do in a round.
+
+    FIRST: (full) batches from the common start, updates kept apart. ASSIGNED: train the assigned model.
+    SELECT: select a model in private, then train it.
+    """
+
+    FIRST = "first"
+    ASSIGNED = "assigned"
+    SELECT = "select"
+
+
+class RoundSums(NamedTuple):
+    """Exact sums of updates; addition of integers, so neither order nor grouping matters.
+
+    Attributes:
+      values: int64, shape (n_slots, n_parameters); sums of updates per slot.
+      senders: int64, shape (n_clients,); updates by client: 1 each when a round is complete.
+      clusters: int64, shape (n_clients,); models that clients trained.
+    """
+
+    values: NDArray[np.int64]
+    senders: NDArray[np.int64]
+    clusters: NDArray[np.int64]
+
+    @classmethod
+    def zeros(cls, n_slots: int, n_parameters: int, n_clients: int) -> "RoundSums":
+        """Of no updates."""
+        return cls(*(np.zeros(shape, dtype=np.int64) for shape in ((n_slots, n_parameters), n_clients, n_clients)))
+
+    def plus(self, update: ClientUpdate) -> "RoundSums":
+        """With one more update; new arrays."""
+        copy = RoundSums(*(array.copy() for array in self))
+        copy.values[update.slot] += update.values
+        copy.senders[update.client] += 1
+        copy.clusters[update.client] += update.cluster
+        return copy
+
+    def merge(self, other: "RoundSums") -> "RoundSums":
+        """Of both; new arrays."""
+        return RoundSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def initial_state(federation: Federation) -> FederatedState:
+    """The state before the first round; follows from public settings alone."""
+    clustering, n_clients = federation.clustering, federation.n_clients
+    algorithm = clustering.algorithm
+    if algorithm in _PERSONAL:
+        assignments = np.arange(n_clients)
+    elif algorithm is FederatedAlgorithm.ORACLE:
+        assignments = np.array([_true_cluster(silo) for silo in federation.silos])
+    else:
+        assignments = np.zeros(n_clients, dtype=np.int64)
+    sizes = {FederatedAlgorithm.ORACLE: int(assignments.max()) + 1, FederatedAlgorithm.IFCA: clustering.n_clusters}
+    n_models = n_clients if algorithm in _PERSONAL else sizes.get(algorithm, 1)
+    return FederatedState(
+        round_number=0,
+        models=_first_models(federation, n_models),
+        assignments=assignments,
+        responsibilities=np.eye(n_models)[assignments],
+        separation=math.nan,
+        switch_round=0,
+        em_iterations=0,
+    )
+
+
+def phase_of(federation: Federation, state: FederatedState) -> Phase:
+    """What clients do in the round after `state`."""
+    algorithm, coming = federation.clustering.algorithm, state.round_number + 1
+    if algorithm is FederatedAlgorithm.R_DPCFL and coming == 1:
+        return Phase.FIRST
+    selects = algorithm in (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA) and len(state.models) > 1
+    if selects and state.switch_round < coming <= state.switch_round + federation.clustering.selection_rounds:
+        return Phase.SELECT
+    return Phase.ASSIGNED
+
+
+def slots_of(federation: Federation, state: FederatedState) -> int:
+    """Number of sums in the round after `state`: one per client if updates are kept apart, else one per model."""
+    return federation.n_clients if phase_of(federation, state) is Phase.FIRST else len(state.models)
+
+
+def client_step(
+    federation: Federation, state: FederatedState, rows: ClientRows, client: int, stream: KeyStream
+) -> ClientUpdate:
+    """What a client sends in the round after `state`.
+
+    Private randomness is bound to client, round, broadcast and rows: the same call sends the same update, and a
+    call with other rows or another broadcast shares no noise with it.
+
+    Args:
+      federation: public settings.
+      state: broadcast.
+      rows: of the client, bounded; there may be more or fewer than it declared, also none.
+      client: index in `federation.silos`.
+      stream: of the run, from its secret key; only substreams are used.
+    """
+    silo, phase, model = federation.silos[client], phase_of(federation, state), model_of(federation.shape)
+    if len(rows.labels) > model.most_rows:
+        raise InputError(
+            f"a client must have at most {model.most_rows} rows for this model, got more; split the client."
+        )
+    own = stream.substream(_client_label(silo, state, rows))
+    cluster = int(state.assignments[client])
+    if phase is Phase.SELECT:
+        cluster = _selected(model, state, rows, silo, own)
+    start = state.models[cluster]
+    anchor = state.models.mean(axis=0) if federation.clustering.algorithm is FederatedAlgorithm.MR_MTL else None
+    trained = train(model, start, rows, steps_of(federation, silo, phase), own.substream(encode_label("steps")), anchor)
+    units = np.clip(np.rint((trained - start) / UPDATE_UNIT), -MAX_UNITS, MAX_UNITS)
+    slot = client if phase is Phase.FIRST else cluster
+    return ClientUpdate(client=client, slot=slot, cluster=cluster, values=units.astype(np.int64))
+
+
+def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
+    """A client's noisy steps of one round."""
+    training = federation.training
+    return Sgd(
+        schedule=schedule_of(training, silo.n_rows, first=phase is Phase.FIRST),
+        learning_rate=training.learning_rate,
+        clipping_norm=training.clipping_norm,
+        noise_multiplier=silo.first_round_multiplier if phase is Phase.FIRST else silo.noise_multiplier,
+        pull=federation.clustering.pull,
+    )
+
+
+def sum_updates(federation: Federation, state: FederatedState, updates: Iterable[ClientUpdate]) -> RoundSums:
+    """All updates of the round after `state`, in any order."""
+    zeros = RoundSums.zeros(slots_of(federation, state), federation.shape.n_parameters, federation.n_clients)
+    return functools.reduce(RoundSums.plus, updates, zeros)
+
+
+def server_step(federation: Federation, state: FederatedState, sums: RoundSums) -> FederatedState:
+    """The next state, a pure function of private updates and public settings.
+
+    Raises:
+      ProtocolError: unless every client sent exactly one update.
+    """
+    if (sums.senders != 1).any():
+        raise ProtocolError(
+            f"every client must send one update per round, got {sorted(set(sums.senders.tolist()))} in round "
+            f"{state.round_number + 1}; resume the run from its last checkpoint."
+        )
+    if phase_of(federation, state) is Phase.FIRST:
+        return _found_clusters(federation, state, sums)
+    counts = np.bincount(sums.clusters, minlength=len(state.models))
+    models = state.models + sums.values.astype(np.float64) * UPDATE_UNIT / np.maximum(counts, 1)[:, None]
+    coming = state.round_number + 2
+    sampled = 1 < coming <= state.switch_round
+    shares = state.responsibilities if sampled else np.eye(len(models))[sums.clusters]
+    return dataclasses.replace(
+        state,
+        round_number=state.round_number + 1,
+        models=models,
+        assignments=_sampled(federation, shares, coming) if sampled else sums.clusters,
+        responsibilities=shares,
+    )
+
+
+def _found_clusters(federation: Federation, state: FederatedState, sums: RoundSums) -> FederatedState:
+    """The state after the first round: a model per cluster of updates, or one if they are not separated."""
+    clustering = federation.clustering
+    mixture = cluster_updates(
+        sums.values.astype(np.float64) * UPDATE_UNIT,
+        clustering.n_clusters,
+        clustering.view,
+        _public_stream(federation, "mixture"),
+        search=clustering.search,
+    )
+    believed = mixture.separation >= clustering.min_separation
+    responsibilities = mixture.responsibilities if believed else np.ones((federation.n_clients, 1))
+    return FederatedState(
+        round_number=1,
+        models=np.repeat(state.models[:1], responsibilities.shape[1], axis=0),
+        assignments=_sampled(federation, responsibilities, 2),
+        responsibilities=responsibilities,
+        separation=mixture.separation,
+        switch_round=switch_round(mixture.separation, federation.training.rounds) if believed else 0,
+        em_iterations=mixture.iterations,
+    )
+
+
+def _sampled(federation: Federation, responsibilities: NDArray[np.float64], coming: int) -> NDArray[np.int64]:
+    """Assignments of a round, drawn by responsibilities with public coins, shape (n_clients,)."""
+    # Rounded, so that the last bits of a mixture do not decide.
+    bounds = np.rint(np.cumsum(responsibilities, axis=1) * 2.0**_SHARE_BITS)
+    draws = uniforms(_public_stream(federation, "assignments", coming), len(bounds)) * bounds[:, -1]
+    return (draws[:, None] > bounds).sum(axis=1)
+
+
+def _selected(model: Model, state: FederatedState, rows: ClientRows, silo: Silo, stream: KeyStream) -> int:
+    """The model that the client selects by its counts of correct rows."""
+    counts = np.zeros(len(state.models), dtype=np.int64)
+    for start in range(0, len(rows.labels), BLOCK_ROWS):
+        block, labels = rows.features[start : start + BLOCK_ROWS], rows.labels[start : start + BLOCK_ROWS]
+        counts += [(model.predictions(parameters, block) == labels).sum() for parameters in state.models]
+    return select(counts, silo.select_epsilon, stream.substream(encode_label("selection")))
+
+
+def _first_models(federation: Federation, n_models: int) -> NDArray[np.float64]:
+    """Models before the first round, shape (n_models, n_parameters)."""
+    apart = federation.clustering.start is ModelStart.RANDOM
+    random = apart or federation.shape.kind is not ModelKind.SOFTMAX
+    model = model_of(federation.shape)
+    starts = [
+        model.start(_public_stream(federation, "start", index if apart else 0) if random else None)
+        for index in range(n_models)
+    ]
+    return np.stack(starts)
+
+
+def _client_label(silo: Silo, state: FederatedState, rows: ClientRows) -> bytes:
+    """Names the randomness of a client's round."""
+    return encode_label("client", silo.client_id, state.round_number + 1, state.digest(), rows.digest)
+
+
+def _public_stream(federation: Federation, *purpose: str | int) -> KeyStream:
+    """A stream that anyone can draw again."""
+    return KeyStream(federation.public_seed, encode_label("clustered_fl", *purpose))
+
+
+def _true_cluster(silo: Silo) -> int:
+    """The oracle's knowledge."""
+    if silo.true_cluster is None:
+        raise ValueError(f"true_cluster of {silo.client_id} must be given for the oracle, got None; name the clusters.")
+    return silo.true_cluster

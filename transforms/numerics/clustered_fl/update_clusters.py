@@ -1,0 +1,117 @@
+"""Clusters of clients from their first updates: principal components, a spherical Gaussian mixture, its separation."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.mixture import GaussianMixture
+from threadpoolctl import threadpool_limits
+
+from schemas.choices import UpdateView
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+
+N_STARTS = 10
+_MAX_ITERATIONS = 200
+_TOLERANCE = 1e-6
+_FLOOR = 1e-6
+"""Smallest variance of a component, in units of the mean variance of a coordinate."""
+
+
+class Mixture(NamedTuple):
+    """A spherical Gaussian mixture on clients.
+
+    Attributes:
+      responsibilities: shape (n_clients, n_clusters), rows sum to 1.
+      means: shape (n_clusters, n_dimensions).
+      variances: shape (n_clusters,), per coordinate.
+      weights: shape (n_clusters,).
+      log_likelihood: mean over clients; NaN for one client.
+      iterations: of EM, of the best start; 0 for one client.
+    """
+
+    responsibilities: NDArray[np.float64]
+    means: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    log_likelihood: float
+    iterations: int
+
+    @property
+    def separation(self) -> float:
+        """MSS: smallest distance of two means over twice the largest stddev; infinity for one cluster."""
+        if len(self.means) < 2:
+            return math.inf
+        first, second = np.triu_indices(len(self.means), 1)
+        distances = np.linalg.norm(self.means[first] - self.means[second], axis=1)
+        return float(distances.min() / (2.0 * math.sqrt(self.variances.max())))
+
+
+def overlap(separation: float) -> float:
+    """MPO: 2 Q(separation), in [0, 1]."""
+    return math.erfc(separation / math.sqrt(2.0))
+
+
+def switch_round(separation: float, rounds: int) -> int:
+    """E_c: the last round of sampled clusters, int((1 - MPO) rounds / 2), at least the first round."""
+    return max(1, int((1.0 - overlap(separation)) * rounds / 2.0))
+
+
+def cluster_updates(
+    updates: NDArray[np.float64], n_clusters: int, view: UpdateView, stream: KeyStream, *, search: bool = False
+) -> Mixture:
+    """The mixture of `n_clusters`, or the best separated one of 2 to `n_clusters`.
+
+    Args:
+      updates: shape (n_clients, n_parameters).
+      n_clusters: >= 1; more than n_clients count as n_clients.
+      view: what is clustered.
+      stream: public.
+      search: whether smaller numbers are tried, too.
+    """
+    largest = min(n_clusters, len(updates))
+    numbers = range(min(2, largest), largest + 1) if search else (largest,)
+    found = [fit_mixture(project(updates, n, view), n, stream.substream(encode_label(n))) for n in numbers]
+    return max(found, key=lambda mixture: mixture.separation)
+
+
+def project(updates: NDArray[np.float64], n_clusters: int, view: UpdateView) -> NDArray[np.float64]:
+    """Coordinates of updates, centered, shape (n_clients, n_dimensions), with a mean variance of 1 (or 0).
+
+    Principal components come from the Gram matrix of clients, which is small where the models are large.
+    """
+    centered = updates - updates.mean(axis=0)
+    if view is not UpdateView.RAW:
+        n_dimensions = max(1, n_clusters - 1) if view is UpdateView.PCA else 2
+        values, vectors = np.linalg.eigh(centered @ centered.T)
+        order = np.argsort(values)[::-1][: min(n_dimensions, len(updates))]
+        centered = vectors[:, order] * np.sqrt(np.maximum(values[order], 0.0))
+    scale = math.sqrt(float((centered**2).mean()))
+    return centered / scale if scale > 0.0 else centered
+
+
+def fit_mixture(points: NDArray[np.float64], n_clusters: int, stream: KeyStream) -> Mixture:
+    """The likeliest spherical mixture of ten starts with k-means++ centers, single-threaded; one point is its own.
+
+    Args:
+      points: shape (n_points, n_dimensions), of mean variance 1.
+      n_clusters: in [1, n_points].
+      stream: of the starts.
+    """
+    if len(points) == 1:
+        return Mixture(np.ones((1, 1)), points, np.array([_FLOOR]), np.ones(1), math.nan, 0)
+    mixture = GaussianMixture(
+        n_clusters,
+        covariance_type="spherical",
+        tol=_TOLERANCE,
+        reg_covar=_FLOOR,
+        max_iter=_MAX_ITERATIONS,
+        n_init=N_STARTS,
+        init_params="k-means++",
+        random_state=int(stream.residues(1 << 32, 1)[0]),
+    )
+    with threadpool_limits(limits=1):
+        shares = mixture.fit(points).predict_proba(points)
+    return Mixture(
+        shares, mixture.means_, mixture.covariances_, mixture.weights_, mixture.lower_bound_, mixture.n_iter_
+    )

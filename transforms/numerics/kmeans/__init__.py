@@ -1,0 +1,1 @@
+"""Server steps of k-means protocols: seeding, folding, trees, rules of Lloyd rounds, drift."""

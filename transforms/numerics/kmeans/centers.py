@@ -1,0 +1,142 @@
+"""From noisy sums and counts to centers, with guards for small counts and shrinkage to public information."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+PRIOR_BIAS = 0.006
+"""Squared bias granted to a prior mean, as a share of the within-cluster scatter of one row."""
+GUARD_STDDEVS = 2.0
+"""A noisy count below this many noise stddevs carries no mean."""
+
+
+def unexplained(squared: NDArray[np.float64], expected: NDArray[np.float64], n_coordinates: int) -> NDArray[np.float64]:
+    """What squared distances show beyond noise: their excess over the expected one and two of its stddevs.
+
+    Args:
+      squared: shape (n,): squared distances.
+      expected: shape (n,): their expectation by Gaussian noise alone, equal in every coordinate.
+      n_coordinates: over which each distance sums.
+
+    Returns:
+      shape (n,), possibly negative.
+
+    Source: the variance of a sum of m squared normals of expectation v is 2 v^2 / m.
+    """
+    return squared - expected * (1.0 + 2.0 * np.sqrt(2.0 / n_coordinates))
+
+
+class NoisyMeans(NamedTuple):
+    """Decoded release of one sums-and-counts round.
+
+    Attributes:
+      sums: shape (n_clusters, d), feature units.
+      counts: shape (n_clusters,), rows or client weights; may be negative.
+      sums_stddev: noise stddev of one entry of `sums`.
+      counts_stddev: noise stddev of one count.
+    """
+
+    sums: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    sums_stddev: float
+    counts_stddev: float
+
+    @property
+    def safe_counts(self) -> NDArray[np.float64]:
+        """Counts, at least one noise stddev (and never zero)."""
+        return np.maximum(self.counts, max(self.counts_stddev, 1e-9))
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """Sums over safe counts, shape (n_clusters, d)."""
+        return self.sums / self.safe_counts[:, None]
+
+    @property
+    def variances(self) -> NDArray[np.float64]:
+        """Expected squared error of each mean by its noise alone, shape (n_clusters,), feature units squared.
+
+        The noise of the sums, and to first order that of the count by which they are divided.
+        """
+        by_sums = self.sums.shape[1] * self.sums_stddev**2
+        by_counts = (self.means**2).sum(axis=1) * self.counts_stddev**2
+        return (by_sums + by_counts) / self.safe_counts**2
+
+
+class Prior(NamedTuple):
+    """What public data (or earlier releases) say of each center.
+
+    Attributes:
+      means: shape (n_clusters, d), feature units.
+      variances: shape (n_clusters,): expected squared error of each mean, feature units squared; infinite
+        where nothing is known and `means` are only a fallback.
+      bias: squared bias that no amount of public data removes, feature units squared.
+    """
+
+    means: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    bias: float = 0.0
+
+    @property
+    def informative(self) -> bool:
+        """Whether every mean has a finite expected error."""
+        return bool(np.isfinite(self.variances).all())
+
+    def widened(self, noisy: NoisyMeans) -> "Prior":
+        """The prior with larger variances where noisy means lie farther off than their noise explains.
+
+        There the public data do not speak for the cluster, and the distance shows how far they are off.
+        """
+        squared = ((noisy.means - self.means) ** 2).sum(axis=1)
+        beyond_noise = unexplained(squared, noisy.variances, self.means.shape[1])
+        return self._replace(variances=np.maximum(self.variances, beyond_noise))
+
+    def updated(self, means: NDArray[np.float64], noisy: NoisyMeans) -> "Prior":
+        """The prior of the next round: `means`, which blended this prior with `noisy`."""
+        if not self.informative:
+            return self._replace(means=means)
+        return self._replace(means=means, variances=1.0 / (1.0 / self.variances + 1.0 / noisy.variances) + self.bias)
+
+
+def guarded_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
+    """Noisy means where the count is above `GUARD_STDDEVS` noise stddevs, else prior means; shape (n_clusters, d)."""
+    trusted = noisy.counts > GUARD_STDDEVS * noisy.counts_stddev
+    return np.where(trusted[:, None], noisy.means, prior.means)
+
+
+def shrunken_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
+    """Inverse-variance blend of noisy means and prior means, shape (n_clusters, d).
+
+    lambda = v_prior / (v_prior + v_noise) is the weight of the private mean: it goes to one as the noise
+    vanishes and to zero as it grows.
+    """
+    weight = (prior.variances / (prior.variances + noisy.variances))[:, None]
+    return weight * noisy.means + (1.0 - weight) * prior.means
+
+
+def public_prior(
+    rows: NDArray[np.float64], labels: NDArray[np.int64], weights: NDArray[np.float64], fallback: NDArray[np.float64]
+) -> Prior:
+    """Mean of the public rows of each cluster, weighted by released weights.
+
+    Args:
+      rows: shape (q, d), feature units.
+      labels: shape (q,), cluster of each row.
+      weights: shape (q,), >= 0.
+      fallback: shape (n_clusters, d): mean of a cluster that has no public rows.
+
+    Returns:
+      `Prior`; the variance of a mean of m effective rows is s^2 d (1 / m + PRIOR_BIAS), s^2 the within-cluster
+      variance of one coordinate.
+    """
+    n_clusters = len(fallback)
+    members = (labels[:, None] == np.arange(n_clusters)) * weights[:, None]
+    mass = members.sum(axis=0)
+    known = mass > 0
+    means = np.where(known[:, None], members.T @ rows / np.maximum(mass, 1e-300)[:, None], fallback)
+    effective = np.where(known, mass**2 / np.maximum((members**2).sum(axis=0), 1e-300), 1.0)
+    errors = ((rows - means[labels]) ** 2).sum(axis=1)
+    freedom = max(float((effective - 1.0)[known].sum()) / max(float(effective[known].sum()), 1.0), 0.05)
+    scatter = float((weights * errors).sum() / max(float(weights.sum()), 1e-300)) / freedom
+    scatter = max(scatter, 1e-12 * (float((rows**2).sum(axis=1).max()) or 1.0))
+    return Prior(means, scatter * (1.0 / effective + PRIOR_BIAS), scatter * PRIOR_BIAS)

@@ -1,0 +1,53 @@
+"""From a noisy scatter matrix to the subspace of the clusters."""
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from transforms.numerics.kmeans.centers import unexplained
+
+
+def unpack_symmetric(triangle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Symmetric matrix (d, d) from its upper triangle, row by row, shape (d * (d + 1) / 2,).
+
+    Example:
+      >>> unpack_symmetric(np.array([1.0, 2.0, 3.0]))
+      array([[1., 2.],
+             [2., 3.]])
+    """
+    n_features = int((np.sqrt(8 * len(triangle) + 1) - 1) / 2)
+    matrix = np.zeros((n_features, n_features))
+    matrix[np.triu_indices(n_features)] = triangle
+    return matrix + np.triu(matrix, 1).T
+
+
+def shrink_to_public(
+    private_scatter: NDArray[np.float64], entry_variance: float, public_rows: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Blends a noisy mean scatter with the public one by their known variances.
+
+    Args:
+      private_scatter: shape (d, d): noisy sum of x x^T / n, feature units squared.
+      entry_variance: variance of the noise in one entry of it.
+      public_rows: shape (q, d), centered public rows.
+
+    Returns:
+      (1 - t) private + t public, t = v_noise / (v_noise + v_public). v_public is the sampling variance
+      (trace of the public scatter / d)^2 / q, or what the two differ by beyond the noise, if that is more. With
+      vanishing noise t goes to 0; with growing noise the private part fades out.
+    """
+    n_public, n_features = public_rows.shape
+    public = public_rows.T @ public_rows / n_public
+    sampling_variance = (np.trace(public) / n_features) ** 2 / n_public
+    entries = (private_scatter - public)[np.triu_indices(n_features, 1 if n_features > 1 else 0)]
+    total = np.array([(entries**2).sum()])
+    difference = unexplained(total, np.array([len(entries) * entry_variance]), len(entries)) / len(entries)
+    public_variance = max(sampling_variance, float(difference[0]))
+    weight = entry_variance / (entry_variance + public_variance) if entry_variance > 0 else 0.0
+    return (1.0 - weight) * private_scatter + weight * public
+
+
+def top_eigenvectors(matrix: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
+    """Orthonormal basis (d, n_dims) of the leading eigenvectors of a symmetric matrix, largest eigenvalue last."""
+    with threadpool_limits(limits=1):
+        return np.linalg.eigh(matrix)[1][:, -n_dims:]

@@ -1,0 +1,1 @@
+"""Where centers start: grids, seeding and packed spheres."""

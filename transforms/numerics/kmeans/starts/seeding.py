@@ -1,0 +1,137 @@
+"""Clustering of public or released points on the server, and the public randomness it needs.
+
+Everything here is post-processing: its seeds are public and reproduce a run, they never reach the noise.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans, kmeans_plusplus
+from threadpoolctl import threadpool_limits
+
+
+class Clustering(NamedTuple):
+    """Weighted k-means of points: `centers` (n_clusters, n_dims), `labels` (n_points,)."""
+
+    centers: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+
+def weighted_kmeans(
+    points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, restarts: int, seed: int
+) -> Clustering:
+    """Best of `restarts` k-means runs, single-threaded.
+
+    Args:
+      points: shape (n_points, n_dims), n_points >= n_clusters.
+      weights: shape (n_points,), >= 0; if fewer than n_clusters distinct points have a positive one, all are
+        topped up with a tiny weight.
+      n_clusters: >= 1.
+      restarts: >= 1; one restart lands in a bad minimum in about a quarter of all runs.
+      seed: public.
+
+    Returns:
+      `Clustering`, deterministic for a given CPU type.
+    """
+    if len(np.unique(points[weights > 0], axis=0)) < n_clusters:
+        weights = weights + max(float(weights.max(initial=0.0)), 1.0) * 1e-9
+    with threadpool_limits(limits=1):
+        fitted = KMeans(n_clusters, n_init=restarts, random_state=seed % 2**32).fit(points, sample_weight=weights)
+    return Clustering(fitted.cluster_centers_.astype(np.float64), fitted.labels_.astype(np.int64))
+
+
+def best_starts(
+    points: NDArray[np.float64], n_clusters: int, restarts: int, kept: int, seed: int
+) -> list[NDArray[np.float64]]:
+    """Centers of the cheapest of many k-means runs, cheapest first.
+
+    Starts are drawn by places: rows in another order give other centers.
+
+    Args:
+      points: shape (n_points, n_dims), n_points >= n_clusters.
+      n_clusters: >= 1.
+      restarts: runs, >= 1.
+      kept: of them, from 1 to restarts.
+      seed: public.
+    """
+    with threadpool_limits(limits=1):
+        fits = [KMeans(n_clusters, n_init=1, random_state=(seed + run) % 2**32).fit(points) for run in range(restarts)]
+    fits.sort(key=lambda fit: float(fit.inertia_))
+    return [fit.cluster_centers_.astype(np.float64) for fit in fits[:kept]]
+
+
+def clustering_costs(
+    points: NDArray[np.float64], weights: NDArray[np.float64], most: int, restarts: int, seed: int
+) -> NDArray[np.float64]:
+    """Weighted k-means cost per unit of weight for 1, 2, ..., `most` clusters; shape (most,), never rising.
+
+    Args:
+      points: shape (n_points, n_dims), n_points >= most.
+      weights: shape (n_points,), >= 0, not all zero.
+      most: >= 1.
+      restarts: of k-means, >= 1.
+      seed: public.
+    """
+    costs = []
+    for n_clusters in range(1, most + 1):
+        clustering = weighted_kmeans(points, weights, n_clusters, restarts, seed)
+        squared = ((points - clustering.centers[clustering.labels]) ** 2).sum(axis=1)
+        costs.append(float((weights * squared).sum() / weights.sum()))
+    return np.minimum.accumulate(np.array(costs))
+
+
+def elbow(costs: NDArray[np.float64]) -> int:
+    """The number of clusters at the elbow: where the curve lies farthest below its chord.
+
+    Args:
+      costs: shape (k_max,), k_max >= 1: for 1, 2, ... clusters, never rising.
+
+    Source: Thorndike (1953) for the elbow; Satopaa et al. (2011), "Finding a 'Kneedle' in a haystack", for the chord.
+
+    Example:
+      >>> import numpy as np
+      >>> elbow(np.array([9.0, 5.0, 1.0, 0.9, 0.8, 0.7]))
+      3
+    """
+    if len(costs) < 3 or costs[0] <= costs[-1]:
+        return 1 if costs[0] <= costs[-1] else len(costs)
+    fallen = (costs[0] - costs) / (costs[0] - costs[-1])
+    return int(np.argmax(fallen - np.linspace(0.0, 1.0, len(costs)))) + 1
+
+
+def plus_plus(points: NDArray[np.float64], n_clusters: int, seed: int) -> NDArray[np.float64]:
+    """Points chosen by k-means++, shape (n_clusters, n_dims).
+
+    Source: Arthur, Vassilvitskii (2007).
+    """
+    with threadpool_limits(limits=1):
+        return np.asarray(kmeans_plusplus(points, n_clusters, random_state=seed % 2**32)[0], dtype=np.float64)
+
+
+def pseudo_clients(n_points: int, client_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:
+    """Indices of bootstrapped pseudo-clients, shape (n_clients, client_rows), each row in [0, n_points)."""
+    return np.random.default_rng([seed, 1]).integers(0, n_points, (n_clients, client_rows))
+
+
+def weighted_clients(weights: NDArray[np.float64], client_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:
+    """Indices of pseudo-clients, shape (n_clients, client_rows), each row drawn by `weights`, shape (n,), >= 0."""
+    rng = np.random.default_rng([seed, 1])
+    return rng.choice(len(weights), (n_clients, client_rows), p=weights / weights.sum())
+
+
+def halve(candidates: NDArray[np.bool_], seed: int, step: int) -> NDArray[np.bool_]:
+    """Keeps each candidate with probability 1/2; shape (n_points,)."""
+    coins = np.random.default_rng([seed, 2, step]).random(len(candidates)) < 0.5
+    return candidates & coins
+
+
+def points_in_ball(n_points: int, n_features: int, radius: float, seed: int) -> NDArray[np.float64]:
+    """Public points, uniform in the ball around the origin; shape (n_points, n_features), feature units.
+
+    They stand in for server data where there are none; they carry no information about any data.
+    """
+    rng = np.random.default_rng([seed, 3])
+    directions = rng.normal(size=(n_points, n_features))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return directions * radius * rng.random((n_points, 1)) ** (1.0 / n_features)

@@ -1,0 +1,1 @@
+"""Masks: keyed streams, pairs of neighbors, and shares of secrets."""

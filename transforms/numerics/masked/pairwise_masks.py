@@ -1,0 +1,264 @@
+"""Masks that each two clients agree on: no common secret, and clients may drop out after they have shared.
+
+A client's message is its statistic, plus a mask from a seed of its own, plus or minus a mask per neighbor: these
+cancel in the sum. Own seeds and the keys behind pairwise masks are Shamir-shared among the neighbors. For who is
+present the neighbors hand out shares of the seed; for who has gone, shares of the key; never both.
+
+    advertise -> share -> mask -> (who is present) -> reveal -> total
+
+The collector of shares is in the clients' role, apart from the aggregator: it learns the total of the masks and the
+noised sum. If both pool what they know they learn the sum without noise, but no client's statistic. Everything a
+client draws is derived from its own secret, the context and its message, so that a retry repeats its octets.
+
+Source: Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine learning", Figure 4;
+Bell et al. (2020) for neighbors; clients and aggregator follow the protocol (semi-honest).
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from schemas.errors import ProtocolError
+from transforms.numerics.masked import shamir
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+
+_NONCE = bytes(12)
+_KEY_BYTES = 32
+
+
+class PublicKeys(NamedTuple):
+    """What a client advertises: one key for masks, one for letters to its neighbors, 32 octets each."""
+
+    mask: bytes
+    letters: bytes
+
+
+class Neighbor(NamedTuple):
+    """A neighbor as a client sees it.
+
+    Attributes:
+      number: of the neighbor among all clients, >= 0; Shamir shares are taken at number + 1.
+      keys: its public keys.
+    """
+
+    number: int
+    keys: PublicKeys
+
+
+class Revealed(NamedTuple):
+    """A share that a neighbor hands out.
+
+    Attributes:
+      owner: whose secret is shared.
+      holder: who hands it out.
+      present: True for a share of the owner's seed, False for one of its key.
+      share: int64, shape (shamir.N_LIMBS,).
+    """
+
+    owner: int
+    holder: int
+    present: bool
+    share: NDArray[np.int64]
+
+
+class PairwiseClient:
+    """One client in one round.
+
+    Args:
+      secret: 32 bytes of this client alone.
+      number: of the client among all.
+      context: run, round and broadcast, by `encode_label`; no two rounds have the same.
+    """
+
+    __slots__ = ("_context", "_letter_key", "_mask_key", "_present", "_stream", "number")
+
+    def __init__(self, secret: bytes, number: int, context: bytes) -> None:
+        self.number, self._context = number, context
+        self._stream = KeyStream(secret, encode_label("pairwise", context))
+        self._mask_key = self._stream.substream(b"mask").uint64(4).tobytes()
+        self._letter_key = self._stream.substream(b"letters").uint64(4).tobytes()
+        self._present: frozenset[int] | None = None
+
+    def advertise(self) -> PublicKeys:
+        """The client's public keys."""
+        return PublicKeys(_public(self._mask_key), _public(self._letter_key))
+
+    def _seed(self, statistic: NDArray[np.int64]) -> bytes:
+        """Seed of the client's own mask: another statistic has another one."""
+        digest = hashlib.sha256(statistic.astype("<i8").tobytes()).digest()
+        return self._stream.substream(encode_label("seed", digest)).uint64(4).tobytes()
+
+    def share(self, neighbors: Sequence[Neighbor], threshold: int, statistic: NDArray[np.int64]) -> dict[int, bytes]:
+        """One sealed letter per neighbor with its shares of this client's key and seed.
+
+        Args:
+          neighbors: of this client.
+          threshold: shares that give a secret back.
+          statistic: int64, what the client is going to send.
+        """
+        seed = self._seed(statistic)
+        secrets = np.frombuffer(self._mask_key + seed, dtype=np.uint8).reshape(2, _KEY_BYTES)
+        points = np.tile([neighbor.number + 1 for neighbor in neighbors], (2, 1))
+        stream = self._stream.substream(encode_label("shares", seed, points.tobytes(), threshold))
+        shares = shamir.split(secrets, points, threshold, stream)
+        return {
+            neighbor.number: self._seal(neighbor, shares[:, place].astype("<u4").tobytes())
+            for place, neighbor in enumerate(neighbors)
+        }
+
+    def mask(self, neighbors: Iterable[Neighbor], statistic: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The message: int64, shape of `statistic`.
+
+        Args:
+          neighbors: those of this client's that have shared, the same for everybody.
+          statistic: int64, shape (size,).
+        """
+        total = statistic.view(np.uint64) + _words(self._seed(statistic), len(statistic))
+        for neighbor in neighbors:
+            total += _signed(self._agreed(neighbor), self.number, neighbor.number, len(statistic))
+        return total.view(np.int64)
+
+    def reveal(self, letters: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int]) -> list[Revealed]:
+        """Shares of the seeds of neighbors that are present and of the keys of those that are not.
+
+        Args:
+          letters: by number of the sender: who it is, and the letter to this client.
+          present: numbers of all clients whose messages were added up; final.
+
+        Raises:
+          ProtocolError: if another list of who is present was answered before, or a letter was changed.
+        """
+        if self._present not in (None, present):
+            raise ProtocolError("a round must have one list of who is present, got a second one; it stays unanswered.")
+        self._present = present
+        answers = []
+        for owner, (neighbor, letter) in sorted(letters.items()):
+            key, seed = np.frombuffer(self._open(neighbor, letter), dtype="<u4").astype(np.int64).reshape(2, -1)
+            there = owner in present
+            answers.append(Revealed(owner, self.number, there, seed if there else key))
+        return answers
+
+    def _agreed(self, neighbor: Neighbor) -> bytes:
+        """What both ends know and nobody else: seed of their pairwise mask."""
+        return agreed_seed(self._mask_key, neighbor.keys.mask, (self.number, neighbor.number), self._context)
+
+    def _seal(self, neighbor: Neighbor, text: bytes) -> bytes:
+        """A letter to a neighbor; its salt, and so its key, depends on the text, so that a nonce will do for all."""
+        label = encode_label("letter", self._context, self.number, neighbor.number)
+        salt = self._stream.substream(encode_label("salt", label, text)).uint64(4).tobytes()
+        key = _derived(self._letter_key, neighbor.keys.letters, label + salt)
+        return salt + ChaCha20Poly1305(key).encrypt(_NONCE, text, label)
+
+    def _open(self, neighbor: Neighbor, letter: bytes) -> bytes:
+        """The text of a letter from a neighbor."""
+        label = encode_label("letter", self._context, neighbor.number, self.number)
+        key = _derived(self._letter_key, neighbor.keys.letters, label + letter[:_KEY_BYTES])
+        try:
+            text = ChaCha20Poly1305(key).decrypt(_NONCE, letter[_KEY_BYTES:], label)
+        except InvalidTag as error:
+            raise ProtocolError(
+                "a letter must arrive as it was sealed, got a changed one; have it sent again."
+            ) from error
+        return text
+
+
+class SharedRound(NamedTuple):
+    """A round in which clients have shared, as the collector sees it.
+
+    Attributes:
+      keys: by number, of everybody who has shared.
+      neighbors: by number, those of everybody who has shared, among those who have.
+      threshold: shares that give a secret back.
+      context: of the round.
+    """
+
+    keys: Mapping[int, PublicKeys]
+    neighbors: Mapping[int, Sequence[int]]
+    threshold: int
+    context: bytes
+
+
+def total_mask(
+    revealed: Iterable[Revealed], shared: SharedRound, present: frozenset[int], size: int
+) -> NDArray[np.int64]:
+    """What masks add to the sum of the messages of those present, from the shares that were handed out.
+
+    Args:
+      revealed: shares, in any order.
+      shared: of the round.
+      present: numbers of those whose messages were added up.
+      size: length of a message.
+
+    Returns:
+      int64, shape (size,).
+
+    Raises:
+      ProtocolError: if both kinds of shares of one client are there, shares of the wrong kind, or too few.
+    """
+    total = np.zeros(size, dtype=np.uint64)
+    for owner, secret in _secrets(revealed, shared, present).items():
+        if owner in present:
+            total += _words(secret, size)
+            continue
+        for other in present.intersection(shared.neighbors[owner]):
+            seed = agreed_seed(secret, shared.keys[other].mask, (owner, other), shared.context)
+            total += _signed(seed, other, owner, size)
+    return total.view(np.int64)
+
+
+def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozenset[int]) -> dict[int, bytes]:
+    """Seed of everybody present, key of everybody who has gone with a neighbor left."""
+    shares: dict[int, dict[int, NDArray[np.int64]]] = {owner: {} for owner in shared.keys}
+    for answer in revealed:
+        if answer.present is not (answer.owner in present):
+            raise ProtocolError(
+                "shares must be of the seed or of the key of a client, got both; start the round again."
+            )
+        shares[answer.owner][answer.holder] = answer.share
+    needed = [o for o in sorted(shares) if o in present or present.intersection(shared.neighbors[o])]
+    if any(len(shares[owner]) < shared.threshold for owner in needed):
+        raise ProtocolError(
+            f"at least {shared.threshold} neighbors of every client must hand out shares, got fewer; "
+            "wait for more of them."
+        )
+    if not needed:
+        return {}
+    chosen = [sorted(shares[owner].items())[: shared.threshold] for owner in needed]
+    points = np.array([[holder + 1 for holder, _ in answers] for answers in chosen])
+    secrets = shamir.combine(points, np.array([[share for _, share in answers] for answers in chosen]))
+    return {owner: secret.tobytes() for owner, secret in zip(needed, secrets, strict=True)}
+
+
+def agreed_seed(own_key: bytes, other_public: bytes, numbers: tuple[int, int], context: bytes) -> bytes:
+    """Seed of the pairwise mask of two clients, the same from either end."""
+    low, high = sorted(numbers)
+    return _derived(own_key, other_public, encode_label("pair", context, low, high))
+
+
+def _derived(own_key: bytes, other_public: bytes, label: bytes) -> bytes:
+    """X25519, then HKDF."""
+    shared = X25519PrivateKey.from_private_bytes(own_key).exchange(X25519PublicKey.from_public_bytes(other_public))
+    return HKDF(algorithm=hashes.SHA256(), length=_KEY_BYTES, salt=None, info=label).derive(shared)
+
+
+def _public(key: bytes) -> bytes:
+    return X25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
+
+
+def _words(seed: bytes, size: int) -> NDArray[np.uint64]:
+    """The mask of a seed."""
+    return KeyStream(seed, b"mask").uint64(size)
+
+
+def _signed(seed: bytes, own: int, other: int, size: int) -> NDArray[np.uint64]:
+    """What client `own` adds for the mask that it shares with `other`; the two add up to zero."""
+    words = _words(seed, size)
+    return words if own < other else np.zeros(size, dtype=np.uint64) - words

@@ -1,0 +1,1 @@
+"""Discrete noise, the keystream behind it, and private selection."""

@@ -1,0 +1,1 @@
+"""Reports of one client, and what is computed from many."""

@@ -1,0 +1,79 @@
+"""From a job to the public parameters of its collection of reports."""
+
+import math
+
+from schemas.reports.config import EncodeConfig
+from schemas.reports.parameters import MOST_LEVELS, ReportGuarantee, ReportMode, ReportParameters, ReportVariant
+from transforms.numerics.reports.amplification import local_epsilon_for
+from transforms.numerics.reports.mechanism import MOST_EPSILON, bit_choices, codeword_choice, codeword_moments
+from transforms.numerics.reports.published_protocol import HISTOGRAM_SHARE
+from transforms.numerics.reports.sums import LIFTED
+
+_MORE_LEVELS = 3
+_STRONG_SIGNAL = 4.0
+
+
+def design(
+    config: EncodeConfig, features: tuple[str, ...], key: bytes, encoding: str | None = None
+) -> ReportParameters:
+    """Public parameters of a new collection.
+
+    Args:
+      config: the job.
+      features: names, in the order of the coordinates.
+      key: 16 public random bytes.
+      encoding: how columns become features, or None.
+
+    Raises:
+      ConfigError: if the budget cannot be spent so.
+    """
+    guarantee = _guarantee(config)
+    variant, epsilon = config.reports.variant, guarantee.local_epsilon
+    if variant is ReportVariant.PAPER:
+        choices = bit_choices(epsilon, HISTOGRAM_SHARE)
+    else:
+        choices = ((codeword_choice(epsilon), epsilon),)
+    parameters = ReportParameters(
+        variant=variant,
+        n_clusters=config.n_clusters,
+        features=features,
+        radius=config.tree.radius,
+        depth=0,
+        key=key,
+        guarantee=guarantee,
+        choices=choices,
+        encoding=encoding,
+    )
+    return parameters.with_depth(_depth(config, parameters))
+
+
+def _guarantee(config: EncodeConfig) -> ReportGuarantee:
+    """What the job promises."""
+    privacy, reports = config.privacy, config.reports
+    shuffled = reports.mode is ReportMode.SHUFFLE and privacy.delta is not None
+    delta = float(privacy.delta or 0.0) if shuffled else 0.0
+    local = privacy.epsilon
+    if shuffled:
+        local = local_epsilon_for(privacy.epsilon, delta, reports.min_batch, MOST_EPSILON)
+    return ReportGuarantee(
+        mode=reports.mode, local_epsilon=local, epsilon=privacy.epsilon, delta=delta, min_batch=reports.min_batch
+    )
+
+
+def _depth(config: EncodeConfig, parameters: ReportParameters) -> int:
+    """Levels of the tree: none where reports have none, else as given or by the signal that is to be expected.
+
+    Source: Chang et al. (2021), Appendix D, for ceil(log2 k) + 3 levels; three more keep more pairs of centers apart
+    and cost a third more noise, which pays where there is little noise.
+    """
+    if config.reports.variant is ReportVariant.POINTS or config.reports.mode is ReportMode.SHUFFLE:
+        return 0
+    if isinstance(config.tree.depth, int):
+        return config.tree.depth
+    depth = math.ceil(math.log2(parameters.n_clusters)) + 3 if parameters.n_clusters > 1 else 1
+    if parameters.variant is ReportVariant.PAPER:
+        return min(depth, MOST_LEVELS)
+    mean = codeword_moments(parameters.choices[-1][0]).mean
+    noise = (1.0 + depth / 3.0) * (parameters.n_features + LIFTED) * parameters.n_clusters**2
+    strong = parameters.guarantee.min_batch * mean**2 / noise > _STRONG_SIGNAL
+    return min(depth + _MORE_LEVELS if strong else depth, MOST_LEVELS)

@@ -1,0 +1,1 @@
+"""Exact statistics on the lattice: frames, nearest centers, sums, norms."""

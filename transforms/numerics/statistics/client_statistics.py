@@ -1,0 +1,320 @@
+"""Exact statistics of clients, privacy unit `client`: one client moves each by at most its stated bound.
+
+Rows are clipped to the public radius first. Each client's statistic is then scaled so that its public bound
+equals a fixed number of lattice units, clipped to it, truncated, and the bound is checked on the integers that
+are summed. Norms are exact integers, so what a client adds does not depend on the order of its rows or on the
+other clients. Source: Scott et al. (2025), Appendix G.5.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.assignment import RowLabels
+from transforms.numerics.statistics.frame import Frame
+
+CLIENT_BLOCK_ROWS = 2048
+"""Rows of several clients worked on at a time; larger clients are worked on alone, in blocks."""
+OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
+"""Frobenius norm of one client's clipped scatter, at most, in units of its bound / 2**(2 * OUTER_BITS)."""
+SENSITIVITY = lattice.SUM_UNITS
+"""Norm of one client's clipped histogram, sums or counts, at most, in units of its bound / 2**SUM_BITS."""
+_MAX_CELLS = 1 << 21
+"""Numbers of clients' statistics that are held at a time."""
+
+
+def client_count(block: ClientBlock) -> NDArray[np.int64]:
+    """Number of clients, shape (1,), units of 2**-SUM_BITS clients; one client moves it by `SENSITIVITY`."""
+    return np.array([block.n_clients * lattice.SUM_UNITS], dtype=np.int64)
+
+
+def client_chunks(block: ClientBlock, max_clients: int = CLIENT_BLOCK_ROWS) -> Iterator[ClientBlock]:
+    """Whole clients of similar size, smallest first; a client of more than CLIENT_BLOCK_ROWS rows comes alone.
+
+    The clients of a chunk times the rows of its largest one stay within CLIENT_BLOCK_ROWS, so that a padded
+    array of the chunk stays small. Clients without rows do not occur.
+    """
+    offsets = block.client_offsets
+    sizes = np.diff(offsets)
+    order = np.argsort(sizes, kind="stable")
+    sizes = sizes[order]
+    first = 0
+    while first < len(order):
+        window = sizes[first : first + min(max_clients, CLIENT_BLOCK_ROWS)]
+        fitting = int((np.arange(1, len(window) + 1) * window <= CLIENT_BLOCK_ROWS).sum())
+        last = first + max(fitting, 1)
+        yield _take(block.points, offsets, order[first:last])
+        first = last
+
+
+def _take(points: NDArray[np.floating], offsets: NDArray[np.int64], clients: NDArray[np.int64]) -> ClientBlock:
+    """The rows of some clients, in the order of `clients`."""
+    sizes = offsets[clients + 1] - offsets[clients]
+    taken = np.concatenate([[0], np.cumsum(sizes)])
+    if len(clients) == 1:
+        return ClientBlock(points[offsets[clients[0]] : offsets[clients[0] + 1]], taken)
+    rows = np.arange(taken[-1]) + np.repeat(offsets[clients] - taken[:-1], sizes)
+    return ClientBlock(points[rows], taken)
+
+
+def owners(chunk: ClientBlock) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of each client, and the client of each row."""
+    sizes = np.diff(chunk.client_offsets)
+    return sizes, np.repeat(np.arange(len(sizes)), sizes)
+
+
+def outer_product(block: ClientBlock, frame: Frame, bound: float, *, relative: bool = False) -> NDArray[np.int64]:
+    """Upper triangle of the sum over clients of their scatter Y^T Y, each clipped to `bound` in Frobenius norm.
+
+    Args:
+      block: rows grouped by client.
+      frame: public frame.
+      bound: > 0, feature units squared; public.
+      relative: whether each client's scatter is divided by its number of rows.
+
+    Returns:
+      int64, shape (n_features * (n_features + 1) / 2,), units of bound / 2**(2 * OUTER_BITS). One client moves
+      the matrix by at most `OUTER_SENSITIVITY` in Frobenius norm.
+    """
+    n_features = block.points.shape[1]
+    stretch = float(frame.lattice.clipping_norm / np.sqrt(bound))
+    total = np.zeros((n_features, n_features), dtype=np.int64)
+    for chunk in client_chunks(block):
+        stretches = stretch / np.sqrt(np.diff(chunk.client_offsets)) if relative else np.full(chunk.n_clients, stretch)
+        if len(chunk.points) > CLIENT_BLOCK_ROWS:
+            total += _large_scatter(chunk.points, frame, float(stretches[0]))
+        else:
+            rows = _clipped_rows(chunk, frame, stretches)
+            total += (rows.T @ rows).astype(np.int64)
+    return total[np.triu_indices(n_features)]
+
+
+def _clipped_rows(chunk: ClientBlock, frame: Frame, stretches: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Integer rows of several small clients, scaled so that each client's scatter keeps its bound.
+
+    `stretches` (n_clients,) lead from rows whose clipping norm is 2**OUTER_BITS to rows whose scatter bound is
+    2**(2 * OUTER_BITS).
+    """
+    rows = frame.quantize(chunk.points, lattice.OUTER_BITS)
+    sizes, owner = owners(chunk)
+    place = np.arange(len(rows)) - chunk.client_offsets[owner]
+    padded = np.zeros((len(sizes), int(sizes.max(initial=1)), rows.shape[1]))
+    padded[owner, place] = rows
+
+    def squared(clients: NDArray[np.float64]) -> NDArray[np.int64]:
+        return _squared_scatter_norms(clients.reshape(len(clients), *padded.shape[1:]))
+
+    clients = padded.reshape(len(sizes), -1)
+    factors = np.minimum(stretches, _scatter_factors(_as_float(squared(clients))))
+    scaled = lattice.scale_until(clients, factors, lambda some: squared(some)[:, 0] < 1 << 32)
+    return scaled.reshape(padded.shape)[owner, place]
+
+
+def _scatter_factors(squared_norms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Row factors that bring scatters of these squared Frobenius norms to OUTER_SENSITIVITY."""
+    return np.sqrt(OUTER_SENSITIVITY / np.maximum(np.sqrt(squared_norms), 1.0))
+
+
+def _squared_scatter_norms(padded: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Exact squared Frobenius norm of each client's scatter (equal to that of its Gram matrix), split in three.
+
+    Args:
+      padded: integers, shape (n_clients, n_rows, n_features), zero rows as padding, n_rows at most 2048.
+
+    Returns:
+      int64, shape (n_clients, 3): h, m, l with norm^2 = h 2^32 + m 2^17 + l, 0 <= m < 2^15, 0 <= l < 2^17; the
+      split is unique, so h < 2^32 says that the norm is below OUTER_SENSITIVITY = 2^32.
+    """
+    transposed = padded.transpose(0, 2, 1)
+    small = padded @ transposed if padded.shape[1] <= padded.shape[2] else transposed @ padded
+    gram = small.astype(np.int64).reshape(len(padded), -1)
+    high, low = gram >> 16, gram & 0xFFFF
+    squares = [np.einsum("ij,ij->i", *pair) for pair in ((high, high), (high, low), (low, low))]
+    cross = squares[1] + (squares[2] >> 17)
+    return np.stack([squares[0] + (cross >> 15), cross & 0x7FFF, squares[2] & 0x1FFFF], axis=1)
+
+
+def _as_float(split: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The value of a split squared norm."""
+    return split[:, 0] * 2.0**32 + split[:, 1] * 2.0**17 + split[:, 2]
+
+
+def _large_scatter(points: NDArray[np.floating], frame: Frame, stretch: float) -> NDArray[np.int64]:
+    """Clipped scatter of one large client, in blocks: its rows are never held as integers all at once."""
+
+    def scatter(factor: float) -> NDArray[np.int64]:
+        total = np.zeros((points.shape[1], points.shape[1]), dtype=np.int64)
+        for part in lattice.row_blocks(points):
+            rows = np.trunc(frame.quantize(part, lattice.OUTER_BITS) * factor)
+            total += (rows.T @ rows).astype(np.int64)
+        return total
+
+    def squared(matrix: NDArray[np.int64]) -> int:
+        return sum(entry * entry for entry in matrix.ravel().tolist())
+
+    factor = min(stretch, float(_scatter_factors(np.array([float(squared(scatter(1.0)))]))[0]))
+    shrink = 1.0 - 2.0**-lattice.SUM_BITS
+    while squared(clipped := scatter(factor)) > OUTER_SENSITIVITY**2:
+        factor *= shrink
+        shrink *= shrink
+    return clipped
+
+
+def histogram(
+    block: ClientBlock, frame: Frame, assigner: RowLabels, bound: float, *, relative: bool
+) -> NDArray[np.int64]:
+    """Sum over clients of their clipped histograms of nearest public points.
+
+    Args:
+      block: rows grouped by client.
+      frame: public frame.
+      assigner: the points, one bin each.
+      bound: > 0, public: a fraction of the client's rows if `relative`, else rows.
+      relative: True divides each client's histogram by its number of rows and clips its L2 norm to `bound`;
+        False clips the L1 norm of the counts.
+
+    Returns:
+      int64, shape (assigner.size,), units of bound / 2**SUM_BITS. One client moves it by at most
+      `SENSITIVITY`, in L2 or L1.
+    """
+    total = np.zeros(assigner.size, dtype=np.int64)
+    for chunk in client_chunks(block, max(1, _MAX_CELLS // assigner.size)):
+        sizes, counts = _counts(chunk, frame, assigner)
+        if relative:
+            clipped = lattice.clip_l2(_fractions(counts, sizes), SENSITIVITY, rescale=1.0 / bound)
+        else:
+            clipped = lattice.clip_l1(counts, SENSITIVITY, rescale=SENSITIVITY / bound)
+        total += clipped.sum(axis=0).astype(np.int64)
+    return total
+
+
+def _counts(chunk: ClientBlock, frame: Frame, assigner: RowLabels) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rows of each client, and its rows per bin as integers, shape (n_clients, n_bins)."""
+    sizes = np.diff(chunk.client_offsets)
+    counts = np.zeros(len(sizes) * assigner.size)
+    for _, _, cells in _binned(chunk, frame, assigner):
+        counts += np.bincount(cells, minlength=len(counts))
+    return sizes, counts.reshape(len(sizes), assigner.size)
+
+
+def _binned(
+    chunk: ClientBlock, frame: Frame, assigner: RowLabels
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]]:
+    """Blocks of lattice rows, which of them are in a bin, and the cell (client, bin) of each of these."""
+    _, owner = owners(chunk)
+    for start in range(0, len(owner), CLIENT_BLOCK_ROWS):
+        part = slice(start, start + CLIENT_BLOCK_ROWS)
+        rows = frame.quantize(chunk.points[part], lattice.SUM_BITS)
+        labels = assigner.labels(rows)
+        kept = np.flatnonzero(labels >= 0)
+        yield rows, kept, owner[part][kept] * assigner.size + labels[kept]
+
+
+def _fractions(totals: NDArray[np.float64], sizes: NDArray[np.int64], units: int = SENSITIVITY) -> NDArray[np.float64]:
+    """Truncated totals * units / sizes, row by row; shape of `totals`."""
+    return np.trunc(totals * (units / sizes[:, None]))
+
+
+def mean_sums_and_counts(
+    block: ClientBlock, frame: Frame, assigner: RowLabels, sums_bound: float, counts_bound: float
+) -> NDArray[np.int64]:
+    """Sum over clients of (sums, counts) / rows of the client, both clipped in L2 by one common factor.
+
+    Args:
+      block: rows grouped by client.
+      frame: public frame.
+      assigner: the current centers.
+      sums_bound: > 0, feature units: bound on the stacked sums of a client; public.
+      counts_bound: > 0: bound on the stacked counts of a client, as fractions of its rows; public.
+
+    Returns:
+      int64, shape (n_clusters * n_features + n_clusters,): sums in units of sums_bound / 2**SUM_BITS, counts in
+      units of counts_bound / 2**SUM_BITS. One client moves each of the two by at most `SENSITIVITY` in L2.
+    """
+
+    def clip(sums: NDArray[np.float64], counts: NDArray[np.float64], sizes: NDArray[np.int64]) -> _Pair:
+        sums, counts = _fractions(sums, sizes, 1), _fractions(counts, sizes)
+        stretch = frame.lattice.clipping_norm / sums_bound, 1.0 / counts_bound
+        common = np.minimum(
+            np.minimum(1.0, SENSITIVITY / np.maximum(np.sqrt(lattice.squared_norms(sums)) * stretch[0], 1.0)),
+            SENSITIVITY / np.maximum(np.sqrt(lattice.squared_norms(counts)) * stretch[1], 1.0),
+        )
+        return (
+            lattice.clip_l2(sums, SENSITIVITY, rescale=common * stretch[0]),
+            lattice.clip_l2(counts, SENSITIVITY, rescale=common * stretch[1]),
+        )
+
+    return _clipped_totals(block, frame, assigner, clip)
+
+
+def means_of_means(
+    block: ClientBlock, frame: Frame, assigner: RowLabels, means_bound: float, presence_bound: float
+) -> NDArray[np.int64]:
+    """Sum over clients of the mean row per cluster (L2-clipped) and of the non-empty clusters (L1-clipped).
+
+    Arguments and result are those of `mean_sums_and_counts`, but for `means_bound` (> 0, feature units, public), which
+    bounds a client's stacked means, and `presence_bound` (> 0, public), which bounds the number of its clusters.
+    """
+
+    def clip(sums: NDArray[np.float64], counts: NDArray[np.float64], sizes: NDArray[np.int64]) -> _Pair:
+        n_features = sums.shape[1] // counts.shape[1]
+        means = np.trunc(sums / np.repeat(np.maximum(counts, 1.0), n_features, axis=1))
+        present = (counts > 0).astype(np.float64)
+        return (
+            lattice.clip_l2(means, SENSITIVITY, rescale=frame.lattice.clipping_norm / means_bound),
+            lattice.clip_l1(present, SENSITIVITY, rescale=SENSITIVITY / presence_bound),
+        )
+
+    return _clipped_totals(block, frame, assigner, clip)
+
+
+def clipped_sums_and_counts(
+    block: ClientBlock, frame: Frame, assigner: RowLabels, sums_bound: float, counts_bound: float
+) -> NDArray[np.int64]:
+    """Sum over clients of their sums (L2-clipped) and counts (L1-clipped), clipped separately.
+
+    Arguments and result are those of `mean_sums_and_counts`, but for the bounds, which are on sums and counts that are
+    not divided by the client's rows: feature units and rows.
+    """
+
+    def clip(sums: NDArray[np.float64], counts: NDArray[np.float64], sizes: NDArray[np.int64]) -> _Pair:
+        averages = _fractions(sums, sizes, 1)
+        stretch = sizes * (frame.lattice.clipping_norm / sums_bound)
+        return (
+            lattice.clip_l2(averages, SENSITIVITY, rescale=stretch.astype(np.float64)),
+            lattice.clip_l1(counts, SENSITIVITY, rescale=SENSITIVITY / counts_bound),
+        )
+
+    return _clipped_totals(block, frame, assigner, clip)
+
+
+_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
+_Clip = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]], _Pair]
+
+
+def _clipped_totals(block: ClientBlock, frame: Frame, assigner: RowLabels, clip: _Clip) -> NDArray[np.int64]:
+    """Adds up what `clip` makes of each client's stacked sums and counts."""
+    n_features = block.points.shape[1]
+    sums = np.zeros(assigner.size * n_features, dtype=np.int64)
+    counts = np.zeros(assigner.size, dtype=np.int64)
+    for chunk in client_chunks(block, max(1, _MAX_CELLS // len(sums))):
+        client_sums, client_counts = clip(*_client_totals(chunk, frame, assigner))
+        sums += client_sums.sum(axis=0).astype(np.int64)
+        counts += client_counts.sum(axis=0).astype(np.int64)
+    return np.concatenate([sums, counts])
+
+
+def _client_totals(
+    chunk: ClientBlock, frame: Frame, assigner: RowLabels
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Exact sums (n_clients, n_clusters * n_features), counts (n_clients, n_clusters) and rows (n_clients,)."""
+    sizes = np.diff(chunk.client_offsets)
+    counts = np.zeros(len(sizes) * assigner.size)
+    sums = np.zeros((len(counts), chunk.points.shape[1]))
+    for rows, kept, cells in _binned(chunk, frame, assigner):
+        lattice.add_by_group(sums, rows[kept], cells)
+        counts += np.bincount(cells, minlength=len(counts))
+    return sums.reshape(len(sizes), -1), counts.reshape(len(sizes), -1), sizes

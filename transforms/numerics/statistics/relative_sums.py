@@ -1,0 +1,182 @@
+"""Exact sums of rows relative to their centers inside a radius, at record and client level: small sensitivities.
+
+A row contributes its difference to the nearest center, an integer vector of L2 norm at most the radius, and one
+count; a row farther off contributes nothing, or is shortened to the radius. Differences of integers are exact, so
+the radius holds on what is summed: this is where the sensitivity comes from, here and nowhere else.
+
+Every radius is stretched to the same number of lattice units, `RELATIVE_UNITS`, by an integer factor. So the
+sensitivity is known before the radius is, which may follow from earlier releases.
+Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", Section 5.1 and Theorem 5.1.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.statistics import assignment, client_statistics, lattice
+from transforms.numerics.statistics.frame import Frame
+
+RELATIVE_BITS = 26
+RELATIVE_UNITS = 1 << RELATIVE_BITS
+"""Norm of what one row (one client's mean) adds to relative sums, at most, in their stretched lattice units."""
+MAX_CENTER_NORM = float(1 << 24)
+"""Lattice units: centers this far from the middle still meet rows in exact arithmetic."""
+_BLOCK_VALUES = 1 << 15
+_MOST_BLOCK_ROWS = 1 << 13
+
+
+class Neighborhoods(NamedTuple):
+    """Centers with the radius in which their rows count.
+
+    Attributes:
+      centers: integers, shape (n_clusters, n_features), L2 norm at most MAX_CENTER_NORM, lattice units at SUM_BITS.
+      radius: lattice units at SUM_BITS, an integer in [1, 2**(SUM_BITS + 1)].
+      shortens: whether rows beyond the radius are shortened to it; otherwise they are left out.
+    """
+
+    centers: NDArray[np.float64]
+    radius: int
+    shortens: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of centers."""
+        return len(self.centers)
+
+    @property
+    def factor(self) -> int:
+        """Integer that stretches differences; factor * radius is at most RELATIVE_UNITS."""
+        return RELATIVE_UNITS // self.radius
+
+
+class _Assigned(NamedTuple):
+    """Rows of a block with their centers.
+
+    Attributes:
+      rows: integers, shape (n_rows, n_features).
+      nearest: shape (n_clusters, n_rows): exactly one true in each column.
+      inside: shape (n_rows,): whether the distance is at most the radius.
+    """
+
+    rows: NDArray[np.float64]
+    nearest: NDArray[np.bool_]
+    inside: NDArray[np.bool_]
+
+
+def _assign(rows: NDArray[np.float64], neighborhoods: Neighborhoods) -> _Assigned:
+    """Nearest centers, ties to the lowest index, and distances; every comparison is of exact integers."""
+    centers = neighborhoods.centers
+    norm = MAX_CENTER_NORM + 1.0
+    lattice.check_product(2.0 * assignment.ROW_NORM + norm, norm)
+    # scores: (n_clusters, n_rows), so that maxima run along memory.
+    scores = (2.0 * centers) @ rows.T
+    scores -= lattice.squared_norms(centers)[:, None]
+    best = scores.max(axis=0)
+    nearest = scores == best
+    if np.count_nonzero(nearest) > len(rows):
+        nearest = nearest & (np.cumsum(nearest, axis=0) == 1)
+    squared = lattice.squared_norms(rows)
+    squared -= best
+    return _Assigned(rows, nearest, squared <= float(neighborhoods.radius) ** 2)
+
+
+def relative_sums(points: NDArray[np.floating], frame: Frame, neighborhoods: Neighborhoods) -> NDArray[np.int64]:
+    """Sum of the differences of rows to their center, and number of rows, per cluster.
+
+    Args:
+      points: shape (n_rows, n_features), feature units, finite.
+      frame: public frame.
+      neighborhoods: the current centers.
+
+    Returns:
+      int64, shape (n_clusters * n_features + n_clusters,): sums row by row, then counts in units of 2**-SUM_BITS
+      rows. One row moves the sums by at most `RELATIVE_UNITS` in L2, all of it in one cluster, and that cluster's
+      count by 2**SUM_BITS.
+    """
+    n_features = points.shape[1]
+    sums = np.zeros((neighborhoods.size, n_features), dtype=np.int64)
+    counts = np.zeros(neighborhoods.size, dtype=np.int64)
+    integers = neighborhoods.centers.astype(np.int64)
+    for block in lattice.row_blocks(points, _block_rows(n_features)):
+        assigned = _assign(frame.quantize(block, lattice.SUM_BITS), neighborhoods)
+        members = assigned.nearest & assigned.inside
+        inside = np.count_nonzero(members, axis=1)
+        sums += (members.astype(np.float64) @ assigned.rows).astype(np.int64) - inside[:, None] * integers
+        counts += inside
+        if neighborhoods.shortens and not assigned.inside.all():
+            outside = np.flatnonzero(~assigned.inside)
+            labels = assigned.nearest[:, outside].argmax(axis=0)
+            differences = _shortened(assigned.rows[outside] - neighborhoods.centers[labels], neighborhoods.radius)
+            np.add.at(sums, labels, differences.astype(np.int64))
+            counts += np.bincount(labels, minlength=len(counts))
+    return np.concatenate([(sums * neighborhoods.factor).ravel(), counts * lattice.SUM_UNITS])
+
+
+def _block_rows(n_features: int) -> int:
+    """Rows worked on at a time: few features leave room for more of them in the cache."""
+    return min(max(_BLOCK_VALUES // n_features, lattice.BLOCK_ROWS), _MOST_BLOCK_ROWS)
+
+
+def _shortened(differences: NDArray[np.float64], radius: int) -> NDArray[np.float64]:
+    """Integer vectors of norm at most `radius`, checked.
+
+    Differences to far centers (up to 2**24 units in each of many coordinates) are halved until their squared norms
+    are exact.
+    """
+    while (np.abs(differences).max(initial=0.0) ** 2) * differences.shape[1] > lattice.EXACT_LIMIT / 2.0:
+        differences = np.trunc(differences * 0.5)
+    return lattice.clip_l2(differences, radius)
+
+
+def client_relative_sums(
+    block: ClientBlock, frame: Frame, neighborhoods: Neighborhoods, bound: int
+) -> NDArray[np.int64]:
+    """Sum over clients of their relative sums and counts, both divided by the client's rows and clipped in L2.
+
+    Args:
+      block: rows grouped by client.
+      frame: public frame.
+      neighborhoods: the current centers.
+      bound: lattice units at SUM_BITS, an integer in [1, radius]: the largest norm of a client's stacked sums.
+
+    Returns:
+      As `relative_sums`, the sums stretched from `bound` to RELATIVE_UNITS, counts as sums of fractions of clients.
+      One client moves the stacked sums by at most `RELATIVE_UNITS` and the stacked counts by at most 2**SUM_BITS in
+      L2. A client over its bound is scaled in sums and counts alike, so that its direction stays.
+    """
+    n_features, size = block.points.shape[1], neighborhoods.size
+    sums = np.zeros(size * n_features, dtype=np.int64)
+    counts = np.zeros(size, dtype=np.int64)
+    for chunk in client_statistics.client_chunks(block, max(1, (1 << 21) // len(sums))):
+        totals, rows = _client_totals(chunk, frame, neighborhoods)
+        client_rows = np.diff(chunk.client_offsets)[:, None]
+        means = np.trunc(totals / client_rows)
+        shares = np.trunc(rows * (lattice.SUM_UNITS / client_rows))
+        common = np.minimum(1.0, bound / np.maximum(np.sqrt(lattice.squared_norms(means)), 1.0))
+        stretch = common * (RELATIVE_UNITS // bound)
+        sums += lattice.clip_l2(means, RELATIVE_UNITS, rescale=stretch).sum(axis=0).astype(np.int64)
+        counts += lattice.clip_l2(shares, lattice.SUM_UNITS, rescale=common).sum(axis=0).astype(np.int64)
+    return np.concatenate([sums, counts])
+
+
+def _client_totals(
+    chunk: ClientBlock, frame: Frame, neighborhoods: Neighborhoods
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Exact relative sums (n_clients, n_clusters * n_features) and counts (n_clients, n_clusters)."""
+    sizes, owner = client_statistics.owners(chunk)
+    cells = len(sizes) * neighborhoods.size
+    sums, counts = np.zeros((cells, chunk.points.shape[1])), np.zeros(cells)
+    for start in range(0, len(owner), client_statistics.CLIENT_BLOCK_ROWS):
+        part = slice(start, start + client_statistics.CLIENT_BLOCK_ROWS)
+        assigned = _assign(frame.quantize(chunk.points[part], lattice.SUM_BITS), neighborhoods)
+        kept = np.arange(len(assigned.rows)) if neighborhoods.shortens else np.flatnonzero(assigned.inside)
+        labels = assigned.nearest[:, kept].argmax(axis=0)
+        differences = assigned.rows[kept] - neighborhoods.centers[labels]
+        outside = np.flatnonzero(~assigned.inside[kept])
+        differences[outside] = _shortened(differences[outside], neighborhoods.radius)
+        cell = owner[part][kept] * neighborhoods.size + labels
+        np.add.at(sums, cell, differences)
+        counts += np.bincount(cell, minlength=cells)
+    return sums.reshape(len(sizes), -1), counts.reshape(len(sizes), -1)

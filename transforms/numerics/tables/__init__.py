@@ -1,0 +1,1 @@
+"""Rows split by client and sampled, in plain arrays."""

@@ -1,0 +1,1 @@
+"""Scores and exact clusterings, without privacy."""

@@ -1,0 +1,162 @@
+"""Scores of a clustering, from what was added up over rows; None where a score is not defined.
+
+They agree with scikit-learn's functions of the same names on the same labels.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+from sklearn.metrics import silhouette_score
+
+from transforms.numerics.tables.row_sampling import order_of_rows
+
+
+def finite(value: float) -> float | None:
+    """The value, or None for NaN and infinities, which JSON cannot hold."""
+    return float(value) if math.isfinite(value) else None
+
+
+def adjusted_rand(table: NDArray[np.int64]) -> float:
+    """Rand index of two partitions, corrected for chance; 1 where they agree.
+
+    Args:
+      table: shape (n_classes, n_clusters): rows per class and cluster.
+
+    Source: Hubert and Arabie (1985), by pairs as in Steinley (2004).
+
+    Example:
+      >>> adjusted_rand(np.array([[2, 0], [0, 2]]))
+      1.0
+    """
+    both, classes, clusters, pairs = _pairs(table)
+    false_negative, false_positive = classes - both, clusters - both
+    neither = pairs - classes - clusters + both
+    if not false_negative and not false_positive:
+        return 1.0
+    spread = (both + false_negative) * (false_negative + neither) + (both + false_positive) * (false_positive + neither)
+    return 2 * (both * neither - false_negative * false_positive) / spread
+
+
+def fowlkes_mallows(table: NDArray[np.int64]) -> float:
+    """Geometric mean of pairwise precision and recall; 0 where no pair is together in both partitions.
+
+    Args:
+      table: shape (n_classes, n_clusters): rows per class and cluster.
+
+    Source: Fowlkes and Mallows (1983).
+    """
+    both, classes, clusters, _ = _pairs(table)
+    return math.sqrt(both / classes) * math.sqrt(both / clusters) if both else 0.0
+
+
+def _pairs(table: NDArray[np.int64]) -> tuple[int, int, int, int]:
+    """Pairs of rows that share class and cluster, class, cluster, and all pairs; Python integers do not overflow."""
+    cells = table.astype(object)
+    parts = (cells.ravel(), cells.sum(axis=1), cells.sum(axis=0), [cells.sum()])
+    both, classes, clusters, pairs = (sum(int(count) * (int(count) - 1) // 2 for count in part) for part in parts)
+    return both, classes, clusters, pairs
+
+
+def davies_bouldin(
+    sizes: NDArray[np.int64], means: NDArray[np.float64], distances: NDArray[np.float64]
+) -> float | None:
+    """Mean over clusters of the worst ratio of widths to the distance between means; lower is better.
+
+    Args:
+      sizes: shape (n_clusters,); empty clusters do not count.
+      means: shape (n_clusters, n_features).
+      distances: shape (n_clusters,): mean distance of each cluster's rows to their mean.
+
+    Returns:
+      None unless there are from 2 to n_rows - 1 clusters with rows.
+
+    Source: Davies and Bouldin (1979).
+    """
+    if not _comparable(sizes):
+        return None
+    means, distances = means[sizes > 0], distances[sizes > 0]
+    with np.errstate(all="ignore"):
+        apart = cdist(means, means)
+        if not distances.any() or not apart.any():
+            return 0.0
+        apart[apart == 0.0] = np.inf
+        return finite(((distances[:, None] + distances[None, :]) / apart).max(axis=1).mean())
+
+
+def calinski_harabasz(
+    sizes: NDArray[np.int64], means: NDArray[np.float64], mean: NDArray[np.float64], squared: NDArray[np.float64]
+) -> float | None:
+    """Ratio of dispersion between and within clusters, each per degree of freedom; higher is better.
+
+    Args:
+      sizes: shape (n_clusters,); empty clusters do not count.
+      means: shape (n_clusters, n_features).
+      mean: shape (n_features,): of all rows.
+      squared: shape (n_clusters,): sum of squared distances of each cluster's rows to their mean.
+
+    Returns:
+      None unless there are from 2 to n_rows - 1 clusters with rows.
+
+    Source: Calinski and Harabasz (1974).
+    """
+    if not _comparable(sizes):
+        return None
+    filled = sizes > 0
+    with np.errstate(all="ignore"):
+        between = float((sizes[filled, None] * (means[filled] - mean) ** 2).sum())
+        within = float(squared[filled].sum())
+        if within == 0.0:
+            return 1.0
+        n_clusters = int(filled.sum())
+        return finite(between * (int(sizes.sum()) - n_clusters) / (within * (n_clusters - 1.0)))
+
+
+def _comparable(sizes: NDArray[np.int64]) -> bool:
+    """Whether there are at least two clusters with rows, and one of several rows."""
+    return 2 <= int((sizes > 0).sum()) < int(sizes.sum())
+
+
+def silhouette(points: NDArray[np.float64], labels: NDArray[np.int64]) -> float | None:
+    """Mean silhouette of rows by Euclidean distance, in [-1, 1]; quadratic in their number.
+
+    The same rows in any order give the same bits: they are put in an order that follows from what they hold.
+
+    Args:
+      points: shape (n_rows, n_features), feature units.
+      labels: shape (n_rows,).
+
+    Returns:
+      None unless there are from 2 to n_rows - 1 different labels.
+
+    Source: Rousseeuw (1987).
+    """
+    if not _comparable(np.unique(labels, return_counts=True)[1]):
+        return None
+    order = order_of_rows(np.column_stack([points, labels]))
+    points, labels = points[order], labels[order]
+    centered = points - points.mean(axis=0)
+    largest = float(np.abs(centered).max())
+    # The score does not change with the scale; squares of unscaled rows could overflow.
+    return finite(silhouette_score(centered / largest if largest > 0 else centered, labels))
+
+
+def matched_error(centers: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, int]:
+    """Mean squared distance between matched centers, feature units squared, and the number of pairs.
+
+    Centers are matched one to one so that the sum of squared distances is least (Hungarian method); where there are
+    more of one kind, those that fit worst stay alone.
+
+    Args:
+      centers: shape (n, n_features), feature units.
+      reference: shape (m, n_features).
+
+    Example:
+      >>> matched_error(np.array([[0.0], [5.0]]), np.array([[7.0], [0.0]]))
+      (2.0, 2)
+    """
+    squared = cdist(centers, reference, "sqeuclidean")
+    pairs = linear_sum_assignment(squared)
+    return float(squared[pairs].mean()), len(pairs[0])

@@ -1,0 +1,1 @@
+"""The noise stage, its keys, and the accountants that calibrate and compose it."""

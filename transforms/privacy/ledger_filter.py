@@ -1,0 +1,198 @@
+"""The privacy filter: whether one more run fits what a data set may spend, whoever chose it after which releases.
+
+Recurring runs are composed *fully adaptively*: which mechanism comes next, and with which noise, may depend on all
+releases so far. Composing privacy loss distributions and stopping where the curve reaches its limit is not a valid
+filter then, nor is taking the better of two bounds as the ledger grows. So a limit (E, D) is cut in advance into parts,
+and each part has a filter of its own:
+
+1. Runs of Gaussian releases alone, noise multipliers z: the sum of 1 / z^2 over all of them is compared with what one
+   Gaussian mechanism may have. Under one law of the releases the privacy loss is a Brownian motion with drift, run for
+   a time that the analyst controls and that the filter bounds; exp(-loss) is a martingale, so by convexity no strategy
+   does better than to use up the time: composition is exact, as if everything had been fixed beforehand.
+2. All other runs: the sums of their stated epsilons and deltas are compared with the part of the limit that was set
+   aside for them. Their loss is bounded by the sum of epsilons whatever the strategy, but with a probability of at most
+   the sum of deltas, so both parts add up.
+
+Where nothing is left for the first part, runs of Gaussian releases are charged to the second. What discrete instead of
+continuous noise costs (`transforms.privacy.discretization`, step 3) has small parts of the first part for itself:
+`_TAIL_PART` of delta, in equal portions for up to `MOST_RUNS` runs, and `_RATIO_PART` of epsilon.
+
+Source: Rogers, Roth, Ullman, Vadhan (2016), "Privacy odometers and filters: pay-as-you-go composition", Theorem 3.6 and
+the section before it, for filters and basic composition; Smith, Thakurta (2022), "Fully adaptive composition for
+Gaussian differential privacy", for the sum of squares; Whitehouse, Ramdas, Rogers, Wu (2023), "Fully-adaptive
+composition in differential privacy", Theorem 1, for the martingale argument (there for zCDP).
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from dp_accounting import gaussian_mechanism
+from scipy.special import log_ndtr
+
+from schemas.errors import BudgetExceededError, LedgerRefusedError
+from schemas.privacy.charge import Charge, LatticeNoise, Limit
+from transforms.privacy.discretization import upper_ratio
+
+MOST_RUNS = 10_000
+"""Runs of Gaussian releases on one data set, at most."""
+_TAIL_PART = 4e-4
+_RATIO_PART = 2e-5
+
+
+class Spent(NamedTuple):
+    """What charges add up to.
+
+    Attributes:
+      precision: sum of 1 / z^2 over Gaussian releases.
+      ratio: what their lattice adds to epsilon.
+      n_gaussian: runs among which tails are shared.
+      basic_epsilon: sum over the other runs.
+      basic_delta: likewise.
+    """
+
+    precision: float = 0.0
+    ratio: float = 0.0
+    n_gaussian: int = 0
+    basic_epsilon: float = 0.0
+    basic_delta: float = 0.0
+
+
+def total(limit: Limit, charges: Iterable[Charge]) -> Spent:
+    """Sums of charges that compose, all of them on the same units."""
+    held = list(charges)
+    gaussian = [each for each in held if _has_gaussian_part(limit) and each.is_gaussian]
+    basic = [each for each in held if not (_has_gaussian_part(limit) and each.is_gaussian)]
+    return Spent(
+        precision=math.fsum(event["noise_multiplier"] ** -2 for each in gaussian for event in each.events),
+        ratio=math.fsum(_ratio(limit, each.noise) for each in gaussian),
+        n_gaussian=len(gaussian),
+        basic_epsilon=math.fsum(each.epsilon for each in basic),
+        basic_delta=math.fsum(each.delta for each in basic),
+    )
+
+
+def spent_epsilon(limit: Limit, spent: Spent) -> tuple[float, float]:
+    """(epsilon, delta) that `spent` stands for, at the delta of the limit; zeros if nothing was spent."""
+    if spent.n_gaussian == 0:
+        return spent.basic_epsilon, spent.basic_delta
+    with np.errstate(divide="ignore"):
+        gaussian = float(gaussian_mechanism.get_epsilon_gaussian(spent.precision**-0.5, _continuous_delta(limit)))
+    delta = limit.delta - limit.basic_delta
+    return gaussian + spent.ratio + spent.basic_epsilon, delta + spent.basic_delta
+
+
+def fits(limit: Limit, spent: Spent) -> bool:
+    """Whether charges are within the limit."""
+    basic = (spent.basic_epsilon, spent.basic_delta)
+    parts = (limit.basic_epsilon, limit.basic_delta) if _has_gaussian_part(limit) else (limit.epsilon, limit.delta)
+    if basic[0] > parts[0] or basic[1] > parts[1]:
+        return False
+    if spent.n_gaussian == 0:
+        return True
+    epsilon = limit.epsilon - limit.basic_epsilon
+    lattice = spent.ratio <= _RATIO_PART * epsilon and spent.n_gaussian <= MOST_RUNS
+    log_delta = _log_gaussian_delta(math.sqrt(spent.precision), (1.0 - _RATIO_PART) * epsilon)
+    return lattice and log_delta <= math.log(_continuous_delta(limit))
+
+
+def check(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
+    """Refuses a charge that the data set has no budget for.
+
+    Charges on declared disjoint partitions compose with those on the same partition and with all undeclared ones.
+
+    Args:
+      limit: of the data set.
+      held: reserved and committed charges on it.
+      charge: of one more run.
+
+    Raises:
+      LedgerRefusedError: if it is of another kind than those before.
+      BudgetExceededError: if the limit would be passed.
+    """
+    _check_kind(limit, held, charge)
+    for scope in _scopes([*held, charge]):
+        touched = [each for each in held if scope is None or each.scope in (None, scope)]
+        mine = scope is None or charge.scope in (None, scope)
+        if not mine or fits(limit, total(limit, [*touched, charge])):
+            continue
+        basic = not (_has_gaussian_part(limit) and charge.is_gaussian)
+        before = spent_epsilon(limit, total(limit, touched))
+        remedy = "raise the limit or lower privacy.epsilon"
+        if basic and _has_gaussian_part(limit):
+            remedy = (
+                f"runs of job {charge.job} like this one need a part of it for themselves, see --basic_epsilon and "
+                "--basic_delta of `dapple ledger limit`"
+            )
+        raise BudgetExceededError(
+            f"the budget of {charge.dataset} must cover the run, got epsilon {limit.epsilon:g} at delta "
+            f"{limit.delta:g} of which {before[0]:.6g} is spent, and a run of {charge.epsilon:.6g} at "
+            f"{charge.delta:g}; {remedy}."
+        )
+
+
+def most_spent(limit: Limit, charges: Sequence[Charge]) -> Spent:
+    """What the partition that was charged most has spent."""
+    sums = [
+        total(limit, [each for each in charges if scope is None or each.scope in (None, scope)])
+        for scope in _scopes(charges)
+    ]
+    return max(sums, key=lambda spent: spent_epsilon(limit, spent), default=Spent())
+
+
+def _scopes(charges: Sequence[Charge]) -> list[str | None]:
+    """Partitions with charges of their own; None stands for the whole where nothing was declared."""
+    declared = {each.scope for each in charges if each.scope is not None}
+    return [*sorted(declared)] if declared else [None]
+
+
+def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
+    """Refuses a charge that cannot be added to those before."""
+    units = [limit.unit] if limit.unit is not None else [each.unit for each in held[:1]]
+    if units and charge.unit is not units[0]:
+        raise LedgerRefusedError(
+            f"privacy.unit must be {units[0]} for data set {charge.dataset}, got {charge.unit}; budgets of two units "
+            "do not add up, so give the other one a data.name and a limit of its own."
+        )
+    if held and charge.neighboring_relation != held[0].neighboring_relation:
+        raise LedgerRefusedError(
+            f"runs on {charge.dataset} must protect against {held[0].neighboring_relation}, got "
+            f"{charge.neighboring_relation}; give these runs a data.name and a limit of their own."
+        )
+    columns = {_columns(each.scope) for each in [*held, charge] if each.scope is not None}
+    if len(columns) > 1:
+        raise LedgerRefusedError(
+            f"data.partitions must have the same columns in all runs on {charge.dataset} that declare "
+            "data.disjoint_partitions, got others; leave the declaration out."
+        )
+
+
+def _columns(scope: str) -> str:
+    """Partition columns of a scope."""
+    return ",".join(sorted(json.loads(scope)))
+
+
+def _has_gaussian_part(limit: Limit) -> bool:
+    """Whether some of the limit is left for the filter of Gaussian releases."""
+    return limit.basic_epsilon < limit.epsilon and limit.basic_delta < limit.delta
+
+
+def _continuous_delta(limit: Limit) -> float:
+    """Delta that is left for continuous Gaussian noise."""
+    epsilon, delta = limit.epsilon - limit.basic_epsilon, limit.delta - limit.basic_delta
+    return (1.0 - _TAIL_PART) * delta * math.exp(-_RATIO_PART * epsilon)
+
+
+def _ratio(limit: Limit, noise: LatticeNoise) -> float:
+    """A + B of one run, B with this run's portion of the tails."""
+    portion = _TAIL_PART / MOST_RUNS * (limit.delta - limit.basic_delta)
+    return noise.lower + upper_ratio(noise, limit.epsilon - math.log(portion))
+
+
+def _log_gaussian_delta(mu: float, epsilon: float) -> float:
+    """Logarithm of the delta of a Gaussian mechanism with sensitivity / stddev `mu` at `epsilon` (Balle, Wang 2018)."""
+    first = float(log_ndtr(0.5 * mu - epsilon / mu))
+    second = epsilon + float(log_ndtr(-0.5 * mu - epsilon / mu))
+    return first + math.log1p(-math.exp(second - first)) if second < first else -math.inf

@@ -1,0 +1,135 @@
+"""What each audited statistic states: how far one privacy unit moves the parts of its vector, in lattice units.
+
+The numbers are those of the code that bounds the rows, and the plan of a round must not promise less. Keys are names
+of functions, "module:name"; a round's statistic is one of them, or a partial application of one.
+"""
+
+import dataclasses
+import math
+
+from schemas.privacy.plan import Geometry, Mechanism, ReleaseSpec, RoundPlan
+from schemas.profile.plan import (
+    CLIENTS,
+    COUNT,
+    TREE_LEVELS,
+    UNITS_PER_HALF_RANGE,
+    ProfileEvent,
+    ProfileLaw,
+    ProfilePlan,
+)
+from transforms.numerics.statistics import center_quality, lattice, relative_sums, row_statistics
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """How far one unit moves one part of a statistic.
+
+    Attributes:
+      bound: in L2; for a symmetric part in the Frobenius norm.
+      vectors: whether it is a sum of vectors, whose L1 norm may be sqrt(d) times as large and which may turn around;
+        other parts are non-negative and have `bound` in L1, too.
+      symmetric: whether it is the upper triangle of a symmetric matrix.
+      interval: whether it is one number between 0 and `bound`.
+    """
+
+    bound: int
+    vectors: bool = False
+    symmetric: bool = False
+    interval: bool = False
+
+    def required(self, spec: ReleaseSpec, *, replaces: bool) -> float:
+        """The smallest sensitivity that a release of this part may state; infinity if there is none.
+
+        Args:
+          spec: the release.
+          replaces: whether one added row may take the place of another.
+        """
+        if (spec.geometry is Geometry.SYMMETRIC) > self.symmetric:
+            return math.inf
+        if spec.mechanism is Mechanism.DISCRETE_LAPLACE:
+            if self.symmetric:
+                return math.inf
+            bound = math.isqrt(spec.shape[-1] * self.bound**2) if self.vectors else self.bound
+            return bound * (2 if replaces and not self.interval else 1)
+        if not replaces or self.interval:
+            return self.bound
+        return 2 * self.bound if self.vectors else math.isqrt(2 * self.bound**2) + 1
+
+
+_SCATTER = Stated(bound=row_statistics.OUTER_SENSITIVITY, symmetric=True)
+_SUMS = Stated(bound=row_statistics.SUM_SENSITIVITY, vectors=True)
+_RELATIVE = Stated(bound=relative_sums.RELATIVE_UNITS, vectors=True)
+_COUNTS = Stated(bound=lattice.SUM_UNITS)
+_COST = Stated(bound=center_quality.SENSITIVITY, interval=True)
+_SIZES = Stated(bound=center_quality.SENSITIVITY)
+
+STATED: dict[str, dict[str, Stated]] = {
+    "transforms.kmeans.feddp_kmeans.rounds:outer_statistic": {"scatter": _SCATTER, "rows": _COUNTS},
+    "transforms.kmeans.feddp_kmeans.rounds:norm_statistic": {"histogram": _COUNTS},
+    "transforms.kmeans.feddp_kmeans.rounds:histogram_statistic": {"histogram": _COUNTS},
+    "transforms.kmeans.lloyd.rounds:means_statistic": {"sums": _SUMS, "counts": _COUNTS},
+    "transforms.kmeans.lloyd.quality:statistic": {"cost": _COST, "sizes": _SIZES},
+    "transforms.kmeans.dp_lloyd.rounds:rows_statistic": {"rows": _COUNTS},
+    "transforms.kmeans.dp_lloyd.rounds:mean_statistic": {"sums": _RELATIVE},
+    "transforms.kmeans.dp_lloyd.rounds:scatter_statistic": {"scatter": _SCATTER},
+    "transforms.kmeans.dp_lloyd.rounds:grid_statistic": {"histogram": _COUNTS},
+    "transforms.kmeans.dp_lloyd.rounds:relative_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
+    "transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS, "counts": _COUNTS},
+    "transforms.kmeans.central_tree.rounds:shape_statistic": {"scatter": _SCATTER, "sums": _SUMS, "rows": _COUNTS},
+    "transforms.kmeans.central_tree.rounds:split_statistic": {"cells": _COUNTS},
+    "transforms.kmeans.central_tree.rounds:leaves_statistic": {"sums": _SUMS, "counts": _COUNTS},
+}
+"""Parts of each statistic's vector, in order; the last may be left out of a round."""
+
+
+def understatement(statistic: str | None, plan: RoundPlan, *, replaces: bool) -> str | None:
+    """What is wrong with the sensitivities that a round states for its statistic, in words; None if nothing is.
+
+    Args:
+      statistic: its name; None if it has none.
+      plan: of the round.
+      replaces: whether one added row may take the place of another.
+    """
+    stated = STATED.get(statistic or "")
+    if stated is None:
+        return "a statistic that states no sensitivity"
+    if [each.spec.name for each in plan.releases] != list(stated)[: len(plan.releases)]:
+        return f"releases that are not the parts of {statistic}"
+    for release in plan.releases:
+        required = stated[release.spec.name].required(release.spec, replaces=replaces)
+        if release.spec.sensitivity < required:
+            return (
+                f"{release.spec.sensitivity} lattice units for {release.spec.name}, which one unit moves by {required}"
+            )
+    return None
+
+
+def profile_understatement(plan: ProfilePlan) -> str | None:
+    """What is wrong with the sensitivities that a profile states, in words; None if nothing is."""
+    for event in plan.events:
+        required = _profile_bound(event, plan)
+        if not event.sensitivity >= required:
+            return f"{event.sensitivity:g} for {event.path}, which one unit moves by {required:g}"
+    return None
+
+
+def _profile_bound(event: ProfileEvent, plan: ProfilePlan) -> float:
+    """How far the rows of one unit that count move what an event noises, at most; infinity if nobody knows.
+
+    Each row moves one count by 1, one sum by half the range, and one count on each level of one tree by 1. Distinct
+    clusters and values of a client move as many cells by 1 each.
+    """
+    rows = plan.unit_rows
+    kind, _, column = event.path.removeprefix("profile/").partition("/")
+    if event.path == COUNT:
+        return float(rows)
+    if event.path == CLIENTS:
+        return math.sqrt(min(rows, plan.n_clusters))
+    if kind == "means":
+        return float(rows * UNITS_PER_HALF_RANGE)
+    if kind == "percentiles":
+        return float(rows * (math.sqrt(TREE_LEVELS) if event.law is ProfileLaw.GAUSSIAN else TREE_LEVELS))
+    if kind in ("histograms", "selections") and column in plan.categorical:
+        values = plan.categorical[column].values
+        return math.sqrt(rows if values is None else min(rows, plan.n_clusters * len(values)))
+    return math.inf

@@ -1,0 +1,234 @@
+"""Rows to what PipelineDP adds noise to: one vector of exact sums, and elements for what it does row by row.
+
+Input element: `ShardRef`. Outputs are exact and private, and go to the noise and nowhere else. A unit's contribution
+is bounded here: a row counts once, a client with at most `plan.unit_rows` rows.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton, TaggedOutput
+from numpy.typing import NDArray
+
+from schemas.profile.plan import ProfilePlan, histogram_path, percentile_path
+from schemas.tables.contract import group_by_client
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.files import row_spill
+from transforms.files.row_spill import Spilled
+from transforms.numerics import cluster_profile
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from transforms.numerics.tables import partition
+from transforms.numerics.tables.row_sampling import bounded_rows
+from transforms.privacy.held_key import HeldKeyFn
+from transforms.profile.rows import (
+    CLIENT,
+    CLUSTER,
+    RANK,
+    ProfileParams,
+    category,
+    exact_sums,
+    number,
+    read_profile_rows,
+)
+from transforms.rounds.aggregation import SumStatistics
+from transforms.tables import client_ids
+from transforms.tables.group_clients import NumberOfShards
+from transforms.tables.read import shard_name
+from transforms.tables.small_blocks import SmallBlocksFn
+
+SUMS = "sums"
+Piece = tuple[str, int, bytes | Spilled]
+"""Path and row group the rows come from, and the rows as an Arrow stream or where that lies."""
+
+
+def percentile_tags(params: ProfileParams) -> list[str]:
+    """Paths of what PipelineDP does row by row; each is the tag of an output."""
+    return [percentile_path(name) for name, column in params.plan.numeric.items() if column.percentiles]
+
+
+def value_tags(params: ProfileParams) -> list[str]:
+    """Paths of histograms whose vocabulary is not public; each is the tag of an output."""
+    return [histogram_path(name) for name, column in params.plan.categorical.items() if column.values is None]
+
+
+def row_elements(rows: pa.Table, params: ProfileParams) -> Iterator[TaggedOutput]:
+    """(cluster, number) of each row, for each column with percentiles."""
+    labels = rows.column(CLUSTER).to_pylist()
+    for index, (name, column) in enumerate(params.plan.numeric.items()):
+        if column.percentiles:
+            for element in zip(labels, rows.column(number(index)).to_pylist(), strict=True):
+                yield TaggedOutput(percentile_path(name), element)
+
+
+def value_counts(rows: pa.Table, params: ProfileParams, clients: NDArray[np.int64] | None) -> Iterator[TaggedOutput]:
+    """((cluster, text), rows or distinct clients) for each column whose vocabulary is not public."""
+    labels = rows.column(CLUSTER).to_numpy()
+    for index, (name, listed) in enumerate(params.plan.categorical.items()):
+        if listed.values is None:
+            encoded = rows.column(category(index)).combine_chunks().dictionary_encode()
+            texts = encoded.dictionary.to_pylist()
+            cells = labels * len(texts) + encoded.indices.to_numpy()
+            found, counts = cluster_profile.occupied_cells(cells, params.plan.n_clusters * len(texts), clients)
+            for cell, count in zip(found.tolist(), counts.tolist(), strict=True):
+                cluster, value = divmod(cell, len(texts))
+                yield TaggedOutput(histogram_path(name), ((cluster, texts[value]), count))
+
+
+class _KeyedFn(SmallBlocksFn, HeldKeyFn):
+    """Holds the run key on the worker, where units are sampled; blocks are small, so BLAS gets one thread."""
+
+    def __init__(self, params: ProfileParams, key_uri: str):
+        super().__init__(key_uri)
+        self._params = params
+
+    def _stream(self, purpose: str, *parts: str | int) -> KeyStream:
+        """Random bits of the run for a purpose."""
+        return KeyStream(self._held_key(), encode_label(f"profile {purpose}", *parts))
+
+
+class _MeasureRowsFn(_KeyedFn):
+    """Shards → sums and elements; every row is a unit."""
+
+    def process(self, shard: ShardRef) -> Iterator[Any]:
+        """One vector per shard; rows are sampled by coins of their shard, so a retry samples the same."""
+        params, total = self._params, np.zeros(self._params.plan.size, dtype=np.int64)
+        coins = self._stream("rows", shard.path, shard.row_group)
+        for rows in read_profile_rows(shard, params):
+            total += exact_sums(rows, params, None)
+            yield from value_counts(rows, params, None)
+            if percentile_tags(params):
+                kept = cluster_profile.sampled_rows(coins, rows.num_rows, params.plan.rate)
+                yield from row_elements(rows.filter(pa.array(kept)), params)
+        yield total
+
+
+class _SplitFn(_KeyedFn):
+    """Shards → (number, piece): rows by the hash of their client, no more of a client than may count."""
+
+    def __init__(self, params: ProfileParams, key_uri: str, spill_folder: str | None):
+        super().__init__(params, key_uri)
+        self._spill_folder = spill_folder
+
+    def process(self, shard: ShardRef, n_shards: int) -> Iterator[tuple[int, Piece | None]]:
+        """Pieces of one shard; nothing but a sign of life for the empty shard."""
+        if shard == EMPTY_SHARD:
+            yield 0, None
+            return
+        rows = pa.concat_tables(read_profile_rows(shard, self._params)).combine_chunks()
+        ranks = self._stream("ranks", shard.path, shard.row_group).uint64(rows.num_rows)
+        rows = bounded(rows.append_column(RANK, pa.array(ranks)), self._params.plan.unit_rows)
+        owners = partition.shard_of(client_ids.digests(client_ids.canonical(rows.column(CLIENT))), n_shards)
+        rows = rows.take(pa.array(np.argsort(owners, kind="stable")))
+        bounds = np.searchsorted(np.sort(owners), np.arange(n_shards + 1))
+        filled = np.flatnonzero(np.diff(bounds)).tolist()
+        streams = (_encode(rows.slice(bounds[index], bounds[index + 1] - bounds[index])) for index in filled)
+        pieces: Iterable[bytes | Spilled] = streams
+        if self._spill_folder is not None:
+            pieces = row_spill.spill(self._spill_folder, shard_name(shard), streams)
+        for index, piece in zip(filled, pieces, strict=True):
+            yield index, (shard.path, shard.row_group, piece)
+
+
+class _MeasureClientsFn(_KeyedFn):
+    """(number, pieces) → sums and elements; all rows of a client are in one number."""
+
+    def process(self, element: tuple[int, Iterable[Piece | None]]) -> Iterator[Any]:
+        """One vector; clients are sampled by a keyed hash of their id."""
+        params, pieces = self._params, sorted(piece for piece in element[1] if piece is not None)
+        if not pieces:
+            yield np.zeros(params.plan.size, dtype=np.int64)
+            return
+        rows = bounded(_join(pieces, str(params.contract.client_id)), params.plan.unit_rows)
+        clients, digests = clients_of(rows)
+        yield exact_sums(rows, params, clients)
+        yield from value_counts(rows, params, clients)
+        if percentile_tags(params):
+            secret = int(self._stream("clients").uint64(1)[0])
+            kept = cluster_profile.sampled_clients(digests, secret, params.plan.rate)[clients]
+            yield from row_elements(rows.filter(pa.array(kept)), params)
+
+
+def clients_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Index of each row's client, by the ids themselves, and digests of the ids."""
+    order, offsets, unique = group_by_client(rows.column(CLIENT))
+    clients = np.empty(len(order), dtype=np.int64)
+    clients[order] = np.repeat(np.arange(len(unique)), np.diff(offsets))
+    return clients, client_ids.digests(unique)
+
+
+def bounded(rows: pa.Table, max_rows: int) -> pa.Table:
+    """At most so many rows of each client."""
+    kept = bounded_rows(clients_of(rows)[0], rows.column(RANK).to_numpy(), max_rows)
+    return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
+
+
+def _encode(rows: pa.Table) -> bytes:
+    """Rows as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def _join(pieces: list[Piece], client_id: str) -> pa.Table:
+    """Rows of all pieces, one behind the other, in the order of the input."""
+    tables = [
+        pa.ipc.open_stream(row_spill.load(piece) if isinstance(piece, Spilled) else piece).read_all()
+        for _, _, piece in pieces
+    ]
+    ids = client_ids.concatenated([client_ids.canonical(rows.column(CLIENT)) for rows in tables], client_id)
+    joined = pa.concat_tables([rows.drop_columns([CLIENT]) for rows in tables])
+    return joined.append_column(CLIENT, ids).combine_chunks()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class MeasureClusters(beam.PTransform):
+    """`ShardRef`s → a dict of PCollections: `SUMS`, one int64 vector, and what is under each tag.
+
+    Under `percentile_tags` are (cluster, number) of the sampled units' rows, under `value_tags` ((cluster, text),
+    count), one per pair that occurs.
+
+    Attributes:
+      params: what is measured.
+      key_uri: where workers find the key that ranks and samples rows.
+      spill_folder: a folder that all workers share, for runners that keep what they shuffle in memory; or None.
+
+    Windowing: global. Privacy: none, all outputs are exact; neighbors move them as `params.plan` says. Cost: one
+    pass over the columns in use; by client, one shuffle of the rows that count.
+    """
+
+    params: ProfileParams
+    key_uri: str
+    spill_folder: str | None = None
+
+    def measured(self) -> ProfilePlan:
+        """The plan whose sensitivities the outputs have."""
+        return self.params.plan
+
+    def expand(self, shards: beam.PCollection) -> Any:
+        """Reads, bounds, adds up."""
+        values = value_tags(self.params)
+        tags = percentile_tags(self.params) + values
+        measured = self._measured(shards, tags)
+        found = {tag: measured[tag] for tag in tags}
+        found |= {tag: found[tag] | f"Count {tag}" >> beam.CombinePerKey(sum) for tag in values}
+        return found | {SUMS: measured[SUMS] | "Sums" >> SumStatistics(size=self.params.plan.size)}
+
+    def _measured(self, shards: beam.PCollection, tags: list[str]) -> Any:
+        """Vectors under `SUMS`, elements under their tags."""
+        if not self.params.plan.by_client:
+            measure = beam.ParDo(_MeasureRowsFn(self.params, self.key_uri))
+            return shards | "MeasureRows" >> measure.with_outputs(*tags, main=SUMS)
+        n_shards = AsSingleton(shards | "NumberOfShards" >> NumberOfShards())
+        split = _SplitFn(self.params, self.key_uri, self.spill_folder)
+        measure = beam.ParDo(_MeasureClientsFn(self.params, self.key_uri))
+        return (
+            shards
+            | "Split" >> beam.ParDo(split, n_shards)
+            | "Group" >> beam.GroupByKey()
+            | "MeasureClients" >> measure.with_outputs(*tags, main=SUMS)
+        )

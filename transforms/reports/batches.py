@@ -1,0 +1,163 @@
+"""Batches of reports through a pipeline: read, grouped by nonce so that none counts twice, spilled where it pays.
+
+Element: `ReportBatch`. Reports are private on their own, so nothing here needs a noise stage.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow.parquet as pq
+
+from schemas.reports.parameters import ReportParameters, ReportVariant
+from schemas.reports.rows import from_table
+from schemas.reports.split_parameters import SplitParameters
+from transforms.files import row_spill
+from transforms.files.row_spill import Spilled
+from transforms.numerics.reports.encoder import Reports
+from transforms.tables.read import open_parquet
+from transforms.tables.source import list_files
+
+N_GROUPS = 64
+"""Groups of reports by the highest bits of their nonce; one group is in memory at a time."""
+_BATCH_REPORTS = 1 << 18
+
+
+class ReportBatch(NamedTuple):
+    """Some reports as plain octets: nonces, and indices or codewords, little-endian, without padding."""
+
+    nonces: bytes
+    payload: bytes
+
+    @classmethod
+    def of(cls, reports: Reports, parameters: ReportParameters) -> "ReportBatch":
+        """Batch of reports."""
+        sent = reports.codewords if parameters.variant is ReportVariant.PRIVUNIT else reports.indices.astype("<u2")
+        return cls(reports.nonces.astype("<u8").tobytes(), np.ascontiguousarray(sent).tobytes())
+
+    def reports(self, parameters: ReportParameters) -> Reports:
+        """The reports as arrays."""
+        nonces = np.frombuffer(self.nonces, dtype="<u8").astype(np.uint64)
+        if parameters.variant is ReportVariant.PRIVUNIT:
+            codewords = np.frombuffer(self.payload, dtype=np.uint8).reshape(len(nonces), parameters.report_bytes - 8)
+            return Reports(nonces, np.zeros(len(nonces), dtype=np.uint16), codewords)
+        indices = np.frombuffer(self.payload, dtype="<u2").astype(np.uint16)
+        return Reports(nonces, indices, np.zeros((len(nonces), 0), dtype=np.uint8))
+
+
+Piece = ReportBatch | tuple[Spilled, Spilled]
+Group = tuple[int, Iterable[Piece]]
+
+
+def _list_row_groups(path: str) -> Iterator[tuple[str, int]]:
+    """Path and number of every row group of a file."""
+    with open_parquet(path) as file:
+        yield from ((path, index) for index in range(file.num_row_groups))
+
+
+def _read(place: tuple, parameters: ReportParameters) -> Iterator[ReportBatch]:
+    path, row_group = place
+    with open_parquet(path) as file:
+        yield from _batches(file, row_group, parameters, f"{path}, row group {row_group}")
+
+
+def _batches(file: pq.ParquetFile, row_group: int, parameters: ReportParameters, where: str) -> Iterator[ReportBatch]:
+    """Valid reports of a row group, a good many at a time."""
+    table = file.read_row_group(row_group, use_threads=False)
+    for start in range(0, table.num_rows, _BATCH_REPORTS):
+        nonces, payload = from_table(table.slice(start, _BATCH_REPORTS), parameters, where)
+        yield ReportBatch(nonces.astype("<u8").tobytes(), np.ascontiguousarray(payload).tobytes())
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ReadRowGroups(beam.PTransform):
+    """Pipeline root → batches of all files at a path, in any order.
+
+    Attributes:
+      path: a Parquet file, a glob or a folder on any Beam filesystem.
+      parameters: of the collection.
+      setting: what the path is called in messages.
+
+    Cost: one listing, one pass over the files, one shuffle of references.
+    """
+
+    path: str
+    parameters: ReportParameters | SplitParameters
+    setting: str = "reports.path"
+    _reads: ClassVar[Callable[..., Iterator[tuple]]]
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
+        """Lists files, then row groups, then reads."""
+        return (
+            root
+            | "Path" >> beam.Create([self.path], reshuffle=False)
+            | "ListFiles" >> beam.FlatMap(list_files, {}, self.setting)
+            | "ListRowGroups" >> beam.FlatMap(_list_row_groups)
+            | "Spread" >> beam.Reshuffle()
+            | "Read" >> beam.FlatMap(self._reads, self.parameters)
+        )
+
+
+class ReadReports(ReadRowGroups):
+    """Pipeline root → `ReportBatch`es of all files in a folder; rows that cannot be reports are left out."""
+
+    _reads = staticmethod(_read)
+
+
+def _split(batch: ReportBatch, parameters: ReportParameters, spill_folder: str | None) -> Iterator[tuple[int, Piece]]:
+    """A batch by group of nonces."""
+    reports = batch.reports(parameters)
+    groups = (reports.nonces >> np.uint64(58)).astype(np.int64)
+    order = np.argsort(groups, kind="stable")
+    bounds = np.searchsorted(groups[order], np.arange(N_GROUPS + 1))
+    filled = np.flatnonzero(np.diff(bounds)).tolist()
+    parts = [reports.take(order[bounds[index] : bounds[index + 1]]) for index in filled]
+    pieces = [ReportBatch.of(part, parameters) for part in parts]
+    if spill_folder is None:
+        yield from zip(filled, pieces, strict=True)
+        return
+    origin = hashlib.sha256(batch.nonces + batch.payload).hexdigest()
+    places = row_spill.spill(spill_folder, origin, (octets for piece in pieces for octets in piece))
+    for index, nonces, payload in zip(filled, places[::2], places[1::2], strict=True):
+        yield index, (nonces, payload)
+
+
+def distinct_reports(group: Group, parameters: ReportParameters) -> Reports:
+    """Reports of a group, sorted by nonce; of those with one nonce, the one with the least payload."""
+    pieces = [piece if isinstance(piece, ReportBatch) else _loaded(piece) for piece in group[1]]
+    parts = [piece.reports(parameters) for piece in pieces]
+    reports = Reports(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    keys = [*reports.codewords.T[::-1], reports.indices, reports.nonces]
+    ordered = reports.take(np.lexsort(keys))
+    first = np.ones(len(ordered.nonces), dtype=np.bool_)
+    first[1:] = ordered.nonces[1:] != ordered.nonces[:-1]
+    return ordered.take(np.flatnonzero(first))
+
+
+def _loaded(places: tuple[Spilled, Spilled]) -> ReportBatch:
+    return ReportBatch(*(row_spill.load(place) for place in places))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class GroupReports(beam.PTransform):
+    """`ReportBatch`es → `Group`s: all reports whose nonces have the same highest bits.
+
+    Attributes:
+      parameters: of the collection.
+      spill_folder: a private folder on a disk that all workers share, for runners that keep what they shuffle in
+        memory; None lets reports go through the runner. Spilled files are the caller's to remove.
+
+    Windowing: any; reports of different windows stay apart. Cost: one shuffle of all reports, or of their places.
+    """
+
+    parameters: ReportParameters
+    spill_folder: str | None = None
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Splits batches and groups."""
+        return (
+            batches | "Split" >> beam.FlatMap(_split, self.parameters, self.spill_folder) | "Group" >> beam.GroupByKey()
+        )

@@ -1,0 +1,71 @@
+"""The shuffler: reports written anew, without order, ids or times.
+
+Input element: `ReportBatch`. Output element: `WrittenFile`. Guarantee: the files hold nonces and payloads, sorted by
+nonce; nonces are uniform and say nothing of the client, so the order is a uniformly random one.
+"""
+
+import dataclasses
+import hashlib
+import io
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.reports.parameters import ReportParameters, ReportVariant
+from schemas.reports.rows import to_table
+from transforms.files.octets import write_bytes
+from transforms.files.written import WrittenFile, write_listing
+from transforms.reports.batches import GroupReports, distinct_reports
+
+
+def _write(group: tuple, parameters: ReportParameters, folder: str) -> WrittenFile:
+    reports = distinct_reports(group, parameters)
+    payload = reports.codewords if parameters.variant is ReportVariant.PRIVUNIT else reports.indices
+    return write_part(group[0], _file_of(to_table(reports.nonces, payload, parameters)), folder)
+
+
+def write_part(group: int, content: bytes, folder: str) -> WrittenFile:
+    """Writes the file of a group; a second attempt writes the same octets."""
+    name = f"part-{group:02d}.parquet"
+    write_bytes(FileSystems.join(folder, name), content)
+    return WrittenFile(name, hashlib.sha256(content).hexdigest())
+
+
+def _file_of(table: pa.Table) -> bytes:
+    """A table of random octets as a Parquet file: nothing in it compresses, and nothing can be skipped."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="none", use_dictionary=False, write_statistics=False)
+    return buffer.getvalue()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ShuffleReports(beam.PTransform):
+    """`ReportBatch`es → Parquet files of shuffled reports, and a list of them.
+
+    Of reports with one nonce, one stays. A retried bundle writes its file again, octet for octet.
+
+    Attributes:
+      parameters: of the collection.
+      folder: exists; files go there.
+      listing: path of a JSON file with names and digests, written once all files are.
+      spill_folder: see `GroupReports`.
+
+    Windowing: global. Cost: one shuffle of all reports.
+    """
+
+    parameters: ReportParameters
+    folder: str
+    listing: str
+    spill_folder: str | None = None
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Groups by nonce, sorts, writes, lists."""
+        return (
+            batches
+            | "ByNonce" >> GroupReports(parameters=self.parameters, spill_folder=self.spill_folder)
+            | "Write" >> beam.Map(_write, self.parameters, self.folder)
+            | "Files" >> beam.combiners.ToList()
+            | "Listing" >> beam.Map(write_listing, self.listing)
+        )

@@ -1,0 +1,217 @@
+"""Messages of split and mix through pipelines: made by clients, shuffled, read, summed and decoded.
+
+Element: `MessageBatch`. Guarantee: messages of one client are not private by themselves; shuffled among those of
+`min_batch` clients they tell the noisy sums of the leaves and nothing else, to within the delta of the collection. The
+noise belongs to the clients, so making messages is a declared exception to the one noise stage.
+"""
+
+import dataclasses
+import io
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from schemas.errors import InputError
+from schemas.reports.split_parameters import SplitParameters
+from schemas.tables.columns import find, mismatch, plain
+from transforms.files.written import WrittenFile, write_listing
+from transforms.numerics.reports import split_reports
+from transforms.numerics.reports.split_and_mix import MOST_TIMES, Messages, MessageTotals
+from transforms.reports.batches import ReadRowGroups
+from transforms.reports.decode import DecodedBatch
+from transforms.reports.encode import EncodeClients, KeyedClientFn
+from transforms.reports.shuffle import write_part
+from transforms.tables.read import open_parquet
+
+SCHEMA = pa.schema([pa.field("place", pa.uint32(), nullable=False), pa.field("share", pa.uint64(), nullable=False)])
+_N_GROUPS = 64
+_BATCH_MESSAGES = 1 << 20
+
+
+class MessageBatch(NamedTuple):
+    """Some messages as plain octets: places (4 each) and shares (8 each), little-endian."""
+
+    places: bytes
+    shares: bytes
+
+    @classmethod
+    def of(cls, messages: Messages) -> "MessageBatch":
+        """Batch of messages."""
+        return cls(messages.places.astype("<u4").tobytes(), messages.shares.astype("<u8").tobytes())
+
+    def messages(self) -> Messages:
+        """The messages as arrays."""
+        places = np.frombuffer(self.places, dtype="<u4").astype(np.int64)
+        return Messages(places, np.frombuffer(self.shares, dtype="<u8").astype(np.int64))
+
+
+class _EncodeFn(KeyedClientFn):
+    """Makes the messages of all clients of a shard."""
+
+    clients_at_once = 64
+
+    def _encoded(self, points: NDArray[np.floating], clients: list[bytes], key: bytes) -> MessageBatch:
+        return MessageBatch.of(split_reports.encode_clients(points, clients, self._parameters, key))
+
+
+class EncodeMessages(EncodeClients):
+    """`ShardRef`s → `MessageBatch`es, all messages of every client, under its `SplitParameters`.
+
+    Privacy: none before messages are shuffled. Cost: `messages_per_client` messages of 12 octets for every client.
+    """
+
+    _encodes = _EncodeFn
+
+
+def _split(batch: MessageBatch) -> Iterator[tuple[int, MessageBatch]]:
+    """A batch by place."""
+    messages = batch.messages()
+    groups = messages.places % _N_GROUPS
+    for group in np.unique(groups).tolist():
+        rows = groups == group
+        yield group, MessageBatch.of(Messages(messages.places[rows], messages.shares[rows]))
+
+
+def _write(group: tuple[int, Iterable[MessageBatch]], folder: str) -> WrittenFile:
+    """Sorts all messages of some places by place and share, and writes them."""
+    parts = [batch.messages() for batch in group[1]]
+    messages = Messages(*(np.concatenate(columns) for columns in zip(*parts, strict=True))).shuffled()
+    columns = [pa.array(messages.places, pa.uint32()), pa.array(messages.shares, pa.uint64())]
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns, schema=SCHEMA), buffer, row_group_size=_BATCH_MESSAGES, write_statistics=False)
+    return write_part(group[0], buffer.getvalue(), folder)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ShuffleMessages(beam.PTransform):
+    """`MessageBatch`es → Parquet files of shuffled messages, and a list of them.
+
+    Messages are in the order of place and share, which depends on nothing else.
+
+    Attributes:
+      folder: exists; files go there.
+      listing: path of a JSON file with names and digests, written once all files are.
+
+    Windowing: global. Cost: one shuffle of all messages; memory for those of a 64th of all places.
+    """
+
+    folder: str
+    listing: str
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Groups by place, sorts, writes, lists."""
+        return (
+            batches
+            | "Split" >> beam.FlatMap(_split)
+            | "ByPlace" >> beam.GroupByKey()
+            | "Write" >> beam.Map(_write, self.folder)
+            | "Files" >> beam.combiners.ToList()
+            | "Listing" >> beam.Map(write_listing, self.listing)
+        )
+
+
+def _read(place: tuple, parameters: SplitParameters) -> Iterator[MessageBatch]:
+    path, row_group = place
+    with open_parquet(path) as file:
+        table = file.read_row_group(row_group, use_threads=False)
+    where = f"{path}, row group {row_group}"
+    for field in SCHEMA:
+        if (kind := find(table.schema, field.name, where).type) != field.type:
+            raise mismatch(field.name, where, f"be {field.type}", str(kind), "write it as encode does")
+    for start in range(0, table.num_rows, _BATCH_MESSAGES):
+        columns = [plain(table.column(name)).slice(start, _BATCH_MESSAGES) for name in SCHEMA.names]
+        if any(column.null_count for column in columns):
+            raise _foreign(where)
+        places, shares = (column.to_numpy() for column in columns)
+        if (places >= parameters.n_places).any() or (shares >= parameters.modulus).any():
+            raise _foreign(where)
+        yield MessageBatch(places.astype("<u4").tobytes(), shares.astype("<u8").tobytes())
+
+
+def _foreign(where: str) -> InputError:
+    return InputError(
+        f"messages of split_and_mix must have a place and a share of their collection, got others in {where}; leave "
+        "out clients whose messages are not whole: one wrong share makes a sum a random number."
+    )
+
+
+class ReadMessages(ReadRowGroups):
+    """Pipeline root → `MessageBatch`es of all files in a folder; messages of another collection stop the job."""
+
+    _reads = staticmethod(_read)
+
+
+def _totals(batch: MessageBatch, parameters: SplitParameters) -> MessageTotals:
+    return MessageTotals.of(batch.messages(), parameters.n_places, parameters.modulus)
+
+
+class _MergeTotalsFn(beam.CombineFn):
+    """Adds totals modulo the collection's prime."""
+
+    def __init__(self, parameters: SplitParameters):
+        self._parameters = parameters
+
+    def create_accumulator(self) -> MessageTotals:
+        """Nothing."""
+        zeros = np.zeros(self._parameters.n_places, dtype=np.int64)
+        return MessageTotals(zeros, zeros)
+
+    def add_input(self, accumulator: MessageTotals, element: MessageTotals) -> MessageTotals:
+        """Adds one."""
+        return accumulator.merge(element, self._parameters.modulus)
+
+    def merge_accumulators(self, accumulators: Iterable[MessageTotals]) -> MessageTotals:
+        """Adds all."""
+        total = self.create_accumulator()
+        for each in accumulators:
+            total = total.merge(each, self._parameters.modulus)
+        return total
+
+    def extract_output(self, accumulator: MessageTotals) -> MessageTotals:
+        """As they are: the clients' noise is inside."""
+        return accumulator
+
+
+def _decode(totals: MessageTotals, parameters: SplitParameters, seed: int) -> DecodedBatch:
+    n_clients = split_reports.n_clients_of(totals, parameters)
+    promise = parameters.guarantee
+    if n_clients is None or n_clients > MOST_TIMES * promise.min_batch:
+        got = "others" if n_clients is None else f"those of {n_clients}"
+        raise InputError(
+            f"messages of split_and_mix must be all messages of at most {MOST_TIMES * promise.min_batch} clients, got "
+            f"{got}; shuffle whole clients only."
+        )
+    if n_clients < promise.min_batch:
+        return DecodedBatch(n_reports=n_clients, model=None)
+    decoded = split_reports.decode_totals(totals, parameters, seed)
+    return DecodedBatch.of(n_clients, decoded, parameters.radius)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class DecodeMessages(beam.PTransform):
+    """`MessageBatch`es → `DecodedBatch`, one element per window that has messages.
+
+    Attributes:
+      parameters: of the collection.
+      seed: of k-means, public.
+
+    Windowing: any with one final pane. Privacy: post-processing. Cost: one pass, no shuffle of messages; memory for
+    two integers per place.
+    """
+
+    parameters: SplitParameters
+    seed: int = 0
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Sums, then clusters the leaves."""
+        return (
+            batches
+            | "Totals" >> beam.Map(_totals, self.parameters)
+            | "Merge" >> beam.CombineGlobally(_MergeTotalsFn(self.parameters)).without_defaults()
+            | "Decode" >> beam.Map(_decode, self.parameters, self.seed)
+        )

@@ -1,0 +1,1 @@
+"""The round: statistics of shards, exact sums, noise, and the server step."""

@@ -1,0 +1,75 @@
+"""What a protocol that runs in rounds is made of; it knows neither Beam nor where rows lie."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Allocation
+from schemas.privacy.plan import PrivacyPlan, RoundPlan, RoundSpec
+from schemas.privacy.release import Release
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.statistics.frame import Frame
+
+Releases = tuple[Release, ...]
+
+
+class ProtocolState(Protocol):
+    """What travels between rounds: no private number but in `releases` and what follows from them."""
+
+    @property
+    def frame(self) -> Frame:
+        """Public frame of the run."""
+
+    @property
+    def server(self) -> NDArray[np.float64]:
+        """Public points, shape (q, d), feature units."""
+
+    @property
+    def centers(self) -> NDArray[np.float64] | None:
+        """Centers after the last round, shape (k, d), in the protocol's own units; None before there are some."""
+
+    @property
+    def positions(self) -> NDArray[np.float64] | None:
+        """Centers in feature units, shape (k, d), that the next round starts from; None before there are some."""
+
+    @property
+    def releases(self) -> Releases:
+        """All so far, in order."""
+
+    def broadcast(self) -> Self:
+        """What statistics read of it: a small part."""
+
+    def model(self) -> Any:
+        """What is published after the last round."""
+
+
+class Round(NamedTuple):
+    """One round of a protocol whose state is of some type S.
+
+    Attributes:
+      plan: releases, noise and sensitivities.
+      statistic: (block, S) -> int64, shape (plan.size,); its sums over blocks keep the plan's sensitivities.
+      step: (S, releases) -> next S; a pure function of releases and public data.
+    """
+
+    plan: RoundPlan
+    statistic: Callable[[ClientBlock, Any], NDArray[np.int64]]
+    step: Callable[[Any, Releases], Any]
+
+
+class RoundsProtocol(NamedTuple):
+    """An algorithm as what its rounds release and compute, for jobs with a config of some type C.
+
+    Attributes:
+      initial_state: (C, public points (q, d) in feature units, d) -> state before the first round, from public data.
+      round_specs: (C, d, q) -> every release before calibration, round by round.
+      allocation: C -> how the shares of releases become noise.
+      rounds: (C, plan) -> calibrated rounds; the plan was made from `round_specs` of the same config.
+    """
+
+    initial_state: Callable[[Any, NDArray[np.float64], int], Any]
+    round_specs: Callable[[Any, int, int], tuple[RoundSpec, ...]]
+    allocation: Callable[[Any], Allocation]
+    rounds: Callable[[Any, PrivacyPlan], tuple[Round, ...]]

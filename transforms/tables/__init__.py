@@ -1,0 +1,1 @@
+"""Reading: sources, snapshots, shards, contracts kept, rows grouped by client."""

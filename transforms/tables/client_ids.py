@@ -1,0 +1,94 @@
+"""Client ids in one form per kind, whatever type a file stores them in, and their digests."""
+
+import enum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas.errors import InputError
+from transforms.numerics.tables import partition
+
+
+class IdKind(enum.StrEnum):
+    """What ids are; ids of different kinds are never equal."""
+
+    INTEGER = "integers"
+    TEXT = "strings"
+    OCTETS = "bytes"
+
+
+_STORED_AS = {IdKind.TEXT: pa.large_string(), IdKind.OCTETS: pa.large_binary()}
+
+
+def canonical(ids: pa.ChunkedArray) -> pa.Array:
+    """Ids as int64 (uint64 only where one is larger), large_string or large_binary.
+
+    Args:
+      ids: integers, strings or bytes, dictionary-encoded or not; nulls stay.
+    """
+    kind = ids.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return canonical(pa.chunked_array([chunk.storage for chunk in ids.chunks], kind.storage_type))
+    if pa.types.is_dictionary(kind):
+        return canonical(ids.cast(kind.value_type))
+    if not pa.types.is_integer(kind):
+        return ids.cast(_STORED_AS[_kind(kind)]).combine_chunks()
+    largest = pc.max(ids).as_py() if pa.types.is_uint64(kind) else None
+    return ids.cast(pa.int64() if largest is None or largest < 1 << 63 else pa.uint64()).combine_chunks()
+
+
+def _kind(stored: pa.DataType) -> IdKind:
+    """Kind of a type that the table contract lets pass."""
+    types = pa.types
+    if types.is_integer(stored):
+        return IdKind.INTEGER
+    text = types.is_string(stored) or types.is_large_string(stored) or types.is_string_view(stored)
+    return IdKind.TEXT if text else IdKind.OCTETS
+
+
+def kind_of(ids: pa.Array) -> IdKind:
+    """Kind of canonical ids."""
+    return _kind(ids.type)
+
+
+def check_one_kind(kinds: set[IdKind], client_id: str) -> None:
+    """Stops at ids that could not be compared with each other.
+
+    Raises:
+      InputError: if there are several kinds.
+    """
+    if len(kinds) > 1:
+        got = " and ".join(sorted(kinds))
+        raise InputError(f"column {client_id!r} must hold one kind of client ids in all files, got {got}; cast them.")
+
+
+def concatenated(pieces: list[pa.Array], client_id: str) -> pa.Array:
+    """Canonical ids of several files as one array.
+
+    Raises:
+      InputError: if they are of different kinds, or negative ones meet some beyond 2**63.
+    """
+    check_one_kind({kind_of(piece) for piece in pieces}, client_id)
+    types = {piece.type for piece in pieces}
+    try:
+        common = pa.uint64() if pa.uint64() in types else pieces[0].type
+        return pa.concat_arrays([piece.cast(common) for piece in pieces])
+    except pa.ArrowInvalid:
+        raise InputError(
+            f"column {client_id!r} must hold client ids of one integer type, got negative ones and some beyond 2**63; "
+            "cast them."
+        ) from None
+
+
+def digests(ids: pa.Array) -> NDArray[np.uint64]:
+    """Digests of canonical ids without nulls, shape (n,); strings are hashed from Arrow's buffers."""
+    if pa.types.is_integer(ids.type):
+        return partition.mix(ids.to_numpy(zero_copy_only=False).view(np.uint64))
+    if not len(ids):
+        return np.zeros(0, dtype=np.uint64)
+    _, offsets, octets = ids.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
+    content = np.frombuffer(octets, dtype=np.uint8) if octets is not None else np.zeros(0, dtype=np.uint8)
+    return partition.digests_of_strings(bounds - bounds[0], content[bounds[0] : bounds[-1]])

@@ -1,0 +1,236 @@
+"""Rows by client: the one pass that shuffles rows, into files of which no client crosses a row group.
+
+Input element: `ShardRef`. Output element: `PreparedFile`. Everything here is private and stays in the trusted
+zone; nothing is noised and nothing is released.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.pvalue import AsSingleton
+from numpy.typing import NDArray
+
+from schemas.errors import InputError
+from schemas.tables.contract import TableContract, group_by_client
+from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedFile, PreparedManifest
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from schemas.tables.snapshot import Snapshot
+from transforms.files import row_spill
+from transforms.files.octets import write_bytes
+from transforms.files.private_sink import PrivateSink
+from transforms.files.row_spill import Spilled
+from transforms.numerics.tables import partition, row_sampling
+from transforms.privacy.held_key import HeldKeyFn
+from transforms.tables import client_ids
+from transforms.tables.prepared_files import write_prepared
+from transforms.tables.read import read_columns, shard_name
+
+SHARD_BYTES = 1 << 26
+"""Rows of one output file, about, in memory."""
+_ID, _POINT = "id", "point"
+Piece = tuple[str, int, bytes | Spilled]
+"""Path and row group the rows come from, and the rows as an Arrow stream or where that lies."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How many rows of a client stay; `key_uri` is where workers find the key that chooses them."""
+
+    max_rows: int
+    key_uri: str
+
+
+def _size(shard: ShardRef) -> int:
+    return shard.n_bytes
+
+
+def _shards_for(n_bytes: int) -> int:
+    return min(max(1, -(-n_bytes // SHARD_BYTES)), partition.MAX_SHARDS)
+
+
+def _split(
+    shard: ShardRef, n_shards: int, contract: TableContract, spill_folder: str | None
+) -> Iterator[tuple[int, Piece]]:
+    """Rows of one row group by shard of their client; without valid rows, an empty piece that tells the width."""
+    if shard == EMPTY_SHARD:
+        return
+    points, column = contract.to_rows(read_columns(shard, list(contract.columns)), shard_name(shard))
+    ids = client_ids.canonical(column)
+    shards = partition.shard_of(client_ids.digests(ids), n_shards)
+    order = np.argsort(shards, kind="stable")
+    if n_shards > 1:
+        points, ids = points.take(order, axis=0), ids.take(pa.array(order))
+    bounds = np.searchsorted(shards[order], np.arange(n_shards + 1))
+    filled = np.flatnonzero(np.diff(bounds)).tolist() or [0]
+    streams = (
+        _encode(ids[bounds[index] : bounds[index + 1]], points[bounds[index] : bounds[index + 1]]) for index in filled
+    )
+    pieces: Iterable[bytes | Spilled] = streams
+    if spill_folder is not None:
+        pieces = row_spill.spill(spill_folder, shard_name(shard), streams)
+    for index, piece in zip(filled, pieces, strict=True):
+        yield index, (shard.path, shard.row_group, piece)
+
+
+def _encode(ids: pa.Array, points: NDArray[np.floating]) -> bytes:
+    """Rows as an Arrow stream."""
+    flat = pa.array(points.reshape(-1))
+    listed = pa.FixedSizeListArray.from_arrays(flat, points.shape[1])
+    batch = pa.record_batch([ids, listed], names=[_ID, _POINT])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def _decode(piece: bytes | Spilled) -> tuple[pa.Array, NDArray[np.floating]]:
+    """Client ids and points, views of the piece."""
+    batch = pa.ipc.open_stream(row_spill.load(piece) if isinstance(piece, Spilled) else piece).read_next_batch()
+    listed = batch.column(_POINT)
+    return batch.column(_ID), listed.flatten().to_numpy().reshape(len(listed), listed.type.list_size)
+
+
+class _WriteShardFn(HeldKeyFn):
+    """Joins the pieces of one shard in the order of the input, groups clients and writes the file."""
+
+    def __init__(self, folder: str, contract: TableContract, sampling: SamplingParams | None):
+        super().__init__(sampling.key_uri if sampling else "")
+        self._folder = folder
+        self._contract = contract
+        self._sampling = sampling
+
+    def setup(self) -> None:
+        """Reads the key where rows are sampled."""
+        if self._sampling is not None:
+            super().setup()
+
+    def process(self, element: tuple[int, Iterable[Piece]]) -> Iterator[PreparedFile]:
+        """One file."""
+        index, pieces = element
+        ids, points = _join(sorted(pieces, key=lambda piece: piece[:2]), str(self._contract.client_id))
+        order, offsets = _by_client(ids)
+        if self._sampling is not None:
+            clients = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+            digests = client_ids.digests(ids.take(pa.array(order[offsets[:-1]])))
+            kept = row_sampling.sample_rows(points[order], clients, digests, self._sampling.max_rows, self._held_key())
+            order = order[kept]
+            offsets = np.searchsorted(clients[kept], np.arange(len(offsets))).astype(np.int64)
+        name = f"shard-{index:07d}.parquet"
+        ids, points = ids.take(pa.array(order)), points.take(order, axis=0)
+        yield write_prepared(self._folder, name, ids, points, offsets, self._contract)
+
+
+def _join(pieces: list[Piece], client_id: str) -> tuple[pa.Array, NDArray[np.floating]]:
+    """Rows of all pieces, one behind the other."""
+    decoded = [_decode(piece) for _, _, piece in pieces]
+    widths = {points.shape[1]: path for (_, points), (path, _, _) in zip(decoded, pieces, strict=True)}
+    if len(widths) > 1:
+        (first, path), (other, where) = sorted(widths.items())[:2]
+        raise InputError(f"the features of {where} must have width {first} as in {path}, got {other}; correct a file.")
+    ids = client_ids.concatenated([ids for ids, _ in decoded], client_id)
+    return ids, np.concatenate([points for _, points in decoded])
+
+
+def _by_client(ids: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Order of rows by client id, stable, and the offsets of the clients in that order."""
+    order, offsets, unique = group_by_client(pa.chunked_array([ids]))
+    ranks = pc.array_sort_indices(unique).to_numpy().astype(np.int64)
+    sizes = np.diff(offsets)[ranks]
+    sorted_offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    positions = np.arange(len(ids)) + np.repeat(offsets[:-1][ranks] - sorted_offsets[:-1], sizes)
+    return order[positions], sorted_offsets
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class NumberOfShards(beam.PTransform):
+    """`ShardRef`s → the number of shards that rows are split into by client, one element.
+
+    Attributes:
+      n_shards: the number; None to let a shard hold about `SHARD_BYTES` of rows.
+    """
+
+    n_shards: int | None = None
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Adds up sizes by the files' footers; the number goes to no output."""
+        if self.n_shards is not None:
+            return shards.pipeline | "Given" >> beam.Create([self.n_shards], reshuffle=False)
+        sizes = shards | "Sizes" >> beam.Map(_size)
+        return sizes | "Total" >> beam.CombineGlobally(sum).without_defaults() | "ShardsFor" >> beam.Map(_shards_for)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class GroupClients(beam.PTransform):
+    """`ShardRef`s → `PreparedFile`s of a client-sharded data set, written to a private folder.
+
+    Rows lie in the files sorted by client, rows of a client in the order of the input. Files do not depend on
+    bundling or on the order of arrival, and a retried bundle writes its file again, octet for octet.
+
+    Attributes:
+      contract: by client; which columns are read and what becomes of invalid rows.
+      folder: where the files go; exists.
+      n_shards: number of files, at most; None to let a file hold about `SHARD_BYTES` of rows.
+      sampling: bound on the rows of a client, or None.
+      spill: whether rows go through files in `folder`, which all workers share, and the shuffle is of their
+        places; the caller removes them. For runners that keep what they shuffle in memory.
+
+    Windowing: global. Privacy: none, the output is as private as the input. Cost: one pass over the needed
+    columns, one shuffle of all rows; a worker holds one shard, which holds its largest client whole.
+    """
+
+    contract: TableContract
+    folder: str
+    n_shards: int | None = None
+    sampling: SamplingParams | None = None
+    spill: bool = False
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Splits row groups by client, groups, writes."""
+        n_shards = AsSingleton(shards | "NumberOfShards" >> NumberOfShards(n_shards=self.n_shards))
+        return (
+            shards
+            | "Split" >> beam.FlatMap(_split, n_shards, self.contract, self.folder if self.spill else None)
+            | "Group" >> beam.GroupByKey()
+            | "Write" >> beam.ParDo(_WriteShardFn(self.folder, self.contract.encoded(), self.sampling))
+        )
+
+
+def _write_manifest(
+    files: list[PreparedFile], folder: str, contract: TableContract, max_rows: int | None, snapshot: Snapshot | None
+) -> None:
+    manifest = PreparedManifest(
+        client_id=str(contract.client_id),
+        features=contract.feature_list or contract.features,
+        max_rows_per_client=max_rows,
+        files=tuple(sorted(files)),
+        snapshot=snapshot,
+    )
+    write_bytes(FileSystems.join(folder, MANIFEST_FILE), manifest.to_json().encode())
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class WriteManifest(beam.PTransform):
+    """All `PreparedFile`s → `manifest.json` in the same folder, written once all files are.
+
+    Attributes:
+      contract: names of the columns.
+      folder: where the files are.
+      max_rows: the bound on the rows of a client that was applied, or None.
+      snapshot: of the table that the rows were taken from, or None.
+    """
+
+    contract: TableContract
+    folder: str
+    max_rows: int | None = None
+    snapshot: Snapshot | None = None
+
+    def expand(self, files: beam.PCollection) -> beam.PCollection:
+        """Collects the list and writes it."""
+        places = (self.folder, self.contract, self.max_rows, self.snapshot)
+        sink = PrivateSink(write=_write_manifest, places=places)
+        return files | "Files" >> beam.combiners.ToList() | "Write" >> sink

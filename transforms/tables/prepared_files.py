@@ -1,0 +1,131 @@
+"""Files of a client-sharded data set: written by one worker each, whole or not at all, and listed by the manifest."""
+
+import hashlib
+import io
+import os
+import secrets
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.errors import InputError
+from schemas.tables.contract import TableContract
+from schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY, PreparedFile, PreparedManifest, encode_runs
+from transforms.files.octets import read_bytes
+from transforms.numerics.tables import partition
+
+ROW_GROUP_ROWS = 1 << 16
+"""Rows of a row group, at most."""
+_ROW_GROUP_BYTES = 1 << 25
+_FEWEST_ROWS = 1 << 11
+
+
+class _HashingFile(io.RawIOBase):
+    """Passes what is written on to a file, and keeps its digest and size."""
+
+    def __init__(self, path: str):
+        self._file = FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def tell(self) -> int:
+        """Octets written so far."""
+        return self.size
+
+    def write(self, content: bytes) -> int:  # type: ignore[override]
+        """Writes all of it."""
+        self._file.write(content)
+        self.digest.update(content)
+        self.size += len(content)
+        return len(content)
+
+    def close(self) -> None:
+        """Closes the file below as well."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def write_prepared(
+    folder: str,
+    name: str,
+    ids: pa.Array,
+    points: NDArray[np.floating],
+    offsets: NDArray[np.int64],
+    contract: TableContract,
+) -> PreparedFile:
+    """Writes one file, no client across row groups; a second attempt replaces the file by its equal.
+
+    Args:
+      folder: on any Beam filesystem; exists.
+      name: of the file.
+      ids: client id of each row, sorted, length n_rows.
+      points: shape (n_rows, n_features), in the same order.
+      offsets: int64, shape (n_clients + 1,): rows offsets[i]:offsets[i + 1] are client i's.
+      contract: names of the columns.
+    """
+    row_bytes = points.shape[1] * points.itemsize + 1
+    max_rows = int(np.clip(_ROW_GROUP_BYTES // row_bytes, _FEWEST_ROWS, ROW_GROUP_ROWS))
+    groups = partition.row_groups(offsets, max_rows)
+    table = _table(ids, points, contract).replace_schema_metadata({RUNS_KEY: encode_runs(groups.runs.tolist())})
+    path = FileSystems.join(folder, name)
+    local = FileSystems.get_scheme(path) in (None, "file")
+    # Object stores show an object when it is complete; a disk shows a file from its first octet.
+    target = FileSystems.join(folder, f".{name}.{secrets.token_hex(8)}") if local else path
+    try:
+        with _HashingFile(target) as file:
+            _write_row_groups(file, table, groups.cuts, str(contract.client_id))
+        if local:
+            os.replace(target, path)
+    except BaseException:
+        if local and os.path.exists(target):
+            os.unlink(target)
+        raise
+    return PreparedFile(name, len(ids), file.size, file.digest.hexdigest())
+
+
+def _write_row_groups(file: _HashingFile, table: pa.Table, cuts: NDArray[np.int64], client_id: str) -> None:
+    """The table as Parquet, cut into row groups."""
+    with pq.ParquetWriter(
+        file, table.schema, compression="none", use_dictionary=[client_id], write_statistics=False
+    ) as writer:
+        for start, stop in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+            writer.write_table(table.slice(start, stop - start), row_group_size=stop - start)
+
+
+def _table(ids: pa.Array, points: NDArray[np.floating], contract: TableContract) -> pa.Table:
+    """Client ids and features under the names that the contract knows."""
+    columns = {str(contract.client_id): ids}
+    if contract.feature_list is not None:
+        flat = pa.array(np.ascontiguousarray(points).ravel())
+        columns[contract.feature_list] = pa.FixedSizeListArray.from_arrays(flat, points.shape[1])
+    else:
+        columns |= dict(zip(contract.features, map(pa.array, np.ascontiguousarray(points.T)), strict=True))
+    return pa.table(columns)
+
+
+def read_manifest(folder: str) -> PreparedManifest | None:
+    """The manifest of a prepared folder, checked against the files that are there; None if there is none.
+
+    Raises:
+      InputError: if the manifest was changed or the folder holds other files.
+    """
+    path = FileSystems.join(folder.rstrip("/"), MANIFEST_FILE)
+    try:
+        if not FileSystems.exists(path):
+            return None
+        manifest = PreparedManifest.from_json(read_bytes(path).decode(), path)
+        found = FileSystems.match([folder.rstrip("/") + "/**"])[0].metadata_list
+    except (OSError, BeamIOError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} must be readable; check the permissions or run prepare again.") from error
+    sizes = {os.path.basename(each.path): each.size_in_bytes for each in found if each.path.endswith(".parquet")}
+    manifest.check_files(sizes, folder)
+    return manifest

@@ -1,0 +1,284 @@
+"""From a path to shards to rows. Lists and footers are read inside the pipeline, rows only where they are used."""
+
+import concurrent.futures
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.errors import InputError
+from schemas.tables.client_block import ClientBlock
+from schemas.tables.columns import find, plain
+from schemas.tables.contract import TableContract
+from schemas.tables.prepared_layout import decode_runs
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.numerics.statistics import lattice
+from transforms.tables import hive
+from transforms.tables.source import Source, list_files
+
+_CLIENT_ID_BYTES = 24
+"""Rough size of a client id in memory."""
+_BATCH_ROWS = 8192
+_BOMB_BYTES = 1 << 31
+_BOMB_RATIO = 100
+"""A row group that decodes to more than this many bytes, and this many times what it takes on disk, is refused."""
+
+
+def open_parquet(path: str) -> pq.ParquetFile:
+    """Opens a Parquet file on any Beam filesystem.
+
+    Raises:
+      InputError: if the file cannot be read as Parquet.
+    """
+    try:
+        local = FileSystems.get_scheme(path) in (None, "file")
+        # A path would be looked up among Arrow's own filesystems first, which takes longer than a small file.
+        source = pa.OSFile(path) if local else FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        return pq.ParquetFile(source, pre_buffer=False)
+    except (OSError, BeamIOError, pa.ArrowException) as error:
+        raise InputError(f"{path} must be a readable Parquet file; check the file or leave it out.") from error
+
+
+def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
+    """The named columns of a shard; one that the file lacks is taken from its Hive partition folder.
+
+    Raises:
+      InputError: if a row group cannot be read.
+    """
+    with open_parquet(shard.path) as file:
+        stored = _stored(file, shard, columns)
+        try:
+            table = file.read_row_groups(shard.row_groups, columns=stored, use_threads=False)
+        except (OSError, BeamIOError, pa.ArrowException) as error:
+            raise _unreadable(shard) from error
+    return _completed(table, shard, columns)
+
+
+def _stored(file: pq.ParquetFile, shard: ShardRef, columns: list[str]) -> list[str]:
+    """Those of the columns that the file holds itself or that no partition folder can replace."""
+    names = set(file.schema_arrow.names)
+    return [name for name in columns if name in names or not hive.has_folder(shard.path, name)]
+
+
+def _completed(table: pa.Table, shard: ShardRef, columns: list[str]) -> pa.Table:
+    """The table with the columns that its file lacks."""
+    for name in columns:
+        if name not in table.column_names and hive.has_folder(shard.path, name):
+            table = hive.with_column(table, shard.path, name)
+    return table
+
+
+def _unreadable(shard: ShardRef) -> InputError:
+    return InputError(
+        f"{shard_name(shard)} must be readable; check the file (a null list in a fixed-size-list column cannot be "
+        "read) or leave it out."
+    )
+
+
+def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
+    """Rows of one shard as the contract asks for them: in batches, or all at once where clients are grouped.
+
+    The empty shard yields one block without rows.
+
+    Raises:
+      InputError: for null or non-finite values, wrong types or missing columns, naming file, row group, column.
+    """
+    if shard == EMPTY_SHARD:
+        offsets = np.zeros(1, dtype=np.int64) if contract.by_client else None
+        yield ClientBlock(np.zeros((0, contract.n_features or 0)), offsets)
+    elif contract.by_client:
+        yield contract.to_block(read_columns(shard, list(contract.columns)), shard_name(shard))
+    else:
+        for table in read_batches(shard, list(contract.columns)):
+            yield contract.to_block(table, shard_name(shard))
+
+
+def read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
+    """`read_columns`, a few thousand rows at a time."""
+    with open_parquet(shard.path) as file:
+        stored = _stored(file, shard, columns)
+        batches = file.iter_batches(_BATCH_ROWS, row_groups=shard.row_groups, columns=stored, use_threads=False)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (OSError, BeamIOError, pa.ArrowException) as error:
+                raise _unreadable(shard) from error
+            if batch is None:
+                return
+            yield _completed(pa.Table.from_batches([batch]), shard, columns)
+
+
+def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
+    """`read_blocks`; where there are several, the next one is read while the caller works on the present one."""
+    blocks = read_blocks(shard, contract)
+    if contract.by_client or shard.n_rows <= _BATCH_ROWS:
+        yield from blocks
+        return
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        pending = pool.submit(next, blocks, None)
+        while (block := pending.result()) is not None:
+            pending = pool.submit(next, blocks, None)
+            yield block
+
+
+def shard_name(shard: ShardRef) -> str:
+    """What messages call a shard."""
+    return f"{shard.path}, row group {shard.row_group}"
+
+
+def read_server_points(path: str, contract: TableContract) -> NDArray[np.float64]:
+    """All public server rows, shape (q, n_features), feature units.
+
+    Args:
+      path: a Parquet file, a glob, or a folder.
+      contract: the features, without a client column.
+
+    Raises:
+      InputError: if a file is missing or cannot be used.
+    """
+    shards = _server_shards(path, contract.check_schema)
+    blocks = [block.points for shard in shards for block in read_blocks(shard, contract)]
+    widths = {block.shape[1] for block in blocks}
+    if len(widths) != 1 or not sum(len(block) for block in blocks):
+        raise InputError(f"server_data must hold rows of one width, got {path} without; check the file.")
+    return np.concatenate(blocks).astype(np.float64)
+
+
+def read_server_rows(path: str, names: tuple[str, ...]) -> pa.Table:
+    """The named columns of all public server rows as they are stored, dictionaries decoded.
+
+    Args:
+      path: a Parquet file, a glob, or a folder.
+      names: of columns, at least one.
+
+    Raises:
+      InputError: if a file cannot be read, lacks a column, or holds another type than the others.
+    """
+
+    def check(schema: pa.Schema, file: str) -> None:
+        for name in names:
+            find(schema, name, file)
+
+    tables = [read_columns(shard, list(names)) for shard in _server_shards(path, check)]
+    decoded = [pa.table({name: plain(table[name]) for name in names}) for table in tables]
+    if not decoded:
+        raise InputError(f"server_data must hold rows, got {path} without; check the file.")
+    try:
+        return pa.concat_tables(decoded, promote_options="permissive")
+    except pa.ArrowException:
+        raise InputError(
+            f"server_data must have columns of one type in all files, got {path} with several; cast them to one."
+        ) from None
+
+
+def _server_shards(path: str, check: Callable[[pa.Schema, str], None]) -> Iterator[ShardRef]:
+    """All row groups of public server rows, file after file; the schema of each file is checked."""
+    for file in list_files(path, {}, "server_data.path"):
+        with open_parquet(file) as source:
+            check(source.schema_arrow, file)
+            row_groups = range(source.num_row_groups)
+        yield from (ShardRef(file, index, 0) for index in row_groups)
+
+
+def _list_row_groups(path: str, contract: TableContract) -> Iterator[ShardRef]:
+    with open_parquet(path) as file:
+        contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
+        metadata = file.metadata
+        leaves = _leaves(file, contract)
+        first = 0
+        for run in decode_runs(metadata.metadata, metadata.num_row_groups, path):
+            groups = [metadata.row_group(first + offset) for offset in range(run)]
+            for offset, group in enumerate(groups):
+                _check_size(group, contract, leaves, f"{path}, row group {first + offset}")
+            n_rows = sum(group.num_rows for group in groups)
+            if n_rows:
+                n_values = n_rows * (contract.n_features or 0)
+                n_values += sum(group.column(leaf).num_values for group in groups for leaf in leaves)
+                yield ShardRef(path, first, n_rows, run, 8 * n_values + _CLIENT_ID_BYTES * n_rows)
+            first += run
+
+
+def _check_size(group: pq.RowGroupMetaData, contract: TableContract, leaves: list[int], place: str) -> None:
+    """Refuses a row group that few octets on disk would blow up to fill the memory."""
+    decoded = 8 * group.num_rows * (contract.n_features or 0)
+    decoded += sum(8 * group.column(leaf).num_values for leaf in leaves)
+    if decoded <= _BOMB_BYTES:
+        return
+    stored = sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns))
+    if decoded > _BOMB_RATIO * max(stored, 1):
+        raise InputError(
+            f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
+        )
+
+
+def _leaves(file: pq.ParquetFile, contract: TableContract) -> list[int]:
+    """Leaf columns whose values must be counted to know the width of the rows."""
+    if contract.n_features is not None:
+        return []
+    prefix = f"{contract.feature_list}."
+    return [index for index in range(len(file.schema)) if file.schema.column(index).path.startswith(prefix)]
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ListShards(beam.PTransform):
+    """Pipeline root → `ShardRef`s of all rows, and the public `EMPTY_SHARD`.
+
+    A shard is a non-empty row group, or the run of row groups of one client in a prepared file.
+
+    Attributes:
+      source: where the files are.
+      contract: every file's schema is checked against it.
+
+    Cost: one listing, one footer per file, two shuffles of references.
+    """
+
+    source: Source
+    contract: TableContract
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
+        """Lists files, then row groups."""
+        empty = root | "Empty" >> beam.Create([EMPTY_SHARD], reshuffle=False)
+        listed = (
+            self._files(root)
+            | "SpreadFiles" >> beam.Reshuffle()
+            | "ListRowGroups" >> beam.FlatMap(_list_row_groups, self.contract)
+        )
+        return (listed, empty) | "WithEmpty" >> beam.Flatten() | "SpreadShards" >> beam.Reshuffle()
+
+    def _files(self, root: beam.Pipeline) -> beam.PCollection:
+        """Paths of the files: those of the snapshot, or whatever is there when the pipeline runs."""
+        if self.source.files is not None:
+            return root | "Files" >> beam.Create(self.source.files, reshuffle=False)
+        path = root | "Path" >> beam.Create([self.source.path], reshuffle=False)
+        return path | "ListFiles" >> beam.FlatMap(list_files, self.source.partitions)
+
+
+def _rows(shard: ShardRef) -> int:
+    return shard.n_rows
+
+
+def _check_total(n_rows: int) -> Iterator[None]:
+    if n_rows == 0:
+        raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
+    lattice.check_rows(n_rows)
+    yield from ()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class CheckRows(beam.PTransform):
+    """`ShardRef`s → nothing; stops the job if there are no rows or more than an int64 sum can hold."""
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Adds up the footers' row counts; the number goes nowhere."""
+        return (
+            shards
+            | "Rows" >> beam.Map(_rows)
+            | "Total" >> beam.CombineGlobally(sum).without_defaults()
+            | "Check" >> beam.FlatMap(_check_total)
+        )

@@ -1,0 +1,244 @@
+"""From the snapshot of a Delta or Iceberg table to the Parquet files that it consists of.
+
+The libraries `deltalake` and `pyiceberg` are optional and asked for lists of files only; rows are read as from any
+other file. What a list of files cannot express (deleted rows, renamed columns) is refused.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from schemas.choices import TableFormat
+from schemas.errors import ConfigError, InputError
+from schemas.tables.data_section import DataConfig
+from schemas.tables.snapshot import Snapshot
+from transforms.tables import hive
+from transforms.tables.source import Source
+
+_PLAIN_FEATURES = frozenset(
+    {"columnMapping", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
+)
+"""Reader features of Delta that leave a table a list of files; column mapping does while its mode is none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _DataFile:
+    """A file as a table's log names it.
+
+    Attributes:
+      path: on a Beam filesystem.
+      partition: value of each partition column, as Hive writes it before escaping; None for a null.
+    """
+
+    path: str
+    partition: Mapping[str, str | None]
+
+
+def resolve(data: DataConfig) -> Source:
+    """The files of a job; for a table those of one snapshot, chosen here once and for all.
+
+    Args:
+      data: the job's data section.
+
+    Raises:
+      ConfigError: if the library that reads the table's log is not installed.
+      InputError: if the table cannot be read, lacks the version, or is more than a list of Parquet files.
+    """
+    partitions, table = data.partition_values(), data.table
+    if table is None:
+        return Source(path=data.path, partitions=partitions)
+    list_snapshot = _delta_files if table.format is TableFormat.DELTA else _iceberg_files
+    version, files = list_snapshot(data)
+    # A set: a file that a log names twice holds each of its rows once.
+    paths = sorted({file.path for file in files if _is_wanted(file, partitions, data.path)})
+    if not paths:
+        raise InputError(
+            f"data.path must be a table with at least one file, got {data.path} without; check version and partitions."
+        )
+    snapshot = Snapshot(format=table.format, version=version)
+    return Source(path=data.path, partitions=partitions, snapshot=snapshot, files=tuple(paths))
+
+
+def _is_wanted(file: _DataFile, partitions: Mapping[str, str], where: str) -> bool:
+    """Whether a file has the partition values that are asked for."""
+    for column in partitions:
+        if column not in file.partition:
+            raise InputError(
+                f"data.partitions must name columns that {where} is partitioned by as they are, got {column!r}; "
+                "leave it out."
+            )
+    return all((file.partition[column] or hive.NULL_FOLDER) == value for column, value in partitions.items())
+
+
+def _library(module: str, table_format: TableFormat) -> Any:
+    """An optional library, imported where it is needed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"data.table.format must be one whose library is installed, got {str(table_format)!r} without it; "
+            f"run pip install 'dapple[{table_format}]'."
+        ) from error
+
+
+@contextlib.contextmanager
+def _refusing(sentence: str) -> Iterator[None]:
+    """Turns whatever a library raises into an InputError: they have no base class for it, Arrow's and Rust's appear."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(sentence) from error
+
+
+def _unreadable(data: DataConfig, kind: str) -> str:
+    return f"data.path must be {kind}, got {data.path}; check the path, the permissions and data.table.format."
+
+
+def _unknown_version(data: DataConfig, version: int | None, kind: str) -> str:
+    return (
+        f"data.table.version must be a {kind} that {data.path} still has, got {version}; "
+        "choose another or leave it out for the newest."
+    )
+
+
+def _delta_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
+    """Version and files of a Delta table."""
+    deltalake = _library("deltalake", TableFormat.DELTA)
+    if "%" in data.path:
+        # The library decodes the path as if it were a URL and would read another folder's log.
+        raise ConfigError(f"data.path must be without '%' for a Delta table, got {data.path}; rename the folder.")
+    wanted = data.table.version if data.table else None
+    with _refusing(_unreadable(data, "the root of a Delta table")):
+        table = deltalake.DeltaTable(data.path)
+    if wanted is not None:
+        with _refusing(_unknown_version(data, wanted, "version")):
+            table.load_as_version(wanted)
+    _check_delta(table, data)
+    with _refusing(_unreadable(data, "the root of a Delta table")):
+        actions = pa.table(table.get_add_actions(flatten=False))
+    columns = table.metadata().partition_columns
+    values = actions["partition"].to_pylist() if columns else [{}] * len(actions)
+    files = [
+        _DataFile(path=_delta_path(data.path, path), partition={name: _text(value[name]) for name in columns})
+        for path, value in zip(actions["path"].to_pylist(), values, strict=True)
+    ]
+    _check_client_folders(files, data)
+    return int(table.version()), files
+
+
+def _check_delta(table: Any, data: DataConfig) -> None:
+    """Refuses a Delta table whose rows or columns are not those of its files."""
+    features = set(table.protocol().reader_features or ()) - _PLAIN_FEATURES
+    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+    if mode != "none":
+        features.add("columnMapping")
+    if features:
+        raise InputError(
+            f"data.path must be a Delta table without deletion vectors, column mapping and other reader features, got "
+            f"{data.path} with {', '.join(sorted(features))}; drop the feature, or write the rows to a plain table."
+        )
+
+
+def _delta_path(root: str, path: str) -> str:
+    """A path as a Delta log holds it, URL-encoded and relative to the root as a rule, on a Beam filesystem."""
+    decoded = urllib.parse.unquote(path)
+    if "://" in decoded or decoded.startswith(("/", "file:")):
+        return _local_or_uri(decoded)
+    return f"{root.rstrip('/')}/{decoded}"
+
+
+def _local_or_uri(location: str) -> str:
+    """A location as Beam names it: without the scheme `file`, and with Hadoop's names of S3 as `s3`."""
+    scheme, colon, rest = location.partition(":")
+    if scheme == "file":
+        return "/" + rest.lstrip("/")
+    return f"s3:{rest}" if colon and scheme in ("s3a", "s3n") else location
+
+
+def _check_client_folders(files: Iterable[_DataFile], data: DataConfig) -> None:
+    """A partition column of a Delta table is not in its files: clients must be told by the folders' names."""
+    name = data.client_id
+    for file in files:
+        if name is None or name not in file.partition:
+            return
+        if not hive.has_folder(file.path, name) or hive.folder_value(file.path, name) != file.partition[name]:
+            raise InputError(
+                f"data.client_id must be a column of the files or of Hive-style folders of {data.path}, got {name!r}, "
+                "which only the log of the table holds; write the table without that partition column."
+            )
+
+
+def _text(value: object) -> str | None:
+    """A partition value as Hive writes it; an empty string is a null there."""
+    if value is None or value == "":
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
+    """Snapshot id and files of an Iceberg table."""
+    tables = _library("pyiceberg.table", TableFormat.ICEBERG)
+    wanted = data.table.version if data.table else None
+    with _refusing(_unreadable(data, "the metadata file of an Iceberg table, or its root with a version hint")):
+        table = tables.StaticTable.from_metadata(data.path)
+        snapshot = table.current_snapshot() if wanted is None else table.snapshot_by_id(wanted)
+    if snapshot is None and wanted is None:
+        raise InputError(f"data.path must be a table with a snapshot, got {data.path} without; write rows to it first.")
+    if snapshot is None:
+        raise InputError(_unknown_version(data, wanted, "snapshot id"))
+    _check_names(table, data)
+    with _refusing(_unreadable(data, "an Iceberg table whose manifests can be read")):
+        entries = [
+            (manifest, entry.data_file)
+            for manifest in snapshot.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        ]
+    _check_iceberg((file for _, file in entries), data)
+    return int(snapshot.snapshot_id), [
+        _DataFile(
+            path=_local_or_uri(file.file_path),
+            partition=_iceberg_partition(table, manifest.partition_spec_id, file),
+        )
+        for manifest, file in entries
+    ]
+
+
+def _check_iceberg(files: Iterable[Any], data: DataConfig) -> None:
+    """Refuses delete files, and data files that are not Parquet."""
+    for file in files:
+        got = "some" if file.content.value else f"a file of format {file.file_format.value}"
+        if file.content.value or file.file_format.value != "PARQUET":
+            raise InputError(
+                f"data.path must be an Iceberg table of Parquet files without delete files, got {data.path} with "
+                f"{got}; rewrite its data files, or write the rows to a plain table."
+            )
+
+
+def _check_names(table: Any, data: DataConfig) -> None:
+    """Iceberg knows columns by number: refuses one whose name was another, or another's, in an older schema."""
+    pairs = {(field.name, field.field_id) for schema in table.schemas().values() for field in schema.fields}
+    features = (data.features,) if isinstance(data.features, str) else data.features
+    for name in features if data.client_id is None else (*features, data.client_id):
+        ids = {number for other, number in pairs if other == name}
+        if len({pair for pair in pairs if pair[1] in ids}) > 1:
+            raise InputError(
+                f"column {name!r} of {data.path} must have had one name since the table was made, got a renamed or "
+                "replaced one; write the rows to a new table."
+            )
+
+
+def _iceberg_partition(table: Any, spec_id: int, file: Any) -> dict[str, str | None]:
+    """Values of the columns that a file is partitioned by as they are, not by a transform of them."""
+    schema, found = table.schema(), {}
+    for field, value in zip(table.specs()[spec_id].fields, file.partition, strict=True):
+        name = schema.find_column_name(field.source_id)
+        if str(field.transform) == "identity" and name is not None:
+            kind = schema.find_type(field.source_id)
+            plain = value is None or isinstance(value, bool)
+            found[name] = _text(value if plain else field.transform.to_human_string(kind, value))
+    return found

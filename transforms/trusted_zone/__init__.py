@@ -1,0 +1,1 @@
+"""Steps without privacy, whose outputs stay where the input is."""

@@ -1,0 +1,138 @@
+"""The nearest center of every row, written beside the row's ids.
+
+Input element: `ShardRef`. Output element: `WrittenFile`. Guarantee: none. Which row belongs to which center is
+private; the files stay in the trusted zone.
+"""
+
+import dataclasses
+import hashlib
+import io
+import os
+import secrets
+from collections.abc import Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.privacy.not_private import NOT_PRIVATE_METADATA
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from schemas.trusted_zone.assign_config import CLUSTER, FILE, ROW
+from transforms.files.octets import write_bytes
+from transforms.files.private_sink import PrivateSink
+from transforms.files.written import WrittenFile, write_listing
+from transforms.numerics.statistics.nearest import NearestCenters
+from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.tables.valid_rows import ValidRows, read_valid_rows
+
+DIGEST_KEY = "dapple.model"
+"""Key-value metadata of every file: SHA-256 of the model's centers."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AssignParams:
+    """What is written.
+
+    Attributes:
+      model: decides on the clusters.
+      digest: of the model.
+      contract: how shards are read; not by client.
+      id_columns: to copy; if there are none, the file and the row's position in it are written.
+      numbers: of the model's clusters, in its order; empty for 0, 1, ...
+    """
+
+    model: NearestCenters
+    digest: str
+    contract: TableContract
+    id_columns: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+class _AssignFn(SmallBlocksFn):
+    """Writes one file per shard; blocks are small, so BLAS gets one thread."""
+
+    def __init__(self, params: AssignParams, folder: str):
+        self._params = params
+        self._folder = folder
+
+    def process(self, shard: ShardRef) -> Iterator[WrittenFile]:
+        """The same shard gives the same file again."""
+        if shard == EMPTY_SHARD:
+            return
+        params, buffer = self._params, io.BytesIO()
+        tables = (_assigned(rows, params, shard) for rows in read_valid_rows(shard, params.contract, params.id_columns))
+        first = next(tables)
+        metadata = NOT_PRIVATE_METADATA | {DIGEST_KEY: params.digest}
+        with pq.ParquetWriter(buffer, first.schema.with_metadata(metadata)) as writer:
+            writer.write_table(first)
+            for table in tables:
+                writer.write_table(table)
+        content = buffer.getvalue()
+        name = _file_name(shard)
+        _write_whole(FileSystems.join(self._folder, name), content)
+        yield WrittenFile(name, hashlib.sha256(content).hexdigest())
+
+
+def _assigned(rows: ValidRows, params: AssignParams, shard: ShardRef) -> pa.Table:
+    """Ids and clusters of some rows."""
+    ids = {name: rows.others.column(name) for name in params.id_columns}
+    if not ids:
+        ids = {FILE: pa.array([shard.path] * len(rows.places), pa.string()), ROW: pa.array(rows.places)}
+    labels = params.model.labels(rows.points)
+    clusters = np.array(params.numbers)[labels] if params.numbers else labels
+    return pa.table(ids | {CLUSTER: pa.array(clusters.astype(np.int32))})
+
+
+def _file_name(shard: ShardRef) -> str:
+    """A name that no other shard has; shards of one file sort by row group."""
+    digest = hashlib.sha256(shard.path.encode()).hexdigest()[:16]
+    return f"part-{digest}-{shard.row_group:06d}.parquet"
+
+
+def _write_whole(path: str, content: bytes) -> None:
+    """Writes a file so that it is never seen half done; a second attempt replaces it by its equal."""
+    if FileSystems.get_scheme(path) not in (None, "file"):
+        write_bytes(path, content)
+        return
+    folder, name = os.path.split(path)
+    target = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
+    try:
+        write_bytes(target, content)
+        os.replace(target, path)
+    except BaseException:
+        if os.path.exists(target):
+            os.unlink(target)
+        raise
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class AssignRows(beam.PTransform):
+    """`ShardRef`s → Parquet files of ids and clusters, one per shard, and a list of them.
+
+    Rows stand in the order of the input. Files depend on their shard and on the model only, so a retried bundle
+    writes its files again, octet for octet.
+
+    Attributes:
+      params: what is written.
+      folder: private; exists. Files go there.
+      listing: path of a JSON file with names and digests, written once all files are.
+
+    Windowing: global. Privacy: none, the output is as private as the input. Cost: one pass over features and ids,
+    one shuffle of file names.
+    """
+
+    params: AssignParams
+    folder: str
+    listing: str
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Assigns, writes, lists."""
+        return (
+            shards
+            | "Assign" >> beam.ParDo(_AssignFn(self.params, self.folder))
+            | "Files" >> beam.combiners.ToList()
+            | "Listing" >> PrivateSink(write=write_listing, places=(self.listing,))
+        )

@@ -1,0 +1,240 @@
+"""Scores of released models on private rows.
+
+Input element: `ShardRef`. Output elements: costs by model, or one `Metrics`. Guarantee: none. Everything here is
+computed from exact rows and stays in the trusted zone; nothing of it may be broadcast in a private job or published.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.pvalue import AsList, AsSingleton
+
+from schemas.errors import InputError
+from schemas.tables import columns
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import ShardRef
+from schemas.trusted_zone.metrics import METRICS_FILE, ClassAgreement, Metrics, ReferenceMatch, Separation
+from transforms.files.octets import write_bytes
+from transforms.files.private_sink import PrivateSink
+from transforms.numerics.statistics.exact_sum import ExactSum
+from transforms.numerics.statistics.nearest import NearestCenters
+from transforms.numerics.trusted_zone import clustering_scores as scores
+from transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, ModelCost, model_cost, row_ranks, scatter
+from transforms.rounds.aggregation import MergeFn
+from transforms.tables.read import prefetched_blocks, shard_name
+from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.tables.valid_rows import ValidRows, read_valid_rows
+
+
+def _on_lattice(model: tuple[Any, np.ndarray]) -> tuple[Any, NearestCenters]:
+    key, centers = model
+    return key, NearestCenters.of(centers)
+
+
+class _CostsFn(SmallBlocksFn):
+    """Reads a shard once and costs it under every model; blocks are small, so BLAS gets one thread."""
+
+    def __init__(self, contract: TableContract):
+        self._contract = contract
+
+    def process(self, shard: ShardRef, models: list) -> Iterator[tuple[Any, ModelCost]]:
+        """One cost per model."""
+        totals = {key: ModelCost.zeros(model.n_clusters) for key, model in models}
+        for block in prefetched_blocks(shard, self._contract):
+            for key, model in models:
+                totals[key] = totals[key].merge(model_cost(block.points, model))
+        yield from totals.items()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class EvaluateModels(beam.PTransform):
+    """`ShardRef`s → one (key, `ModelCost`) per model.
+
+    A model's cost depends on the rows and on that model only: not on bundles, on the order of rows, or on the models
+    beside it.
+
+    Attributes:
+      models: PCollection of (key, centers), centers float64 of shape (n_clusters, n_features), feature units; keys
+        are distinct strings, integers or tuples of them.
+      contract: how shards are read.
+
+    Windowing: global. Privacy: none, the output is as private as the input. Cost: one pass over the features for all
+    models, one shuffle of a few hundred bytes per model and bundle.
+    """
+
+    models: beam.PCollection
+    contract: TableContract
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Costs per shard, merged per model."""
+        models = AsList(self.models | "OnLattice" >> beam.Map(_on_lattice))
+        return (
+            shards | "Costs" >> beam.ParDo(_CostsFn(self.contract), models) | "Merge" >> beam.CombinePerKey(MergeFn())
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoreParams:
+    """What is scored.
+
+    Attributes:
+      model: decides on the clusters.
+      contract: how shards are read; not by client.
+      label: column of classes, or None.
+      sample_rows: rows of which the silhouette is computed.
+      reference: centers to compare with, shape (n, n_features), or None.
+    """
+
+    model: NearestCenters
+    contract: TableContract
+    label: str | None = None
+    sample_rows: int = 0
+    reference: np.ndarray | None = None
+
+
+class _SumsFn(SmallBlocksFn):
+    """First pass: what can be added up without knowing the clusters' means."""
+
+    def __init__(self, params: ScoreParams):
+        self._params = params
+
+    def process(self, shard: ShardRef) -> Iterator[ClusteringSums]:
+        """One statistic per shard."""
+        params = self._params
+        total = ClusteringSums.zeros(params.model, params.sample_rows)
+        digest = int.from_bytes(hashlib.blake2b(shard.path.encode(), digest_size=8).digest(), "little")
+        for rows in read_valid_rows(shard, params.contract, () if params.label is None else (params.label,)):
+            ranks, classes = row_ranks(digest, rows.places), _classes(rows, params.label, shard)
+            total = total.merge(ClusteringSums.of(rows.points, ranks, classes, params.model, params.sample_rows))
+        yield total
+
+
+def _classes(rows: ValidRows, label: str | None, shard: ShardRef) -> tuple[list, np.ndarray]:
+    """Names of the classes and the index of each row's; negative for a row without one."""
+    if label is None:
+        return [], np.full(len(rows.points), -1)
+    column = rows.others.column(label)
+    if not (columns.is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+        rule, remedy = "hold strings, integers or booleans", "cast it or name another column in evaluate.label"
+        raise columns.mismatch(label, shard_name(shard), rule, str(column.type), remedy)
+    encoded = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
+    return encoded.dictionary.to_pylist(), pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy()
+
+
+class _ScatterFn(SmallBlocksFn):
+    """Second pass: distances to the clusters' means."""
+
+    def __init__(self, params: ScoreParams):
+        self._params = params
+
+    def process(self, shard: ShardRef, means: np.ndarray) -> Iterator[ExactSum]:
+        """One statistic per shard."""
+        model = self._params.model
+        blocks = prefetched_blocks(shard, self._params.contract)
+        parts = (scatter(block.points, model, means) for block in blocks)
+        yield functools.reduce(ExactSum.merge, parts, ExactSum.zeros((model.n_clusters, 2)))
+
+
+def _means(sums: ClusteringSums, params: ScoreParams) -> np.ndarray:
+    """Means of the clusters."""
+    if not sums.cost.n_rows:
+        raise InputError("data must have at least one valid row, got none; check data.path and partitions.")
+    return sums.means(params.model)
+
+
+def _metrics(sums: ClusteringSums, scattered: ExactSum, params: ScoreParams) -> Metrics:
+    """All scores."""
+    sizes = sums.cost.sizes
+    return Metrics(
+        n_rows=sums.cost.n_rows,
+        cost=scores.finite(sums.cost.cost),
+        cluster_sizes=tuple(sizes.tolist()),
+        separation=_separation(sums, scattered, params),
+        classes=None if params.label is None else _agreement(sums),
+        reference=None if params.reference is None else _match(params.model.centers, params.reference),
+    )
+
+
+def _separation(sums: ClusteringSums, scattered: ExactSum, params: ScoreParams) -> Separation:
+    """Scores of the clusters among themselves."""
+    sizes, means, sample = sums.cost.sizes, sums.means(params.model), sums.sample
+    widths = scattered.over(sizes[:, None])[:, 0]
+    return Separation(
+        davies_bouldin=scores.davies_bouldin(sizes, means, widths),
+        calinski_harabasz=scores.calinski_harabasz(sizes, means, sums.mean(params.model), scattered.value[:, 1]),
+        silhouette=scores.silhouette(sample.points, sample.labels) if len(sample.labels) else None,
+        silhouette_rows=len(sample.labels),
+    )
+
+
+def _agreement(sums: ClusteringSums) -> ClassAgreement:
+    """Scores against classes."""
+    table = sums.contingency.table
+    if not table.size:
+        raise InputError("evaluate.label must name a column with a value in some row, got nulls only; name another.")
+    return ClassAgreement(
+        adjusted_rand=scores.adjusted_rand(table),
+        fowlkes_mallows=scores.fowlkes_mallows(table),
+        labelled_rows=int(table.sum()),
+    )
+
+
+def _match(centers: np.ndarray, reference: np.ndarray) -> ReferenceMatch:
+    """Distance to other centers."""
+    error, n_pairs = scores.matched_error(centers, reference)
+    return ReferenceMatch(centroid_mse=scores.finite(error), matched_centers=n_pairs)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ScoreModel(beam.PTransform):
+    """`ShardRef`s → one `Metrics`.
+
+    Attributes:
+      params: what is scored.
+
+    Windowing: global. Privacy: none, the output is as private as the input. Cost: two passes over the features, two
+    shuffles; a bundle sends its sample of rows.
+    """
+
+    params: ScoreParams
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Sums, then distances to the means they give, then scores."""
+        sums = shards | "Sums" >> beam.ParDo(_SumsFn(self.params)) | "Merge" >> _merged()
+        means = sums | "Means" >> beam.Map(_means, self.params)
+        scattered = (
+            shards | "Scatter" >> beam.ParDo(_ScatterFn(self.params), AsSingleton(means)) | "MergeScatter" >> _merged()
+        )
+        return sums | "Scores" >> beam.Map(_metrics, AsSingleton(scattered), self.params)
+
+
+def _merged() -> beam.PTransform:
+    """All statistics as one; the empty shard has one too, so there is always an input."""
+    return beam.CombineGlobally(MergeFn()).without_defaults()
+
+
+def _write_metrics(metrics: Metrics, folder: str) -> None:
+    write_bytes(FileSystems.join(folder, METRICS_FILE), metrics.to_json().encode())
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class WriteMetrics(beam.PTransform):
+    """One `Metrics` → `metrics.json` in a folder of the trusted zone; a retried bundle writes the same bytes.
+
+    Attributes:
+      folder: private; exists.
+    """
+
+    folder: str
+
+    def expand(self, metrics: beam.PCollection) -> beam.PCollection:
+        """Writes the file."""
+        return metrics | "Write" >> PrivateSink(write=_write_metrics, places=(self.folder,))

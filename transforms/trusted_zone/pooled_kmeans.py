@@ -1,0 +1,182 @@
+"""Clusterings without privacy, for comparison: k-FED and pooled k-means. Their output is as private as the input.
+
+Input element: `ShardRef`. Output element: centers, shape (n_clusters, n_features), feature units, exactly one.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsSingleton
+
+from schemas.errors import InputError
+from schemas.kmeans.pooled_config import KFedOptions, OptimalOptions
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import ShardRef
+from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.statistics.nearest import NearestCenters
+from transforms.numerics.tables.row_sampling import order_of_rows
+from transforms.numerics.trusted_zone.clustering_sums import MeanSums, RowSample, row_ranks
+from transforms.numerics.trusted_zone.k_fed import LocalCenters, local_centers, merged_centers
+from transforms.rounds.aggregation import MergeFn
+from transforms.tables.read import prefetched_blocks, read_blocks
+from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.trusted_zone.evaluate_models import EvaluateModels
+
+Starts = tuple[np.ndarray, ...]
+"""Centers of every start, feature units."""
+
+
+class _LocalCentersFn(beam.DoFn):
+    """Clusters every client of a shard by itself."""
+
+    def __init__(self, contract: TableContract, n_clusters: int, options: KFedOptions, seed: int):
+        self._contract = contract
+        self._n_clusters = options.local_clusters or n_clusters
+        self._restarts = options.restarts
+        self._seed = seed
+
+    def process(self, shard: ShardRef) -> Iterator[LocalCenters]:
+        """One element per client."""
+        for block in read_blocks(shard, self._contract):
+            for start, stop in zip(block.client_offsets[:-1], block.client_offsets[1:], strict=True):
+                if stop > start:
+                    yield local_centers(block.points[start:stop], self._n_clusters, self._restarts, self._seed)
+
+
+def _merged(clients: list, n_clusters: int, seed: int) -> np.ndarray:
+    found = sum(len(each.centers) for each in clients)
+    if found < n_clusters:
+        raise InputError(
+            f"n_clusters must be at most the number of centers that clients find, got {n_clusters}; "
+            "ask for fewer clusters or more k_fed.local_clusters."
+        )
+    return merged_centers(clients, n_clusters, seed)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ClusterByClient(beam.PTransform):
+    """k-FED: `ShardRef`s → centers.
+
+    Attributes:
+      contract: how shards are read; by client, clients whole in their shards.
+      n_clusters: >= 1.
+      options: of the algorithm.
+      seed: public.
+
+    Privacy: none. Cost: one pass; all clients' centers meet on one worker.
+    """
+
+    contract: TableContract
+    n_clusters: int
+    options: KFedOptions
+    seed: int
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Clusters clients, then their centers."""
+        local = _LocalCentersFn(self.contract, self.n_clusters, self.options, self.seed)
+        return (
+            shards
+            | "Local" >> beam.ParDo(local)
+            | "Collect" >> beam.combiners.ToList()
+            | "Server" >> beam.Map(_merged, self.n_clusters, self.seed)
+        )
+
+
+def _sample(shard: ShardRef, contract: TableContract, size: int) -> Iterator[RowSample]:
+    place = hashlib.blake2b(f"{shard.path}\n{shard.row_group}".encode(), digest_size=8)
+    digest, seen = int.from_bytes(place.digest(), "little"), 0
+    for block in prefetched_blocks(shard, contract):
+        ranks = row_ranks(digest, np.arange(seen, seen + len(block.points)))
+        seen += len(block.points)
+        if len(block.points):
+            yield RowSample.of(size, ranks, block.points, np.zeros(len(block.points), dtype=np.int64))
+
+
+def _start(sample: RowSample | None, n_clusters: int, options: OptimalOptions, seed: int) -> Starts:
+    if sample is None or len(sample.points) < n_clusters:
+        raise InputError(f"n_clusters must be at most the number of rows, got {n_clusters}; ask for fewer clusters.")
+    kept, points = min(options.starts, options.restarts), sample.points[order_of_rows(sample.points)]
+    return tuple(seeding.best_starts(points, n_clusters, options.restarts, kept, seed))
+
+
+class _Sums(NamedTuple):
+    """Sums of all starts, in order."""
+
+    each: tuple[MeanSums, ...]
+
+    def merge(self, other: "_Sums") -> "_Sums":
+        """Those of both."""
+        return _Sums(tuple(mine.merge(theirs) for mine, theirs in zip(self.each, other.each, strict=True)))
+
+
+class _SumsFn(SmallBlocksFn):
+    """Sizes and sums of the clusters of every start, by one pass over a shard."""
+
+    def __init__(self, contract: TableContract):
+        self._contract = contract
+
+    def process(self, shard: ShardRef, starts: Starts) -> Iterator[_Sums]:
+        """One element per block with rows."""
+        models = [NearestCenters.of(centers) for centers in starts]
+        for block in prefetched_blocks(shard, self._contract):
+            if len(block.points):
+                yield _Sums(tuple(MeanSums.of(block.points, model) for model in models))
+
+
+def _means(sums: _Sums, starts: Starts) -> Starts:
+    return tuple(each.means(NearestCenters.of(centers)) for each, centers in zip(sums.each, starts, strict=True))
+
+
+def _numbered(starts: Starts) -> Iterator[tuple[int, np.ndarray]]:
+    yield from enumerate(starts)
+
+
+def _cheapest(costs: list, starts: Starts) -> np.ndarray:
+    return starts[min(costs, key=lambda keyed: (keyed[1].cost, keyed[0]))[0]]
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ClusterPooledRows(beam.PTransform):
+    """Pooled k-means: `ShardRef`s → the centers of the cheapest of several starts.
+
+    Starts are the best of many k-means runs on a sample of the rows (on all of them if they are few), each followed
+    by Lloyd rounds over all rows. A sample follows from the files' paths; where it holds all rows, the centers are the
+    same whatever the files and the order of their rows.
+
+    Attributes:
+      contract: how shards are read.
+      n_clusters: >= 1.
+      options: of the algorithm.
+      seed: public.
+
+    Privacy: none. Cost: `options.steps` + 2 passes, for all starts together.
+    """
+
+    contract: TableContract
+    n_clusters: int
+    options: OptimalOptions
+    seed: int
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Sample, starts, Lloyd rounds, costs."""
+        starts = (
+            shards
+            | "Sample" >> beam.FlatMap(_sample, self.contract, self.options.sample_rows)
+            | "MergeSamples" >> beam.CombineGlobally(MergeFn())
+            | "Start" >> beam.Map(_start, self.n_clusters, self.options, self.seed)
+        )
+        for step in range(self.options.steps):
+            starts = (
+                shards
+                | f"Sums{step}" >> beam.ParDo(_SumsFn(self.contract), AsSingleton(starts))
+                | f"Merge{step}" >> beam.CombineGlobally(MergeFn()).without_defaults()
+                | f"Means{step}" >> beam.Map(_means, AsSingleton(starts))
+            )
+        costs = shards | "Costs" >> EvaluateModels(
+            models=starts | "Number" >> beam.FlatMap(_numbered), contract=self.contract
+        )
+        return costs | "Gather" >> beam.combiners.ToList() | "Cheapest" >> beam.Map(_cheapest, AsSingleton(starts))

@@ -1,0 +1,168 @@
+"""Many runs over the same shards at once: every round of all of them in one pass.
+
+Input element: `ShardRef`. Output element: (number of a cell, its model). A cell is one run of a sweep with a plan,
+and so a guarantee, of its own; what a sweep learns of the cells together is not private.
+"""
+
+import dataclasses
+import pickle
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsDict
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import WindowedValue
+
+from schemas.kmeans.model import ClusterModel
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import ShardRef
+from transforms.numerics.statistics.frame import SharedFrame
+from transforms.privacy.noise_stage import AddKeyedNoise
+from transforms.rounds.aggregation import SumKeyedStatistics
+from transforms.rounds.protocol import Round
+from transforms.tables.read import prefetched_blocks
+from transforms.tables.small_blocks import SmallBlocksFn
+
+
+class Cell(NamedTuple):
+    """One run of a sweep: `number` is its own, `rounds` in order, `initial` the state before the first."""
+
+    number: int
+    rounds: tuple[Round, ...]
+    initial: Any
+
+
+class _CellStatisticsFn(SmallBlocksFn):
+    """Reads a shard once and adds up the statistic of every cell; one vector per cell leaves each bundle."""
+
+    def __init__(self, contract: TableContract, rounds: dict[int, Round]):
+        self._contract = contract
+        self._rounds = rounds
+        self._totals: dict[int, np.ndarray] = {}
+
+    def start_bundle(self) -> None:
+        """Zero for every cell."""
+        self._totals = {number: np.zeros(each.plan.size, dtype=np.int64) for number, each in self._rounds.items()}
+
+    def process(self, shard: ShardRef, states: Mapping[int, Any]) -> None:
+        """Adds the shard to the totals."""
+        shared = _share_frames({number: states[number] for number in self._rounds})
+        frames = {id(state.frame): state.frame for state in shared.values() if isinstance(state.frame, SharedFrame)}
+        for block in prefetched_blocks(shard, self._contract):
+            for frame in frames.values():
+                frame.hold(block.points)
+            for number, state in shared.items():
+                self._totals[number] += self._rounds[number].statistic(block, state)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """(number, int64 vector) of every cell."""
+        for keyed in self._totals.items():
+            yield WindowedValue(keyed, MIN_TIMESTAMP, [GlobalWindow()])
+        self._totals = {}
+
+
+def _share_frames(states: dict[int, Any]) -> dict[int, Any]:
+    """The states with one `SharedFrame` for all that have equal frames; a frame of one state alone stays as it is."""
+    groups: dict[bytes, list[int]] = {}
+    for number, state in states.items():
+        groups.setdefault(pickle.dumps(state.frame), []).append(number)
+    shared = dict(states)
+    for numbers in groups.values():
+        frame = SharedFrame(*states[numbers[0]].frame)
+        if len(numbers) > 1:
+            shared |= {number: dataclasses.replace(states[number], frame=frame) for number in numbers}
+    return shared
+
+
+def _packed(cells: tuple[Cell, ...]) -> bytes:
+    """Numbers and initial states of all cells; arrays that are equal in several of them are in it once."""
+    known: dict[tuple[object, ...], np.ndarray] = {}
+    starts = []
+    for cell in cells:
+        arrays = {
+            field.name: known.setdefault((value.dtype.str, value.shape, value.tobytes()), value)
+            for field in dataclasses.fields(cell.initial)
+            if isinstance(value := getattr(cell.initial, field.name), np.ndarray)
+        }
+        starts.append((cell.number, dataclasses.replace(cell.initial, **arrays)))
+    return pickle.dumps(starts)
+
+
+def _unpacked(packed: bytes) -> list[tuple[int, Any]]:
+    """Inverse of what puts numbers and initial states into one element."""
+    found: list[tuple[int, Any]] = pickle.loads(packed)
+    return found
+
+
+def _broadcast(keyed_state: tuple) -> tuple[int, Any]:
+    number, state = keyed_state
+    return number, state.broadcast()
+
+
+def _advance(joined: tuple, rounds: dict[int, Round]) -> Iterator[tuple[int, Any]]:
+    """The next state of a cell that has releases, the same state of one that is done."""
+    number, found = joined
+    (state,) = found["state"]
+    for releases in found["releases"]:
+        state = rounds[number].step(state, releases)
+    yield number, state
+
+
+def _model(keyed_state: tuple) -> tuple[int, ClusterModel]:
+    number, state = keyed_state
+    return number, state.model()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class RunCells(beam.PTransform):
+    """`ShardRef`s → (number, `ClusterModel`) of every cell.
+
+    Attributes:
+      cells: runs whose rounds' paths differ.
+      contract: how shards are read; by client if any cell's statistics are.
+      key_uri: where noise stages find the run key.
+
+    Windowing: global. Privacy: each model satisfies the plan of its own cell. Cost: as many passes over the needed
+    columns as the longest cell has rounds; one small shuffle per round.
+    """
+
+    cells: tuple[Cell, ...]
+    contract: TableContract
+    key_uri: str
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Runs the cells in step: their first rounds together, then their second ones."""
+        starts = shards.pipeline | "Public" >> beam.Create([_packed(self.cells)], reshuffle=False)
+        states = starts | "States" >> beam.FlatMap(_unpacked)
+        for step in range(max((len(cell.rounds) for cell in self.cells), default=0)):
+            active = {cell.number: cell.rounds[step] for cell in self.cells if step < len(cell.rounds)}
+            states = shards | f"Round{step}" >> _RunRound(
+                rounds=active, states=states, contract=self.contract, key_uri=self.key_uri
+            )
+        return states | "Models" >> beam.Map(_model)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _RunRound(beam.PTransform):
+    """`ShardRef`s → (number, next state) of all cells, by one pass."""
+
+    rounds: dict[int, Round]
+    states: beam.PCollection
+    contract: TableContract
+    key_uri: str
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Statistics, sums, noise, server steps."""
+        plans = {number: each.plan for number, each in self.rounds.items()}
+        broadcasts = AsDict(self.states | "Broadcast" >> beam.Map(_broadcast))
+        releases = (
+            shards
+            | "Statistics" >> beam.ParDo(_CellStatisticsFn(self.contract, self.rounds), broadcasts)
+            | "Aggregate" >> SumKeyedStatistics()
+            | "Noise" >> AddKeyedNoise(plan=plans, key_uri=self.key_uri)
+        )
+        joined = {"state": self.states, "releases": releases} | "Join" >> beam.CoGroupByKey()
+        return joined | "Server" >> beam.FlatMap(_advance, self.rounds)
