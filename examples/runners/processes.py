@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -11,6 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 _STOP_SECONDS = 10.0
+# Systems lend ports of their own choice to outgoing connections from 32768 on, so a port from there that is free now
+# may be taken a second later.
+_LENT_FROM = 32768
+_OURS_FROM = 20000
 
 
 class Process(NamedTuple):
@@ -18,7 +23,7 @@ class Process(NamedTuple):
 
     Attributes:
       pid: of the process, and of its session and group.
-      born: when it started, as the system says; another process of the same number has another time.
+      born: when it started, in the system's own words; another process of the same number has other words.
     """
 
     pid: int
@@ -65,12 +70,18 @@ def start(words: list[str], log: pathlib.Path, variables: Mapping[str, str] | No
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
+    """Ports of loopback that nobody listens on now and that no outgoing connection will be given."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        return [_bound(stack.enter_context(socket.socket())) for _ in range(number)]
+
+
+def _bound(free: socket.socket) -> int:
+    """Binds a socket to a port that is drawn until it is free; returns the port."""
+    while True:
+        port = random.randrange(_OURS_FROM, _LENT_FROM)
+        with contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 def listening(port: int) -> bool:
@@ -80,15 +91,21 @@ def listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_for(what: str, ready: Callable[[], bool], process: Process, log: pathlib.Path, seconds: float = 90.0) -> None:
+def wait_for(what: str, ready: Callable[[], bool], process: Process, log: pathlib.Path, seconds: float = 300.0) -> None:
     """Waits until something is ready.
 
     Raises:
-      RuntimeError: if it takes too long or the process ends; the log says why.
+      RuntimeError: if it takes too long or the process ends; the message holds the end of the log.
     """
-    if _wait_while(lambda: process.alive and not ready(), seconds) and process.alive:
-        return
-    raise RuntimeError(f"{what} did not come up; see {log}.")
+    if not _wait_while(lambda: process.alive and not ready(), seconds):
+        raise RuntimeError(f"{what} did not come up in {seconds:.0f} s; the end of {log}:\n{_end(log)}")
+    if not process.alive:
+        raise RuntimeError(f"{what} ended before it came up; the end of {log}:\n{_end(log)}")
+
+
+def _end(log: pathlib.Path) -> str:
+    """The last 20 lines of a log; nothing if there is none."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-20:]) if log.exists() else ""
 
 
 def _wait_while(condition: Callable[[], bool], seconds: float) -> bool:
@@ -102,9 +119,19 @@ def _wait_while(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def _born(pid: int) -> str:
-    """When a process started; empty if there is none, or only what its parent has not collected."""
+    """When a process started; empty if there is none, or only what its parent has not collected.
+
+    Linux counts ticks since its own start. `ps` adds these to the time of day and so may be a second off the next time.
+    """
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
+    stat = pathlib.Path(f"/proc/{pid}/stat")
+    with contextlib.suppress(OSError):
+        # The name in brackets may hold anything; state is the first word after it, the start the twentieth.
+        words = stat.read_text(errors="replace").rpartition(")")[2].split()
+        return "" if words[0] == "Z" else words[19]
+    if pathlib.Path("/proc/self/stat").exists():
+        return ""
     done = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, born = done.stdout.strip().partition(" ")
     return "" if state.startswith("Z") else born.strip()

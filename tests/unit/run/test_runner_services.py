@@ -129,9 +129,22 @@ def test_another_process_of_the_same_number_is_left_alone():
 
 
 def test_what_does_not_come_up_is_said_with_its_log(tmp_path):
-    process = processes.start([sys.executable, "-c", ""], tmp_path / "log")
-    with pytest.raises(RuntimeError, match=r"it did not come up; see .*log\.$"):
+    process = processes.start([sys.executable, "-c", "print('no room')"], tmp_path / "log")
+    with pytest.raises(RuntimeError, match=r"it ended before it came up; the end of .*log:\nno room$"):
         processes.wait_for("it", lambda: False, process, tmp_path / "log")
+
+
+def test_what_takes_too_long_is_said_with_its_log(tmp_path):
+    process = processes.start([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
+    with pytest.raises(RuntimeError, match=r"it did not come up in 0 s; the end of .*log:\n$"):
+        processes.wait_for("it", lambda: False, process, tmp_path / "log", seconds=0.3)
+    process.kill()
+
+
+def test_a_process_has_one_time_of_birth(tmp_path):
+    process = processes.start([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
+    assert {processes._born(process.pid) for _ in range(200)} == {process.born}
+    process.kill()
 
 
 def test_free_ports_are_different_and_free():
@@ -139,6 +152,12 @@ def test_free_ports_are_different_and_free():
     assert all(len(set(ports)) == 6 for ports in asked)
     # Another process may take a port right after it was found free, but hardly one of every six.
     assert any(not any(map(processes.listening, ports)) for ports in asked)
+
+
+def test_free_ports_are_not_lent_to_connections():
+    low = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(low.read_text().split()[0]) if low.exists() else 32768
+    assert max(processes.free_ports(50)) < first
 
 
 def test_settings_get_dotted_names():
