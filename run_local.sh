@@ -12,6 +12,7 @@ usage() {
 Usage: ./run_local.sh               run the census example end to end
        ./run_local.sh test [ARGS]   run the whole test suite; ARGS go to pytest
        ./run_local.sh lint          ruff check, ruff format --check, mypy
+       ./run_local.sh docs          build the site, notebooks executed, and say where it is
        ./run_local.sh JOB [ARGS]    run a job, the same as `dapple JOB ARGS`
        ./run_local.sh flink-up      start a Flink cluster on this machine and print the flags of jobs for it
        ./run_local.sh flink-down    stop it
@@ -44,30 +45,34 @@ fingerprint() {
   {
     printf '%s\n' "$root"
     "$python" -c 'import sys; print(sys.version)'
-    cat "$root/requirements.txt" "$root/requirements-dev.txt" "$root/setup.py"
+    cat "$root"/requirements*.txt "$root/setup.py"
   } | cksum
 }
 
 pip_install() { "$python" -m pip --disable-pip-version-check install -q "$@" >&2; }
 
 # The stamp is removed first and written last, so an interrupted install is started afresh by the next run.
-set_up() { # set_up run|dev
-  local level=$1 built have='' base
+set_up() { # set_up run|dev|docs; what one level needs is there on the next ones, too
+  local level=$1 built='' have='' base
   if [[ -f $stamp ]] && built=$(fingerprint 2>/dev/null); then
     have=$(<"$stamp")
-    case $have in "$built $level" | "$built dev") return ;; esac
+    case $level-${have#"$built "} in run-run | run-dev | run-docs | dev-dev | dev-docs | docs-docs) return ;; esac
   fi
   rm -f "$stamp"
-  if [[ $have != "${built:-} run" ]]; then
+  if [[ -z $built || $have != "$built "* ]]; then
     base=$(find_python)
     say "creating .venv with $("$base" --version) and installing requirements; this takes a minute or two."
     "$base" -m venv --clear "$venv"
     pip_install -r "$root/requirements.txt"
     pip_install --no-deps --no-build-isolation --editable "$root"
   fi
-  if [[ $level == dev ]]; then
+  if [[ $level != run ]]; then
     say 'installing what tests and lint need.'
     pip_install -r "$root/requirements-dev.txt"
+  fi
+  if [[ $level == docs ]]; then
+    say 'installing what the site needs.'
+    pip_install -r "$root/requirements-docs.txt"
   fi
   printf '%s %s\n' "$(fingerprint)" "$level" >"$stamp"
 }
@@ -93,6 +98,13 @@ case ${1:-} in
     "$python" -m ruff check .
     "$python" -m ruff format --check .
     "$python" -m mypy
+    ;;
+  docs)
+    set_up docs
+    cd "$root"
+    # Every warning of the site is an error. What Beam and Jupyter say while notebooks run is none.
+    "$python" -m sphinx -q -E -W --keep-going -b html -d out/docs/doctrees docs out/docs/html
+    say "the site is there: $root/out/docs/html/index.html"
     ;;
   flink-up | flink-down | prism-up)
     set_up run

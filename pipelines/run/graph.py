@@ -1,8 +1,10 @@
 """A pipeline checked and run to its end on any runner, its errors told in one sentence."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import apache_beam as beam
+from apache_beam import pipeline as beam_pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
 from threadpoolctl import threadpool_limits
 
@@ -29,7 +31,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
       DappleError: what stopped the run.
     """
     try:
-        with threadpool_limits(limits=1):
+        with threadpool_limits(limits=1), _outside_of_notebooks():
             pipeline = beam.Pipeline(options=options)
             build(pipeline)
             found = check_graph(pipeline, promise)
@@ -40,3 +42,19 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
         if known is None:
             raise
         raise known from error
+
+
+@contextlib.contextmanager
+def _outside_of_notebooks() -> Iterator[None]:
+    """Lets Beam build and run a graph in a notebook as it does elsewhere.
+
+    In a notebook Beam looks for the user's own pipelines, to give their steps other names: it needs pandas then, and
+    leaves its temporary folder behind. The pipelines here are not the user's.
+    """
+    names = {"alter_label_if_ipython": lambda *_: None, "is_in_ipython": lambda: False}
+    own = {name: getattr(beam_pipeline, name) for name in names}
+    try:
+        vars(beam_pipeline).update(names)
+        yield
+    finally:
+        vars(beam_pipeline).update(own)

@@ -8,7 +8,8 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")), *(ROOT / "docs").rglob("*.md")]
+AT_ROOT = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "llms.txt")
+PAGES = [*(ROOT / name for name in AT_ROOT), *(ROOT / "docs").rglob("*.md")]
 FOLDERS = ("schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "schedule", "docs")
 
 _TOPS = "schemas|transforms|pipelines|tests"

@@ -1,0 +1,132 @@
+"""Pages of the reference that follow from the code: settings of every job, exit codes."""
+
+import inspect
+import pathlib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pydantic
+from pydantic.fields import FieldInfo
+
+from schemas import errors
+from schemas.clustered_fl.config import ClusteredFLConfig
+from schemas.kmeans.feddp_fit import FedDPKMeansFit, ServerStartFit
+from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.pooled_config import PooledFitConfig
+from schemas.kmeans.tree_config import CentralTreeFit
+from schemas.masked.config import AggregateConfig
+from schemas.profile.config import ProfileConfig
+from schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
+from schemas.trusted_zone.assign_config import AssignConfig
+from schemas.trusted_zone.evaluate_config import EvaluateConfig
+from schemas.trusted_zone.prepare_config import PrepareConfig
+
+Model = type[pydantic.BaseModel]
+JOBS: Mapping[str, Model] = {
+    "fit with feddp_kmeans": FedDPKMeansFit,
+    "fit with central_tree": CentralTreeFit,
+    "fit with dp_lloyd": DPLloydFit,
+    "fit with server_kmeanspp, server_lloyds or sphere_packing": ServerStartFit,
+    "fit without privacy": PooledFitConfig,
+    "prepare": PrepareConfig,
+    "assign": AssignConfig,
+    "evaluate": EvaluateConfig,
+    "profile": ProfileConfig,
+    "encode": EncodeConfig,
+    "shuffle": ShuffleConfig,
+    "decode": DecodeConfig,
+    "aggregate": AggregateConfig,
+    "clustered_fl": ClusteredFLConfig,
+}
+_CODES = {
+    0: "The job is done, and its output is complete.",
+    1: "Something unexpected happened, or the runner gave the job up. Run again with `--verbose`.",
+    2: "A setting or the input is wrong. The sentence on stderr says which, and nothing was written.",
+    3: "The ledger refused the run. No row was read. A retry changes nothing.",
+    4: "The graph of the job would let private data around the noise. The sentence names the way.",
+    5: "A file of masked aggregation is not what the protocol lets be sent at this point.",
+    130: "Somebody interrupted the job. It goes on under the same `--run_id`.",
+}
+
+
+def write(folder: pathlib.Path) -> None:
+    """Writes all generated pages; a page that has not changed is left alone."""
+    for name, text in (("settings.md", settings_page()), ("exit-codes.md", exit_codes_page())):
+        page = folder / name
+        if not page.exists() or page.read_text() != text:
+            page.write_text(text)
+
+
+def settings_page() -> str:
+    """A section per job, a row per setting."""
+    lines = [
+        "# Settings of every job",
+        "",
+        "A job is a YAML file. This page is generated from the models that read it. Names are dotted:",
+        "`privacy.epsilon` is the key `epsilon` of the section `privacy`. A setting without a default must be given.",
+    ]
+    for name, model in JOBS.items():
+        lines += ["", f"## {name}", "", "| setting | what to give | default |", "| --- | --- | --- |"]
+        lines += [
+            f"| `{dotted}` | {_cell(field.description or '')} | {_default(field)} |" for dotted, field in _fields(model)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def exit_codes_page() -> str:
+    """A section per exit code, with the errors that end in it."""
+    lines = [
+        "# Exit codes",
+        "",
+        "Every command ends with one of these. One sentence on stderr says why, unless the code is 0.",
+    ]
+    for code, meaning in _CODES.items():
+        lines += ["", f"## {code}", "", meaning]
+        found = [each for each in _errors() if each.exit_code == code and each is not errors.DappleError]
+        lines += ["", *(f"- `{each.__name__}`: {_first_line(each)}" for each in found)] if found else []
+    return "\n".join(lines) + "\n"
+
+
+def _errors() -> list[type[errors.DappleError]]:
+    return [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.DappleError)]
+
+
+def _first_line(documented: type) -> str:
+    return (documented.__doc__ or "").strip().partition("\n")[0]
+
+
+def _fields(model: Model, within: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Settings with dotted names; a section is followed by what is in it."""
+    for name, field in model.model_fields.items():
+        dotted = f"{within}{field.alias or name}"
+        yield dotted, field
+        for section in _sections(field.annotation):
+            yield from _fields(section, f"{dotted}.")
+
+
+def _sections(annotation: Any) -> Iterator[Model]:
+    """Sections that a setting may be; those of a mapping's values have no names of their own."""
+    if inspect.isclass(annotation) and issubclass(annotation, pydantic.BaseModel):
+        yield annotation
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        for each in typing.get_args(annotation):
+            yield from _sections(each)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "must be given"
+    default = field.get_default(call_default_factory=True, validated_data={})
+    if default is None:
+        return "none"
+    return "see below" if isinstance(default, pydantic.BaseModel) else f"`{default}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    write(pathlib.Path(__file__).resolve().parent / "reference")

@@ -1,0 +1,165 @@
+"""Every block in README and docs is what it says it is: jobs load, commands exist, Python runs on a small lake."""
+
+import argparse
+import ast
+import importlib
+import itertools
+import pathlib
+import re
+import shlex
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.command.main import COMMANDS
+from schemas.clustered_fl.config import load_clustered_fl_config
+from schemas.kmeans.fit_config import load_config
+from schemas.profile.config import load_profile_config
+from schemas.reports.config import load_encode_config
+from schemas.trusted_zone.assign_config import load_assign_config
+from schemas.trusted_zone.evaluate_config import load_evaluate_config
+from schemas.trusted_zone.sweep_config import load_sweep_config
+from tests.scenes.lake import run_command
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+OTHER_WORDS = {"test", "lint", "docs", "flink-up", "flink-down", "prism-up"}
+ALWAYS = {"--config", "--output", "--run_id", "--verbose"}
+FLAGS = dict.fromkeys(COMMANDS, ALWAYS) | {
+    "upload": {"--config", "--exchange", "--released", "--client", "--verbose"},
+    "aggregate": {"--config", "--exchange", "--verbose"},
+    "unmask": {"--config", "--exchange", "--released", "--run_id", "--verbose"},
+    "ledger": {"--ledger", "--dataset", "--epsilon", "--delta", "--scope", "--format", "--output"},
+}
+
+
+def beam_flags():
+    """All flags that Beam knows."""
+    parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(parser)
+    return {flag for action in parser._actions for flag in action.option_strings}
+
+
+def blocks(*languages):
+    """(page, text) of all blocks in a language."""
+    found = ((page, FENCE.findall(page.read_text())) for page in PAGES)
+    return [
+        pytest.param(page, text, id=f"{page.relative_to(ROOT)}-{number}")
+        for page, texts in found
+        for number, (language, text) in enumerate(texts)
+        if language in languages
+    ]
+
+
+FEDERATED = {"r_dpcfl", "global", "local", "ifca", "mr_mtl", "oracle"}
+BASE = {
+    "algorithm": "feddp_kmeans",
+    "data": {"path": "lake", "features": ["age", "hours"], "client_id": "client_id"},
+    "n_clusters": 3,
+    "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1.0e-6},
+    "server_data": {"path": "server.parquet"},
+    "clipping": {"norm": "server_radius", "client_rows": 50},
+}
+"""What a part of a job on a page is a part of."""
+
+
+def completed(part):
+    """A whole `fit` job of which the page shows a part."""
+    job = BASE | part | {"data": BASE["data"] | part.get("data", {})}
+    if job["algorithm"] in ("dp_lloyd", "central_tree"):
+        job.pop("clipping")
+    if "recurring" in job:
+        job["lloyd"] = {"steps": 1}
+    return yaml.safe_dump(job)
+
+
+def loaders(part):
+    """What reads a block: every job for which it is meant."""
+    text = yaml.safe_dump(part)
+    if "sweep" in part:
+        return [(load_sweep_config, text)]
+    if "reports" in part:
+        return [(load_encode_config, text)]
+    if part.get("algorithm") in FEDERATED:
+        return [(load_clustered_fl_config, text)]
+    if "model" in part:
+        return [(load, text) for load in (load_profile_config,) if "profile" in part] or [
+            (load_assign_config, text),
+            (load_evaluate_config, text),
+        ]
+    return [(load_config, completed(part))]
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("yaml"))
+def test_a_job_loads(page, text):
+    part = yaml.safe_load(text)
+    for load, whole in loaders(part):
+        assert load(whole)
+
+
+def words_of(text):
+    """Commands of a block, without comments and without what the shell fills in."""
+    lines = text.replace("\\\n", " ").splitlines()
+    commands = [shlex.split(re.sub(r"\$\([^)]*\)", "", line), comments=True) for line in lines]
+    return [words for words in commands if words and words[0].rpartition("/")[2] in ("run_local.sh", "dapple")]
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("console", "sh", "bash", "shell"))
+def test_a_command_exists(page, text):
+    for _, *words in words_of(text):
+        if words and words[0] not in OTHER_WORDS:
+            assert words[0] in COMMANDS
+            flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+            assert flags <= FLAGS[words[0]] | beam_flags()
+
+
+def imported(tree):
+    """Modules that a block imports from these packages, with the names it takes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in ("pipelines", "schemas", "transforms"):
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("python", "{code-cell}"))
+def test_python_can_be_read(page, text):
+    for module, name in imported(ast.parse(text)):
+        assert hasattr(importlib.import_module(module), name)
+
+
+def lake(folder):
+    """Rows of two features between 0 and 100."""
+    rows = np.random.default_rng(0).uniform(0.0, 100.0, size=(500, 2))
+    (folder / "lake" / "rows").mkdir(parents=True)
+    table = pa.table({"age": rows[:, 0], "hours": rows[:, 1]})
+    pq.write_table(table, folder / "lake" / "rows" / "part.parquet")
+    return rows
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/start/five-minutes.md"])
+def test_the_first_job_runs(name, tmp_path, monkeypatch):
+    text = (ROOT / name).read_text()
+    (job,) = [each for language, each in FENCE.findall(text) if language == "yaml"]
+    commands = itertools.chain.from_iterable(words_of(each) for _, each in FENCE.findall(text))
+    fit = next(words[1:] for words in commands if words[1:3] == ["fit", "--config"])
+    lake(tmp_path)
+    (tmp_path / "job.yaml").write_text(job)
+    monkeypatch.chdir(tmp_path)
+    done = run_command(*fit)
+    assert done.code == 0, done.err
+    files = {path.name for path in (tmp_path / "result").iterdir()}
+    assert files == set(re.findall(r"^\| `([\w.]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+
+
+def test_the_readme_of_python_runs():
+    text = (ROOT / "README.md").read_text()
+    (block,) = [each for language, each in FENCE.findall(text) if language == "python"]
+    rows = np.random.default_rng(0).normal(size=(500, 2))
+    found = {"X": rows, "Q": rows[:50].copy()}
+    exec(block, found)
+    assert found["model"].cluster_centers_.shape == (10, 2)

@@ -1,0 +1,56 @@
+"""Graphs are built and run in a notebook as they are elsewhere."""
+
+import os
+
+import apache_beam as beam
+import pytest
+from apache_beam import pipeline as beam_pipeline
+
+from pipelines.run.graph import run_graph
+from pipelines.run.options import beam_options
+from schemas.errors import InputError
+from schemas.privacy.flow import Promise, Zone
+
+
+class Seen(Exception):
+    """What Beam raises here where it looks for a notebook."""
+
+
+@pytest.fixture
+def in_notebook(monkeypatch):
+    """Beam believes that it is in a notebook, and has no pandas."""
+
+    def alter(transform, pvalueish):
+        raise Seen
+
+    monkeypatch.setattr(beam_pipeline, "is_in_ipython", lambda: True)
+    monkeypatch.setattr(beam_pipeline, "alter_label_if_ipython", alter)
+    return vars(beam_pipeline).copy()
+
+
+def test_a_notebook_changes_nothing(in_notebook):
+    built = []
+
+    def build(root):
+        built.append(root)
+        _ = root | "Public" >> beam.Create([1], reshuffle=False)
+
+    run_graph(build, beam_options([]), Promise(zone=Zone.TRUSTED))
+    (root,) = built
+    assert not os.path.exists(root.local_tempdir)
+    assert vars(beam_pipeline) == in_notebook
+
+
+def test_a_graph_that_fails_leaves_beam_as_it_was(in_notebook):
+    def build(root):
+        raise InputError("it must be another one, got this one; take that one.")
+
+    with pytest.raises(InputError, match="take that one"):
+        run_graph(build, beam_options([]), Promise(zone=Zone.TRUSTED))
+    assert vars(beam_pipeline) == in_notebook
+
+
+def test_beam_itself_looks_for_notebooks(in_notebook):
+    """The guard has something to guard against."""
+    with pytest.raises(Seen):
+        _ = beam.Pipeline(options=beam_options([])) | beam.Create([1])
