@@ -19,6 +19,7 @@ from transforms.files.octets import read_bytes, write_bytes
 MANIFEST = "run.json"
 KEY_FILE = "run.key"
 SECRET_FILE = "mask.secret"
+NONCE_FILE = "run.nonce"
 
 
 class RunFolder:
@@ -39,7 +40,8 @@ class RunFolder:
         self._lock = -1
 
     def check(self) -> None:
-        """Refuses an output folder that holds something."""
+        """Refuses an output folder that holds something, is a link, or cannot be made."""
+        check_no_link(self.output)
         if self._occupied():
             raise ConfigError(f"--output must be a new or empty folder, got {self.output}; choose another one.")
 
@@ -88,8 +90,9 @@ class RunFolder:
             ) from error
 
     def clear(self) -> None:
-        """Removes what a killed attempt left on a local disk: all but its keys."""
+        """Removes what a killed attempt left: on a local disk all but its keys, elsewhere its copies of rows."""
         if not self._local:
+            _delete_matches(f"{glob.escape(self.staging)}.clients**")
             return
         shutil.rmtree(f"{self.staging}.clients", ignore_errors=True)
         for entry in list(os.scandir(self.staging)):
@@ -162,6 +165,7 @@ class RunFolder:
     def move(self, names: list[str]) -> None:
         """Makes the folder the output; where that is one move per file, of these and in this order."""
         if self._local:
+            check_no_link(self.output)
             if os.path.isdir(self.output):
                 os.rmdir(self.output)
             os.rename(self.staging, self.output)
@@ -182,3 +186,32 @@ class RunFolder:
                     os.rmdir(folder)
         elif FileSystems.exists(self.staging):
             FileSystems.delete([self.staging])
+
+
+def check_no_link(output: str) -> None:
+    """Refuses, on a local disk, an output folder that is a link, and one below something that is no folder.
+
+    A folder is put in place of the output by a rename, which a link would not survive.
+
+    Raises:
+      ConfigError: before anything is read or charged.
+    """
+    if FileSystems.get_scheme(output) not in (None, "file"):
+        return
+    path = os.path.abspath(output.removeprefix("file://"))
+    if os.path.islink(path):
+        raise ConfigError(
+            f"--output must be a folder, got {output}, which is a link; give the folder that it stands for."
+        )
+    while not os.path.lexists(path := os.path.dirname(path)):
+        pass
+    if not os.path.isdir(path):
+        raise ConfigError(f"--output must be a folder that can be made, got {output}; {path} is no folder.")
+
+
+def _delete_matches(pattern: str) -> None:
+    """Removes all files of a pattern on another filesystem than the local one."""
+    with contextlib.suppress(BeamIOError):
+        found = [each.path for each in FileSystems.match([pattern])[0].metadata_list]
+        if found:
+            FileSystems.delete(found)
