@@ -14,7 +14,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, LedgerRefusedError
-from transforms.files.octets import read_bytes, write_bytes
+from transforms.files.octets import read_bytes, remove_files, write_bytes
 
 MANIFEST = "run.json"
 KEY_FILE = "run.key"
@@ -68,6 +68,11 @@ class RunFolder:
             self.discard()
             raise
 
+    def check_staging(self) -> None:
+        """Refuses, before a folder is taken up, one that is a link: keys and rows would go where it leads."""
+        if self._local and os.path.islink(self.staging):
+            raise ConfigError(f"{self.staging} must be a folder, got a link; remove it or choose another --run_id.")
+
     def take_up(self) -> None:
         """Creates the staging folder, or takes up that of a killed attempt; see `clear` for what it left.
 
@@ -78,6 +83,7 @@ class RunFolder:
             if not FileSystems.exists(self.staging):
                 FileSystems.mkdirs(self.staging)
             return
+        self.check_staging()
         if not os.path.isdir(self.staging):
             self.open()
         self._lock = os.open(self.staging, os.O_RDONLY)
@@ -92,7 +98,7 @@ class RunFolder:
     def clear(self) -> None:
         """Removes what a killed attempt left: on a local disk all but its keys, elsewhere its copies of rows."""
         if not self._local:
-            _delete_matches(f"{glob.escape(self.staging)}.clients**")
+            remove_files(f"{glob.escape(self.staging)}.clients**")
             return
         shutil.rmtree(f"{self.staging}.clients", ignore_errors=True)
         for entry in list(os.scandir(self.staging)):
@@ -184,8 +190,8 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 for folder in reversed(self._made):
                     os.rmdir(folder)
-        elif FileSystems.exists(self.staging):
-            FileSystems.delete([self.staging])
+        else:
+            remove_files(f"{glob.escape(self.staging)}/**")
 
 
 def check_no_link(output: str) -> None:
@@ -207,11 +213,3 @@ def check_no_link(output: str) -> None:
         pass
     if not os.path.isdir(path):
         raise ConfigError(f"--output must be a folder that can be made, got {output}; {path} is no folder.")
-
-
-def _delete_matches(pattern: str) -> None:
-    """Removes all files of a pattern on another filesystem than the local one."""
-    with contextlib.suppress(BeamIOError):
-        found = [each.path for each in FileSystems.match([pattern])[0].metadata_list]
-        if found:
-            FileSystems.delete(found)

@@ -132,6 +132,7 @@ def resumable(folder: RunFolder) -> Iterator[None]:
     Raises:
       ConfigError: if the folder cannot be made, or the run goes on in another process.
     """
+    folder.check_staging()
     if not FileSystems.exists(folder.staging):
         folder.open()
     with _alone(folder.staging):

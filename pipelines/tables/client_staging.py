@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import glob
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig, PrepareOptions
 from schemas.tables.prepared_layout import PreparedManifest
-from transforms.files.octets import read_bytes, write_bytes
+from transforms.files.octets import read_bytes, remove_files, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import CheckRows, ListShards
@@ -170,5 +171,5 @@ def _leave(folder: str, *, keep: bool) -> None:
         return
     if FileSystems.get_scheme(folder) in (None, "file"):
         shutil.rmtree(folder, ignore_errors=True)
-    elif FileSystems.exists(folder):
-        FileSystems.delete([folder])
+    else:
+        remove_files(f"{glob.escape(folder)}/**")
