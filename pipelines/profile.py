@@ -10,10 +10,10 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipelines.kmeans.prepared.fingerprint import source_fingerprint
 from pipelines.ledger.spending import charge_of
-from pipelines.run.folder import KEY_FILE
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.options import shuffles_in_memory
+from pipelines.run.run_keys import own_key
 from schemas.errors import ConfigError
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, Zone
@@ -24,7 +24,6 @@ from transforms.files import row_spill
 from transforms.files.octets import read_bytes, table_from_bytes
 from transforms.files.saved_model import SavedModel, load_model
 from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.privacy.keys import lasting_key
 from transforms.profile.accounting import calibrate, statement
 from transforms.profile.measure_clusters import MeasureClusters
 from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
@@ -121,10 +120,9 @@ def _work(run: Run[ProfileConfig], planned: tuple[PreparedProfile, SavedModel]) 
     """Describes the clusters under a key that is new and does not outlive the work."""
     prepared, _ = planned
     options, folder = run.options.beam, run.folder.staging
-    key_uri = FileSystems.join(folder, KEY_FILE)
     spill = prepared.config.by_client and shuffles_in_memory(options)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(lasting_key(key_uri))
+        key_uri = stack.enter_context(own_key(folder))
         if spill:
             stack.callback(row_spill.remove, folder)
         add = functools.partial(build, prepared=prepared, key_uri=key_uri, folder=folder, spill=spill)

@@ -1,10 +1,15 @@
-"""Plans that tests calibrate are cached for the session; examples are the same in every run, however long it takes."""
+"""Plans that tests calibrate are cached for the session; examples are the same in every run, however long it takes.
+
+Keys that tests write draw as they are; tests of the derivation take that back by `lake.keys_of_runs`.
+"""
 
 import os
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+from tests.scenes import lake
 
 hypothesis.settings.register_profile(
     "repeatable",
@@ -19,4 +24,10 @@ hypothesis.settings.load_profile("repeatable")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _written_keys_draw() -> Iterator[None]:
+    with lake.written_keys_draw():
         yield

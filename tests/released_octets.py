@@ -353,7 +353,7 @@ def _working_folder() -> Iterator[pathlib.Path]:
 
 def run_cases(only: str = "") -> dict[str, Digests]:
     """Digests of every case whose name starts with `only`."""
-    with _working_folder() as folder, _same_tokens():
+    with _working_folder() as folder, _same_tokens(), lake.written_keys_draw():
         desk, digests = Desk(folder), {}
         for case, (run, name) in CASES.items():
             if case.startswith(only):

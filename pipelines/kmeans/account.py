@@ -2,9 +2,10 @@
 
 The entries of a run, in order, and what must be on the disk before the next one:
 
-1. `reserve`: before any row is read. Settings, code and output are fixed now.
-2. `start`: before any noise is drawn. The key exists; its digest and that of all input, under the key, are fixed now.
-   Noise is a function of key, plan and exact sums, so from here on a repeated attempt draws the same noise, or refuses.
+1. `reserve`: before any row is read. Settings, code, output and the run's nonce are fixed now.
+2. `start`: before any noise is drawn. The kept key exists. The digest of the key that is derived from it and the nonce
+   is fixed now, and that of all input under this key. A digest that another run has is refused. Noise is a function of
+   derived key, plan and exact sums, so from here on a repeated attempt draws the same noise, or refuses.
 3. `commit`: the released files and their manifest are staged; its digest is fixed now. Then keys are deleted and the
    staging folder becomes the output, in steps that can be repeated.
 """
@@ -26,6 +27,7 @@ from pipelines.ledger.store import Ledger
 from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder
 from pipelines.run.jobs.place import OutputFolder, Summary
 from pipelines.run.options import JobOptions
+from pipelines.run.run_keys import RunNonce
 from pipelines.run.versions import code_digest
 from schemas.choices import Trust
 from schemas.errors import InputError, LedgerRefusedError
@@ -67,6 +69,7 @@ class RunAccount(OutputFolder):
         self.folder = RunFolder(resolved(options.output), options.run_id)
         self._config_digest = settings_digest(config)
         self._secrets = _secrets(config, self.folder)
+        self._nonce: RunNonce | None = None
         self._started = False
         self._drew = False
 
@@ -119,19 +122,25 @@ class RunAccount(OutputFolder):
         finally:
             self.folder.release()
 
-    def held_key(self, uri: str, setting: str = "key_uri") -> contextlib.AbstractContextManager[str]:
-        """The key at `uri`, made if noise has not been drawn yet; it stays until the run is committed."""
+    @contextlib.contextmanager
+    def held_key(self, uri: str, setting: str = "key_uri") -> Iterator[str]:
+        """The place of the run's key; the kept one at `uri` is made if noise has not been drawn yet.
+
+        A key that is made stays until the run is committed.
+        """
         if self._started and not FileSystems.exists(uri):
             raise LedgerRefusedError(
                 f"run_id {self._run} must be resumed with the {setting} that it started with, got none at {uri}; "
                 "choose another run_id, which is charged again."
             )
-        return kept_key(uri, setting)
+        with kept_key(uri, setting):
+            yield self._place(uri)
 
     def start(self, prepared: PreparedFit) -> str:
         """Fixes key and input of the run before noise is drawn; returns the fingerprint of the input."""
-        keys = {setting: key_digest(uri, setting) for setting, (uri, _) in self._secrets.items()}
-        fingerprint = content_fingerprint(prepared, self._config_digest, self._secrets["key_uri"][0])
+        places = {setting: self._place(uri) for setting, (uri, _) in self._secrets.items()}
+        keys = {setting: key_digest(place, setting) for setting, place in places.items()}
+        fingerprint = content_fingerprint(prepared, self._config_digest, places["key_uri"])
         self._ledger.start(self._run, {"key": keys, "input": fingerprint})
         self._drew = True
         return fingerprint
@@ -153,6 +162,7 @@ class RunAccount(OutputFolder):
             return False
         about: dict[str, Any] = {"config": self._config_digest, "code": code_digest(), "output": self.folder.output}
         about["made"] = [uri for uri, made in self._secrets.values() if made]
+        about["nonce"] = RunNonce.new(self._run).octets.hex()
         self._ledger.reserve(self._run, charge, about)
         return True
 
@@ -162,6 +172,13 @@ class RunAccount(OutputFolder):
         if status is None or status.state != "reserved":
             raise LedgerRefusedError(f"run_id {self._run} must be reserved, got one that has ended; ask for it again.")
         self._started = status.started is not None
+        self._nonce = RunNonce(run=self._run, octets=bytes.fromhex(status.reserved["nonce"]))
+
+    def _place(self, uri: str) -> str:
+        """The place of the run's key that follows from the kept one at `uri`."""
+        if self._nonce is None:
+            raise RuntimeError("keys of a run must be held while it is opened; ask inside of `opened`.")
+        return self._nonce.place(uri)
 
     def _check(self, name: str, recorded: str, found: str) -> None:
         """Refuses to take up a run as another one."""

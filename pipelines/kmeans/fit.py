@@ -21,6 +21,7 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.options import JobOptions
+from pipelines.run.run_keys import run_keys
 from pipelines.tables.client_staging import staged_by_client
 from schemas.choices import MaskScheme, Trust
 from schemas.kmeans.fit_config import FitConfig, load_config
@@ -33,7 +34,6 @@ from transforms.files.octets import read_bytes, table_bytes, table_from_bytes, w
 from transforms.files.publish import CENTERS_FILE, RELEASED_FILES, PublishModel
 from transforms.masked.clients import SECRET_SETTING, Masking
 from transforms.masked.rounds import RunMaskedRounds
-from transforms.privacy.keys import lasting_key
 from transforms.rounds.round import RunRounds
 from transforms.tables.read import CheckRows, ListShards
 
@@ -91,8 +91,9 @@ def execute(
 ) -> FitResult:
     """Runs a prepared job to its end.
 
-    The run key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
-    made and deleted when the run is over. Data in which clients are split are grouped in a private copy first.
+    The kept key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
+    made and deleted when the run is over. What draws is derived from it for this run.
+    Data in which clients are split are grouped in a private copy first.
 
     Args:
       prepared: the job.
@@ -103,13 +104,13 @@ def execute(
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    hold = lasting_key if account is None else account.held_key
-    key_uri = prepared.config.key_uri or FileSystems.join(folder, KEY_FILE)
     with contextlib.ExitStack() as secrets:
-        secrets.enter_context(hold(key_uri))
+        hold = secrets.enter_context(run_keys(folder)) if account is None else account.held_key
+        key_uri = secrets.enter_context(hold(prepared.config.key_uri or FileSystems.join(folder, KEY_FILE)))
         masking = _masking(prepared.config, folder)
         if masking is not None:
-            secrets.enter_context(hold(masking.secret_uri, SECRET_SETTING))
+            secret = secrets.enter_context(hold(masking.secret_uri, SECRET_SETTING))
+            masking = dataclasses.replace(masking, secret_uri=secret)
         fingerprint = "" if account is None else account.start(prepared)
         rows = prepared.rows
         with staged_by_client(rows, options, key_uri, folder) as staged:

@@ -97,13 +97,15 @@ class Ledger:
         """Says under which key and from which input a reserved run is about to draw noise, if that was not said yet.
 
         Raises:
-          LedgerRefusedError: if it was said otherwise before, or the run is not reserved.
+          LedgerRefusedError: if it was said otherwise before, another run has drawn under one of these keys, or the run
+            is not reserved.
         """
         with self._writing() as book:
             status = book.status(run)
             if status is None or status.state != "reserved":
                 raise LedgerRefusedError(f"run {run} must be reserved to draw noise, got another state; run it again.")
             if status.started is None:
+                _refuse_known_keys(book.entries, content.get("key", {}))
                 book.append(EntryKind.START, status.charge.dataset, run, content)
             for name, value in content.items():
                 if status.started is not None and status.started.get(name) != value:
@@ -235,6 +237,18 @@ class _Book:
         while name in taken:
             name, number = f"{run}~{number}", number + 1
         return name
+
+
+def _refuse_known_keys(entries: Sequence[LedgerEntry], digests: dict[str, str]) -> None:
+    """Refuses keys that any run has started with, this one before it was void included: noise would be repeated."""
+    for entry in entries:
+        known = entry.body.get("key", {}) if entry.kind == EntryKind.START else {}
+        again = [name for name, digest in digests.items() if digest in known.values()]
+        if again:
+            raise LedgerRefusedError(
+                f"{again[0]} must give this run a key of its own, got one that run {entry.run} has drawn with; choose "
+                "another run_id, which draws anew."
+            )
 
 
 def limits_of(entries: Sequence[LedgerEntry]) -> dict[str, Limit]:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 
 from pipelines.ledger.spending import Reservation
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place
+from pipelines.run.run_keys import RunNonce, made_key
 from schemas.choices import Trust
 from schemas.errors import ProtocolError
 from schemas.masked.config import AggregateConfig, validated_aggregate
@@ -32,7 +32,6 @@ from transforms.masked.exchange_files import Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.privacy import accounting
 from transforms.privacy.discretization import lattice_noise
-from transforms.privacy.keys import create_key
 from transforms.privacy_flow.graph_spending import check_chunk
 
 _DELTA = 1e-9
@@ -149,11 +148,12 @@ def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
     if opened.leg is not None:
         _LOGGER.info("listed: round %d, %s", opened.index, opened.leg)
         return
-    if not FileSystems.exists(run.settings.key_uri):
-        create_key(run.settings.key_uri)
+    # An attempt has a nonce of its own: a sum is written once, by the attempt that draws its noise.
+    place = RunNonce.new(opened.exchange.plan().run).place(made_key(run.settings.key_uri))
+    config = run.settings.model_copy(update={"key_uri": place})
     rounds = opened.exchange.plan().rounds
     promise = Promise(zone=Zone.PUBLIC, plans=(PromisedPlan(rounds=rounds),), stages=(opened.plan,))
-    add = functools.partial(build, config=run.settings, exchange=opened.exchange, index=opened.index)
+    add = functools.partial(build, config=config, exchange=opened.exchange, index=opened.index)
     check_chunk(run_graph(add, run.options.beam, promise).rounds, rounds, opened.index)
     _LOGGER.info("closed: round %d", opened.index)
 

@@ -11,6 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.kmeans.prepared.prepared_fit import PreparedFit, prepare
 from pipelines.kmeans.prepared.replay import replay
 from pipelines.run.jobs.job import Run
+from pipelines.run.run_keys import RunNonce
 from schemas.choices import MaskScheme, Trust
 from schemas.errors import ConfigError, ProtocolError
 from schemas.kmeans.fit_config import FitConfig
@@ -47,12 +48,14 @@ class OpenRound:
       state: what is broadcast in it.
       masking: of the client; of nobody for whoever unmasks.
       exchange: the folder.
+      key_uri: the place of the clients' key of this run, which draws further noise and chooses rows.
     """
 
     index: int
     state: Any
     masking: Masking
     exchange: str
+    key_uri: str
 
     def broadcast(self, root: beam.Pipeline) -> beam.PCollection:
         """The state, one element of a graph."""
@@ -150,8 +153,12 @@ class ClientsRole:
 
     def open_round(self, index: int, state: Any, client: str = "") -> OpenRound:
         """A round whose broadcast is known."""
-        masking = self.masking(self.plan(), client)
-        return OpenRound(index=index, state=state, masking=masking, exchange=self.exchange.folder)
+        plan = self.plan()
+        masking = self.masking(plan, client)
+        # All clients draw the same further noise, so their nonce is what they share of the run: the whole plan.
+        nonce = RunNonce(run=plan.run, octets=hashlib.sha256(plan.to_json().encode()).digest())
+        key_uri = nonce.place(masking.secret_uri)
+        return OpenRound(index=index, state=state, masking=masking, exchange=self.exchange.folder, key_uri=key_uri)
 
     @property
     def step_promise(self) -> Promise:

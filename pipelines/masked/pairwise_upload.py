@@ -113,8 +113,7 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
     if leg is Leg.SHARES:
         run_graph(_last_leg(role, opened, exchange), options, role.step_promise)
     else:
-        secret, staging = opened.masking.secret_uri, f"{role.released}/{client}"
-        with staged_by_client(role.prepared.rows, options, secret, staging) as rows:
+        with staged_by_client(role.prepared.rows, options, opened.key_uri, f"{role.released}/{client}") as rows:
             job = dataclasses.replace(role.prepared, source=rows.source, contract=rows.contract)
             run_graph(functools.partial(build, prepared=job, opened=opened, leg=leg), options, role.step_promise)
     _LOGGER.info("sent: round %d, %s", index, leg)

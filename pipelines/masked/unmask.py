@@ -72,7 +72,7 @@ def build(
         unmask = UnmaskPairwise(plan=plan, state=state, listed=opened.listed(root), handed=handed, masking=masking)
     releases = root | "Sum" >> beam.Create([masked], reshuffle=False) | "Unmask" >> unmask
     if masking.noise_by is NoiseBy.BOTH:
-        releases = releases | "FurtherNoise" >> AddFurtherNoise(plan=plan, key_uri=masking.secret_uri)
+        releases = releases | "FurtherNoise" >> AddFurtherNoise(plan=plan, key_uri=opened.key_uri)
     _ = releases | "Keep" >> beam.Map(_keep, path)
 
 

@@ -57,7 +57,7 @@ def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, ind
     if role.exchange.is_closed(index):
         raise ProtocolError(f"round {index} must be open to send to it, got a closed one; run `dapple unmask`.")
     opened = role.open_round(index, state, client)
-    with staged_by_client(role.prepared.rows, options, opened.masking.secret_uri, f"{role.released}/{client}") as rows:
+    with staged_by_client(role.prepared.rows, options, opened.key_uri, f"{role.released}/{client}") as rows:
         job = dataclasses.replace(role.prepared, source=rows.source, contract=rows.contract)
         run_graph(functools.partial(build, prepared=job, opened=opened), options, role.step_promise)
     _LOGGER.info("sent: round %d, %s", index, role.plan().rounds[index].path)

@@ -12,10 +12,10 @@ from pipelines.kmeans.prepared.prepared_fit import feature_names, learned_encode
 from pipelines.ledger.spending import charge_of
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import shuffling
-from pipelines.run.folder import KEY_FILE
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.options import read_text
+from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
 from pipelines.tables.client_staging import JobRows, staged_by_client
 from schemas.errors import ConfigError
@@ -30,7 +30,6 @@ from schemas.tables.data_section import PrepareOptions
 from transforms.files.written import WrittenFile, written_files
 from transforms.numerics.reports.design import design
 from transforms.numerics.reports.split_reports import design_split
-from transforms.privacy.keys import lasting_key
 from transforms.reports.encode import EncodeReports
 from transforms.reports.split_messages import EncodeMessages
 from transforms.tables.read import CheckRows, ListShards, open_parquet
@@ -123,10 +122,9 @@ def _charge(job: PreparedEncode) -> Charge:
 def _work(run: Run[EncodeConfig], job: PreparedEncode) -> list[WrittenFile]:
     """Writes `REPORTS_FOLDER` into the staging folder; its files, sorted by name."""
     options, folder = run.options.beam, run.folder.staging
-    key_uri = job.config.key_uri or FileSystems.join(folder, KEY_FILE)
     FileSystems.mkdirs(FileSystems.join(folder, REPORTS_FOLDER))
     with (
-        lasting_key(key_uri),
+        own_key(folder, job.config.key_uri) as key_uri,
         spilling(folder, options) as spill,
         staged_by_client(job.rows, options, key_uri, folder) as rows,
     ):

@@ -14,11 +14,12 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, LedgerRefusedError
-from transforms.files.octets import read_bytes, write_bytes
+from transforms.files.octets import read_bytes, remove_files, write_bytes
 
 MANIFEST = "run.json"
 KEY_FILE = "run.key"
 SECRET_FILE = "mask.secret"
+NONCE_FILE = "run.nonce"
 
 
 class RunFolder:
@@ -39,7 +40,8 @@ class RunFolder:
         self._lock = -1
 
     def check(self) -> None:
-        """Refuses an output folder that holds something."""
+        """Refuses an output folder that holds something, is a link, or cannot be made."""
+        check_no_link(self.output)
         if self._occupied():
             raise ConfigError(f"--output must be a new or empty folder, got {self.output}; choose another one.")
 
@@ -66,6 +68,11 @@ class RunFolder:
             self.discard()
             raise
 
+    def check_staging(self) -> None:
+        """Refuses, before a folder is taken up, one that is a link: keys and rows would go where it leads."""
+        if self._local and os.path.islink(self.staging):
+            raise ConfigError(f"{self.staging} must be a folder, got a link; remove it or choose another --run_id.")
+
     def take_up(self) -> None:
         """Creates the staging folder, or takes up that of a killed attempt; see `clear` for what it left.
 
@@ -76,6 +83,7 @@ class RunFolder:
             if not FileSystems.exists(self.staging):
                 FileSystems.mkdirs(self.staging)
             return
+        self.check_staging()
         if not os.path.isdir(self.staging):
             self.open()
         self._lock = os.open(self.staging, os.O_RDONLY)
@@ -88,8 +96,9 @@ class RunFolder:
             ) from error
 
     def clear(self) -> None:
-        """Removes what a killed attempt left on a local disk: all but its keys."""
+        """Removes what a killed attempt left: on a local disk all but its keys, elsewhere its copies of rows."""
         if not self._local:
+            remove_files(f"{glob.escape(self.staging)}.clients**")
             return
         shutil.rmtree(f"{self.staging}.clients", ignore_errors=True)
         for entry in list(os.scandir(self.staging)):
@@ -162,6 +171,7 @@ class RunFolder:
     def move(self, names: list[str]) -> None:
         """Makes the folder the output; where that is one move per file, of these and in this order."""
         if self._local:
+            check_no_link(self.output)
             if os.path.isdir(self.output):
                 os.rmdir(self.output)
             os.rename(self.staging, self.output)
@@ -180,5 +190,26 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 for folder in reversed(self._made):
                     os.rmdir(folder)
-        elif FileSystems.exists(self.staging):
-            FileSystems.delete([self.staging])
+        else:
+            remove_files(f"{glob.escape(self.staging)}/**")
+
+
+def check_no_link(output: str) -> None:
+    """Refuses, on a local disk, an output folder that is a link, and one below something that is no folder.
+
+    A folder is put in place of the output by a rename, which a link would not survive.
+
+    Raises:
+      ConfigError: before anything is read or charged.
+    """
+    if FileSystems.get_scheme(output) not in (None, "file"):
+        return
+    path = os.path.abspath(output.removeprefix("file://"))
+    if os.path.islink(path):
+        raise ConfigError(
+            f"--output must be a folder, got {output}, which is a link; give the folder that it stands for."
+        )
+    while not os.path.lexists(path := os.path.dirname(path)):
+        pass
+    if not os.path.isdir(path):
+        raise ConfigError(f"--output must be a folder that can be made, got {output}; {path} is no folder.")

@@ -8,6 +8,7 @@ from apache_beam import pipeline as beam_pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
 from threadpoolctl import threadpool_limits
 
+from pipelines.run import run_keys
 from pipelines.run.failures import original_error
 from schemas.privacy.flow import GraphPrivacy, Promise
 from transforms.privacy_flow.checker import check_graph
@@ -27,7 +28,8 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
       What the graph spends by its own noise stages.
 
     Raises:
-      PrivacyFlowError: if the graph does not keep the promise; nothing has been read then.
+      PrivacyFlowError: if the graph does not keep the promise, or would draw under a kept key; nothing has been read
+        then.
       DappleError: what stopped the run.
     """
     try:
@@ -35,6 +37,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
             pipeline = beam.Pipeline(options=options)
             build(pipeline)
             found = check_graph(pipeline, promise)
+            run_keys.check_held_keys(pipeline)
             pipeline.run().wait_until_finish()
             return found
     except Exception as error:

@@ -20,6 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.run.folder import KEY_FILE, MANIFEST, RunFolder
 from pipelines.run.graph import run_graph
+from pipelines.run.run_keys import resumed_nonce
 from schemas.errors import ConfigError
 from schemas.privacy.flow import Promise
 from transforms.files.checkpoint import (
@@ -69,9 +70,9 @@ def plan_digest(events: Sequence[Mapping[str, Any]]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def key_digest(key_uri: str) -> str:
+def key_digest(place: str) -> str:
     """Digest that tells whether a key is the same, and nothing else of it."""
-    return hashlib.blake2b(read_key(key_uri), person=b"run-key-digest", digest_size=32).hexdigest()
+    return hashlib.blake2b(read_key(place), person=b"run-key-digest", digest_size=32).hexdigest()
 
 
 def run_chunks(
@@ -131,6 +132,7 @@ def resumable(folder: RunFolder) -> Iterator[None]:
     Raises:
       ConfigError: if the folder cannot be made, or the run goes on in another process.
     """
+    folder.check_staging()
     if not FileSystems.exists(folder.staging):
         folder.open()
     with _alone(folder.staging):
@@ -174,16 +176,18 @@ def has_begun(folder: RunFolder) -> bool:
 
 
 def run_key(folder: RunFolder, key_uri: str | None) -> str:
-    """Where the noise key lies: given, or in the staging folder, where it is made before the first round.
+    """The place of the run's noise key, and of no other run's.
+
+    It is derived from the key that is given, or from one in the staging folder, which is made before the first round.
 
     Raises:
-      ConfigError: if the key of an interrupted run, or a given one, is missing.
+      ConfigError: if the key or the nonce of an interrupted run, or a given key, is missing.
     """
     uri = key_uri or folder.path(KEY_FILE)
     if key_uri is None and not has_begun(folder) and not FileSystems.exists(uri):
         create_key(uri)
     read_key(uri)
-    return uri
+    return resumed_nonce(folder.staging, folder.run_id, begun=has_begun(folder)).place(uri)
 
 
 def is_sealed(folder: RunFolder) -> bool:

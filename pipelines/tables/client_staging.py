@@ -3,9 +3,11 @@
 import contextlib
 import dataclasses
 import functools
+import glob
 import json
 import logging
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 
@@ -21,7 +23,7 @@ from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig, PrepareOptions
 from schemas.tables.prepared_layout import PreparedManifest
-from transforms.files.octets import read_bytes, write_bytes
+from transforms.files.octets import read_bytes, remove_files, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import CheckRows, ListShards
@@ -59,7 +61,8 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
       rows: of the job.
       options: for Beam.
       key_uri: where workers find the run key.
-      folder: the run's private staging folder; a copy lies beside it, as `FOLDER.clients`.
+      folder: the run's private staging folder; a copy lies beside it, as `FOLDER.clients`. On another filesystem than
+        the local one its name has a random end, so that nothing that a killed attempt left there is ever read.
 
     Yields:
       `rows` itself, or rows that have been counted and lie elsewhere.
@@ -73,8 +76,9 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
     if whole and bounded:
         yield rows
         return
-    copy = f"{folder.rstrip('/')}.clients"
+    copy = _copy_folder(folder)
     _make_private(copy)
+    _say(rows, copy)
     keep = False
     try:
         contract = dataclasses.replace(rows.contract, by_client=True)
@@ -90,7 +94,6 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
 
 def _group(rows: JobRows, contract: TableContract, options: PipelineOptions, key_uri: str, copy: str) -> None:
     """Writes a copy of the rows that is grouped by client, and bounded where the job says so."""
-    _LOGGER.info("grouping rows by client")
     grouping = prepare.Grouping(
         contract=contract,
         folder=copy,
@@ -149,11 +152,24 @@ def _make_private(folder: str) -> None:
         ) from error
 
 
+def _copy_folder(folder: str) -> str:
+    """Where a copy goes; a local folder of that name is new or refused."""
+    copy = f"{folder.rstrip('/')}.clients"
+    return copy if FileSystems.get_scheme(copy) in (None, "file") else f"{copy}-{secrets.token_hex(8)}"
+
+
+def _say(rows: JobRows, copy: str) -> None:
+    """What may happen, before it is known: whether clients are split is private, so no line depends on it."""
+    _LOGGER.info("bringing the rows of each client together where they are apart")
+    if rows.keep_staging:
+        _LOGGER.info("kept, if one is made: %s; it is as private as the input", copy)
+
+
 def _leave(folder: str, *, keep: bool) -> None:
-    """Removes the copy, or says where it is."""
+    """Removes the copy, unless it stays."""
     if keep:
-        _LOGGER.info("kept: %s; it is as private as the input", folder)
-    elif FileSystems.get_scheme(folder) in (None, "file"):
+        return
+    if FileSystems.get_scheme(folder) in (None, "file"):
         shutil.rmtree(folder, ignore_errors=True)
-    elif FileSystems.exists(folder):
-        FileSystems.delete([folder])
+    else:
+        remove_files(f"{glob.escape(folder)}/**")

@@ -7,20 +7,18 @@ import logging
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.run.folder import KEY_FILE
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import OutputFolder
+from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
 from schemas.errors import ConfigError
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
 from schemas.trusted_zone.prepare_config import PrepareConfig, load_prepare_config
-from transforms.privacy.keys import lasting_key
 from transforms.tables.group_clients import GroupClients, SamplingParams, WriteManifest
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import CheckRows, ListShards
@@ -82,8 +80,7 @@ def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:
     folder = run.folder.staging
     data = config.data
     source, contract = resolve(data), TableContract.from_config(data, by_client=True)
-    key_uri = FileSystems.join(folder, KEY_FILE) if data.max_rows_per_client is not None else None
-    with contextlib.nullcontext() if key_uri is None else lasting_key(key_uri):
+    with contextlib.nullcontext() if data.max_rows_per_client is None else own_key(folder) as key_uri:
         grouping = Grouping(
             contract=contract,
             folder=folder,

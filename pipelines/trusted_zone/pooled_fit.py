@@ -9,9 +9,9 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.kmeans.prepared.prepared_fit import feature_count, feature_names, learned_encoder
-from pipelines.run.folder import KEY_FILE
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
+from pipelines.run.run_keys import own_key
 from pipelines.tables.client_staging import JobRows, staged_by_client
 from pipelines.trusted_zone.trusted_folder import TrustedFolder
 from schemas.choices import LloydStart, PooledAlgorithm
@@ -26,7 +26,6 @@ from transforms.files.octets import read_bytes, table_bytes, table_from_bytes, w
 from transforms.files.private_sink import PrivateSink
 from transforms.files.publish import CENTERS_FILE
 from transforms.kmeans.dp_lloyd.state import LloydState
-from transforms.privacy.keys import lasting_key
 from transforms.tables.read import CheckRows, ListShards, read_server_points
 from transforms.tables.snapshots import resolve
 from transforms.trusted_zone import plain_lloyd
@@ -97,8 +96,7 @@ def _plan(run: Run[PooledFitConfig]) -> PooledFitConfig:
 def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> None:
     """`centers.parquet` lies in the staging folder afterwards, as private as the input."""
     folder, options = run.folder.staging, run.options.beam
-    key_uri = FileSystems.join(folder, KEY_FILE)
-    with lasting_key(key_uri), staged_by_client(job_rows(config), options, key_uri, folder) as rows:
+    with own_key(folder) as key_uri, staged_by_client(job_rows(config), options, key_uri, folder) as rows:
         run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options, TRUSTED_ZONE)
 
 

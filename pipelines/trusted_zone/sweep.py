@@ -18,10 +18,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.prepared.prepared_fit import PreparedFit, prepare
 from pipelines.ledger.spending import Reservation, charge_of, spending
-from pipelines.run.folder import KEY_FILE
+from pipelines.run.folder import check_no_link
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
+from pipelines.run.run_keys import own_key
 from pipelines.tables.client_staging import JobRows, staged_by_client
 from pipelines.trusted_zone import pooled_fit
 from pipelines.trusted_zone.sweep_folder import REPORT_FILE, SweepFolder
@@ -37,7 +38,6 @@ from schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, load_sweep
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA
 from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
-from transforms.privacy.keys import create_key
 from transforms.rounds.protocol import Round
 from transforms.tables.read import CheckRows, ListShards
 from transforms.trusted_zone.evaluate_models import EvaluateModels
@@ -221,9 +221,7 @@ def _run_part(cells: Sequence[PreparedCell], options: PipelineOptions, folder: S
     """One pipeline."""
     part = folder.new_part()
     partial = f"{part}.partial"
-    with folder.private() as private:
-        key_uri = os.path.join(private, KEY_FILE)
-        create_key(key_uri)
+    with folder.private() as private, own_key(private) as key_uri:
         with staged_by_client(job_rows(cells), options, key_uri, os.path.join(private, "rows")) as rows:
             _LOGGER.info("running %d cells", len(cells))
             add = functools.partial(build, cells=cells, rows=rows, key_uri=key_uri, part=partial)
@@ -240,7 +238,8 @@ class SweepPlace(Place):
         return {"run_id": self._options.run_id, "output": self._options.output}
 
     def check(self) -> None:
-        """Refuses a folder in or below a fit's."""
+        """Refuses a folder in or below a fit's, and a link."""
+        check_no_link(self._options.output)
         check_apart(self._options.output)
 
 

@@ -131,7 +131,7 @@ class Conformance:
 
     def test_another_key_publishes_something_else(self, bench, flags, tmp_path):
         """The comparison is not blind."""
-        settings = bench.fit(bench.whole, "record") | {"key_uri": lake.write_key(tmp_path / "key", bytes(32))}
+        settings = bench.fit(bench.whole, "record") | {"key_uri": lake.write_key(tmp_path / "key", bytes(range(32)))}
         outcome, output = bench.run("fit", settings, *flags)
         assert outcome.code == 0, outcome.err
         assert lake.released(output)["releases.parquet"] != bench.reference("record")["releases.parquet"]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from pipelines.command import main as command
+from tests.scenes import lake
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
@@ -60,9 +61,15 @@ def call(function: Callable[..., None], *args: Any) -> int:
 
 def started(function: Callable[..., None], *args: Any) -> Any:
     """A process that calls a function of a module."""
-    process = _CONTEXT.Process(target=function, args=args)
+    process = _CONTEXT.Process(target=_as_tests_do, args=(function, *args))
     process.start()
     return process
+
+
+def _as_tests_do(function: Callable[..., None], *args: Any) -> None:
+    """Keys that tests write draw as they are, in another process too."""
+    with lake.written_keys_draw():
+        function(*args)
 
 
 def _main(words: list[str], out: str, key: bytes, point: Point | None) -> None:

@@ -7,6 +7,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+from unittest import mock
 
 import apache_beam as beam
 import numpy as np
@@ -20,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from pipelines.command import main as command
 from pipelines.kmeans.fit import execute
 from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit, prepare
+from pipelines.run import run_keys
 from pipelines.run.failures import original_error
 from pipelines.run.options import beam_options
 from schemas.kmeans.fit_config import validated
@@ -111,6 +113,24 @@ def write_key(path: pathlib.Path, key: bytes = KEY, mode: int = 0o600) -> str:
     path.write_bytes(key)
     os.chmod(path, mode)
     return str(path)
+
+
+_KEYS_OF_RUNS = {name: getattr(run_keys, name) for name in ("run_place", "check_held_keys")}
+
+
+@contextlib.contextmanager
+def written_keys_draw() -> Iterator[None]:
+    """The keys that a test writes are those that draw, in every run, so that it can say what is released."""
+    changed = {"run_place": lambda uri, *_: uri, "check_held_keys": lambda _: None}
+    with mock.patch.multiple(run_keys, **changed):
+        yield
+
+
+@contextlib.contextmanager
+def keys_of_runs() -> Iterator[None]:
+    """Takes `written_keys_draw` back: what draws is derived for every run, as outside of tests."""
+    with mock.patch.multiple(run_keys, **_KEYS_OF_RUNS):
+        yield
 
 
 def job(data: str, server: str | None, unit: str = "record", **settings: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from transforms.clustered_fl.labeled_clients import ClientGroup, ListClients, Ro
 from transforms.files.checkpoint import Arrays
 from transforms.numerics.clustered_fl.round import RoundSums, client_step, initial_state, server_step, slots_of
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.privacy.keys import read_key
+from transforms.privacy.held_key import HeldKeyFn
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
 
 
@@ -60,26 +60,29 @@ def _use_one_blas_thread() -> None:
     threadpool_limits(limits=1)
 
 
-class _TrainPrivatelyFn(beam.DoFn):
+class _TrainPrivatelyFn(HeldKeyFn):
     """Reads clients' rows, or has them from the round before, and yields their private updates."""
 
     def __init__(self, setup: TrainingSetup, shared: Shared):
+        super().__init__(setup.key_uri)
         self._setup = setup
         self._shared = shared
         self._cache: RowCache | None = None
         self._stream: KeyStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_stream": None, "_cache": None}
+        return super().__getstate__() | {"_stream": None, "_cache": None}
 
     def setup(self) -> None:
         """Reads the key on the worker; batches are small, so BLAS gets one thread."""
-        self._stream = run_stream(read_key(self._setup.key_uri), self._setup.federation)
+        super().setup()
+        self._stream = run_stream(self._held_key(), self._setup.federation)
         self._cache = self._shared.acquire(RowCache)
         _use_one_blas_thread()
 
     def teardown(self) -> None:
         """Forgets the key."""
+        super().teardown()
         self._stream = None
 
     def process(self, place: ClientGroup, state: FederatedState) -> Iterator[ClientUpdate]:

@@ -5,7 +5,7 @@ import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 
@@ -27,6 +27,16 @@ def make_folder(path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
     elif not FileSystems.exists(path):
         FileSystems.mkdirs(path)
+
+
+def remove_files(pattern: str) -> None:
+    """Removes all files of a pattern on a store, where a folder is no more than a part of names."""
+    try:
+        found = [each.path for each in FileSystems.match([pattern])[0].metadata_list]
+    except BeamIOError:
+        return
+    if found:
+        FileSystems.delete(found)
 
 
 def table_bytes(table: pa.Table) -> bytes:

@@ -125,7 +125,12 @@ def shard_statistics(
 
 
 class SecretFn(SmallBlocksFn, HeldKeyFn):
-    """Masks and unmasks under the clients' secret; small blocks need no BLAS threads."""
+    """Masks and unmasks under the clients' secret; small blocks need no BLAS threads.
+
+    Jobs of one run must form the same masks, so what names the run is in the context of the masks.
+    """
+
+    of_a_run = False
 
     def __init__(self, masking: Masking):
         super().__init__(masking.secret_uri, SECRET_SETTING)

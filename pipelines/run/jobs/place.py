@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from pipelines.ledger.spending import Reservation, spending
-from pipelines.run.folder import RunFolder
+from pipelines.run.folder import RunFolder, check_no_link
 from pipelines.run.options import JobOptions
 
 Summary = dict[str, Any]
@@ -62,7 +62,8 @@ class OutputFolder(Place):
         return {"run_id": self._options.run_id, "output": self._options.output}
 
     def check(self) -> None:
-        """Refuses an output folder that holds something."""
+        """Refuses an output folder that holds something or is a link."""
+        check_no_link(self._options.output)
         self.folder.check()
 
     @contextlib.contextmanager

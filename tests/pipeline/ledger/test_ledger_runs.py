@@ -197,7 +197,7 @@ def test_masked_runs_resume_under_their_secret(place, monkeypatch):
     masked = {"trust": "masked", "masked": {"scheme": "shared_secret"}}
     staging = interrupted(place, monkeypatch, **masked)
     drawn, secret = lake.released(staging), (staging / "mask.secret").read_bytes()
-    (staging / "mask.secret").write_bytes(bytes(32))
+    (staging / "mask.secret").write_bytes(bytes(range(32)))
     assert place.fit(**masked).code == 3
     (staging / "mask.secret").write_bytes(secret)
     assert place.fit(**masked).code == 0
@@ -284,7 +284,7 @@ def test_the_fingerprint_is_of_the_content(place):
         os.utime(path, (1, 1))
     assert content_fingerprint(prepared, "digest", key) == before
     assert content_fingerprint(prepared, "other", key) != before
-    other = lake.write_key(place.folder / "other", bytes(32))
+    other = lake.write_key(place.folder / "other", bytes(range(32)))
     assert content_fingerprint(prepared, "digest", other) != before
     path = next(pathlib.Path(place.lake).iterdir())
     path.rename(path.with_name("renamed.parquet"))

@@ -15,7 +15,7 @@ from transforms.numerics.privacy import noise
 REPEATS = 2
 REPLAY = (f"--direct_runner_bundle_repeat={REPEATS}",)
 N_ROWS = 120
-OTHER_KEY = bytes(32)
+OTHER_KEY = bytes(range(32))
 
 
 class Draw(NamedTuple):

@@ -13,6 +13,7 @@ from tests.scenes import lake
 from tests.scenes.models import run_model_job, write_model
 
 N_ROWS = 900
+GROUPS = "bringing the rows of each client together where they are apart"
 REPLAY = ("--direct_runner_bundle_repeat=2",)
 
 
@@ -120,7 +121,7 @@ def test_outputs_are_marked_not_private(done):
     assert json.loads(outcome.out) == {"run_id": "one", "output": str(output), "epsilon": None, "delta": None}
     assert outcome.lines == [
         "dapple: run one: evaluation (not private)",
-        *(["dapple: grouping rows by client"] if settings["algorithm"] == "k_fed" else []),
+        *([f"dapple: {GROUPS}"] if settings["algorithm"] == "k_fed" else []),
         f"dapple: done: {output}; it is as private as the input",
     ]
     assert {path.name for path in output.iterdir()} == {"centers.parquet", "run.json"}

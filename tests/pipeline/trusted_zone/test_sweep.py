@@ -18,6 +18,7 @@ from schemas.trusted_zone.sweep_results import CELL_SCHEMA, POINT_SCHEMA
 from tests.scenes import lake, sweeps
 from tests.scenes.models import write_model
 from transforms.numerics.privacy.noise import draw_release
+from transforms.privacy import keys
 
 N_ROWS = 600
 FILES = {"report.html", "sweep.svg", "results.parquet", "summary.parquet", "sweep.json", "parts"}
@@ -56,7 +57,7 @@ def done(desk, tmp_path_factory):
     """A sweep under the key of the tests."""
     folder = tmp_path_factory.mktemp("done")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "create_key", lambda uri: lake.write_key(pathlib.Path(uri)))
+        patch.setattr(keys, "create_key", lambda uri, _: lake.write_key(pathlib.Path(uri)))
         return folder, sweeps.run(desk.settings(epsilons=[1.0, 4.0], seeds=2), folder, "--run_id", "one")
 
 

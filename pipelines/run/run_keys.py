@@ -1,0 +1,164 @@
+"""The gate of keys: every job passes it to get the place of a key that draws in this run, and in no other.
+
+A kept key never draws. Under it two runs would draw the same noise for the same sums, so equal releases would tell
+that no row has changed, and differing ones that some row has. What draws is derived from the kept key, the run and a
+random nonce (`transforms/privacy/keys.py`). The nonce is durable before the first draw, in the run's staging folder or
+in the ledger. A run that is taken up finds its nonce and repeats its noise. Any other run has another nonce.
+`run_graph` refuses a graph in which a key is held that has not come this way.
+"""
+
+import contextlib
+import dataclasses
+import os
+import secrets
+from collections.abc import Callable, Iterator
+
+import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.run.folder import KEY_FILE, NONCE_FILE
+from schemas.errors import ConfigError, PrivacyFlowError
+from transforms.files import new_file
+from transforms.files.octets import read_bytes
+from transforms.privacy import keys
+from transforms.privacy.held_key import held_keys
+
+HoldKey = Callable[..., contextlib.AbstractContextManager[str]]
+"""Takes the place of a kept key, and what it is called in errors; gives the place of the key that draws."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunNonce:
+    """What makes the keys of a run its own. It is not secret: without the kept key it gives no key.
+
+    Attributes:
+      run: its id.
+      octets: random.
+    """
+
+    run: str
+    octets: bytes
+
+    @classmethod
+    def new(cls, run: str) -> "RunNonce":
+        """A nonce that no run has had."""
+        return cls(run=run, octets=secrets.token_bytes(keys.NONCE_BYTES))
+
+    def place(self, uri: str) -> str:
+        """The place of the run's key, derived from the kept key at `uri`."""
+        return run_place(uri, self.run, self.octets)
+
+
+def run_place(uri: str, run: str, nonce: bytes) -> str:
+    """`transforms.privacy.keys.run_place`, where tests that know the key that draws put another function."""
+    return keys.run_place(uri, run, nonce)
+
+
+@contextlib.contextmanager
+def run_keys(folder: str) -> Iterator[HoldKey]:
+    """What holds the keys of a run that is over when its process is; its nonce lies in `folder` until then.
+
+    Args:
+      folder: of this run only, private; exists. Its name is the id of the run.
+
+    Yields:
+      Makes a key that is missing, and deletes it afterwards; one that exists is used and kept.
+
+    Raises:
+      ConfigError: if the folder has a nonce: another attempt has begun there.
+    """
+    nonce = RunNonce.new(_name(folder))
+    path = FileSystems.join(folder, NONCE_FILE)
+    _write(path, nonce.octets)
+
+    @contextlib.contextmanager
+    def hold(uri: str, setting: str = "key_uri") -> Iterator[str]:
+        with keys.lasting_key(uri, setting):
+            yield nonce.place(uri)
+
+    try:
+        yield hold
+    finally:
+        with contextlib.suppress(BeamIOError):
+            FileSystems.delete([path])
+
+
+@contextlib.contextmanager
+def own_key(folder: str, kept: str | None = None) -> Iterator[str]:
+    """The place of the key of a run that is over when its process is.
+
+    Args:
+      folder: of this run only, private; exists.
+      kept: the place of a key that stays if it exists; None for a new one in the folder.
+    """
+    with run_keys(folder) as hold, hold(kept or FileSystems.join(folder, KEY_FILE)) as place:
+        yield place
+
+
+def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
+    """The nonce of a run that other processes may take up; it lies in the staging folder and is made there once.
+
+    Args:
+      folder: of the run, private; exists.
+      run: its id.
+      begun: whether noise may have been drawn.
+
+    Raises:
+      ConfigError: if noise may have been drawn under a nonce that is gone or damaged.
+    """
+    path = FileSystems.join(folder, NONCE_FILE)
+    found = read_bytes(path) if FileSystems.exists(path) else b""
+    if len(found) != keys.NONCE_BYTES and begun:
+        raise ConfigError(
+            f"{path} must be the nonce of the interrupted run, got {len(found)} bytes; restore it, or start anew with "
+            "another --run_id."
+        )
+    if len(found) != keys.NONCE_BYTES:
+        _forget_torn(path)
+        found = secrets.token_bytes(keys.NONCE_BYTES)
+        _write(path, found)
+    return RunNonce(run=run, octets=found)
+
+
+def made_key(uri: str, setting: str = "key_uri") -> str:
+    """`uri`, where a kept key lies now; whoever calls holds its own nonce against it."""
+    with keys.kept_key(uri, setting):
+        return uri
+
+
+def check_held_keys(pipeline: beam.Pipeline) -> None:
+    """Refuses a graph that would draw under a kept key.
+
+    Raises:
+      PrivacyFlowError: if a step holds a key that is not of one run.
+    """
+    for label, function in held_keys(pipeline):
+        if function.of_a_run and function.place and not keys.is_run_place(function.place):
+            raise PrivacyFlowError(
+                f"{label} must hold the key of one run, got the kept key at {function.place}; ask "
+                "pipelines/run/run_keys.py for its place."
+            )
+
+
+def _write(path: str, nonce: bytes) -> None:
+    """Makes the file of a nonce, durable before anything is drawn."""
+    try:
+        new_file.create(path, nonce)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"--run_id must be new, got that of an attempt that left {path}; choose another one."
+        ) from error
+    except (OSError, BeamIOError) as error:
+        raise ConfigError(f"--output must be beside a place for private files, got {path}; choose another.") from error
+
+
+def _forget_torn(path: str) -> None:
+    """Removes what a process left that was killed while it wrote the nonce."""
+    if FileSystems.exists(path):
+        FileSystems.delete([path])
+
+
+def _name(folder: str) -> str:
+    """The last part of a path."""
+    return os.path.basename(folder.rstrip("/"))

@@ -1,0 +1,244 @@
+"""Attacks on the gate of keys: new jobs, stages and modules that go around `pipelines/run/run_keys.py` are found."""
+
+import ast
+import importlib
+import pathlib
+import pkgutil
+
+import apache_beam as beam
+import numpy as np
+import pytest
+
+import transforms
+from pipelines.command import main
+from pipelines.run.graph import run_graph
+from pipelines.run.options import beam_options
+from pipelines.run.run_keys import RunNonce
+from schemas.errors import PrivacyFlowError
+from schemas.privacy.flow import TRUSTED_ZONE
+from tests import released_octets
+from tests.scenes import graphs, lake
+from transforms.masked.clients import SecretFn
+from transforms.privacy import keys
+from transforms.privacy.held_key import HeldKeyFn
+from transforms.privacy.noise_stage import AddFurtherNoise, AddNoise
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODULES = [
+    path.relative_to(ROOT) for floor in ("pipelines", "transforms") for path in sorted((ROOT / floor).rglob("*.py"))
+]
+
+
+@pytest.fixture(autouse=True)
+def _keys_of_runs():
+    with lake.keys_of_runs():
+        yield
+
+
+def tree(module):
+    return ast.parse((ROOT / module).read_text())
+
+
+def name_of(module):
+    return ".".join(module.with_suffix("").parts)
+
+
+# What is written in the code.
+
+READERS = {
+    "pipelines.run.run_keys": {"*"},
+    "pipelines.run.round_driver": {"create_key", "delete_key", "read_key"},
+    "pipelines.kmeans.account": {"delete_key", "kept_key", "key_digest"},
+    # Of places only, which their callers have from the gate.
+    "pipelines.kmeans.prepared.fingerprint": {"read_key"},
+    "pipelines.clustered_fl.prepared": {"read_key"},
+    # Makes the secret of masks, and reads none.
+    "pipelines.masked.clients_role": {"create_key"},
+    "transforms.privacy.held_key": {"read_key"},
+}
+"""Modules that make or read keys. A module that joins them must be shown to take its places from the gate."""
+
+
+def imported_from_keys(module):
+    found = set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.module == "transforms.privacy.keys":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "transforms.privacy":
+            found |= {"*" for alias in node.names if alias.name == "keys"}
+        elif isinstance(node, ast.Import) and any(alias.name == "transforms.privacy.keys" for alias in node.names):
+            found.add("*")
+    return found
+
+
+def test_nobody_else_makes_or_reads_keys():
+    found = {name_of(module): names for module in MODULES if (names := imported_from_keys(module))}
+    assert found == READERS
+
+
+def calls(module, *names):
+    """How often a module calls something by these names."""
+    found = [node.func for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
+    return sum(getattr(each, "attr", getattr(each, "id", None)) in names for each in found)
+
+
+def test_places_and_nonces_are_made_in_one_module():
+    makers = {name_of(module) for module in MODULES if calls(module, "run_place", "derived_key", "_derived")}
+    assert makers == {"pipelines.run.run_keys", "transforms.privacy.keys"}
+    nonces = {name_of(module) for module in MODULES if "RunNonce(" in (ROOT / module).read_text()}
+    assert nonces == {"pipelines.run.run_keys", "pipelines.kmeans.account", "pipelines.masked.clients_role"}
+
+
+def test_every_graph_passes_the_gate():
+    """A pipeline is made in one place, where its graph is checked for kept keys before it runs."""
+    assert {name_of(module) for module in MODULES if calls(module, "Pipeline")} == {"pipelines.run.graph"}
+    text = (ROOT / "pipelines/run/graph.py").read_text()
+    assert text.index("run_keys.check_held_keys(pipeline)") < text.index("pipeline.run()")
+
+
+def all_held():
+    """Every class of DoFns that hold keys."""
+    for each in pkgutil.walk_packages(transforms.__path__, "transforms."):
+        importlib.import_module(each.name)
+    found, queue = set(), [HeldKeyFn]
+    while queue:
+        children = [each for each in queue.pop().__subclasses__() if each.__module__.startswith("transforms.")]
+        found.update(children)
+        queue += children
+    return found
+
+
+def test_only_masks_may_do_without_a_key_of_the_run():
+    loose = {each for each in all_held() if not each.of_a_run}
+    assert loose
+    assert all(issubclass(each, SecretFn) for each in loose)
+    assert not any("of_a_run" in vars(each) for each in loose - {SecretFn})
+
+
+def test_keys_are_read_by_functions_that_hold_them_and_say_so():
+    """No DoFn may have a `setup` of its own that reads a key past `HeldKeyFn`, where the gate looks."""
+    for module in MODULES:
+        if module.parts[0] == "transforms" and name_of(module) != "transforms.privacy.held_key":
+            assert not imported_from_keys(module), module
+
+
+# Every job, run.
+
+
+class Desk(released_octets.Desk):
+    """Small jobs of every kind, under keys that are kept."""
+
+
+def exchange(desk, leg):
+    """A round of masked aggregation up to a leg."""
+    return released_octets.masked_jobs(desk, leg)
+
+
+CASES = {
+    "fit": [
+        lambda desk: desk.run("fit-grouped", "fit", desk.fit("client", data__path=desk.people)),
+        lambda desk: desk.run("fit-both", "fit", released_octets._masked(desk, "record", noise_by="both")),
+    ],
+    "prepare": [lambda desk: released_octets.prepare(desk, "prepare")],
+    "assign": [lambda desk: released_octets.model_job(desk, "assign-plain")],
+    "evaluate": [lambda desk: released_octets.model_job(desk, "evaluate-plain")],
+    "profile": [lambda desk: released_octets.profile(desk, "profile-client")],
+    "sweep": [lambda desk: released_octets.sweep(desk, "sweep")],
+    "upload": [lambda desk: exchange(desk, "shared-record")],
+    "aggregate": [],
+    "unmask": [],
+    "encode": [
+        lambda desk: released_octets.reports(desk, "split_and_mix"),
+        lambda desk: released_octets.reports(desk, "nested"),
+    ],
+    "shuffle": [],
+    "decode": [],
+    "clustered_fl": [lambda desk: released_octets.clustered_fl(desk, "global")],
+}
+"""Cases by the job that comes first in them; of the others, the case before runs them too."""
+HOLD_NONE = {"assign", "evaluate"}
+
+
+def test_every_job_has_a_case():
+    assert list(CASES) == list(main.JOBS)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    return Desk(tmp_path_factory.mktemp("desk"))
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """What every DoFn held that was set up: its class, its place and its key."""
+    found, setup = [], HeldKeyFn.setup
+
+    def look(function):
+        if function.place:
+            setup(function)
+            found.append((type(function), function.place, function._held_key()))
+
+    monkeypatch.setattr(HeldKeyFn, "setup", look)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", [job for job, cases in CASES.items() if cases])
+def test_no_job_draws_under_a_kept_key(desk, held, job):
+    for case in CASES[job]:
+        case(desk)
+    if job not in HOLD_NONE:
+        assert held
+    kept = {lake.KEY, *released_octets.SECRETS}
+    for function, place, key in held:
+        if job == "upload" and issubclass(function, SecretFn):
+            continue  # Clients of one run share their masks, which its plan tells from other runs'.
+        assert keys.is_run_place(place), function
+        assert key not in kept, function
+
+
+@pytest.mark.parametrize("job", ["fit", "prepare", "profile", "encode", "clustered_fl"])
+def test_a_gate_that_forgets_to_derive_stops_every_job(desk, monkeypatch, job):
+    desk.released("fit/record")
+    monkeypatch.setattr(RunNonce, "place", lambda _, uri: uri)
+    with pytest.raises(SystemExit, match=r"must hold the key of one run, got the kept key at"):
+        CASES[job][-1](_Elsewhere(desk))
+
+
+class _Elsewhere(Desk):
+    """The lakes and models of another desk, whose jobs run in other folders."""
+
+    def __init__(self, desk):
+        vars(self).update(vars(desk))
+
+    def run(self, case, job, settings, *words):
+        return super().run(f"forgets/{case}", job, settings, *words)
+
+
+# Graphs that hold a kept key.
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return graphs.World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.mark.parametrize("stage", [AddNoise, AddFurtherNoise])
+def test_a_noise_stage_under_a_kept_key_is_not_run(world, monkeypatch, stage):
+    plan = world.job().rounds[0].plan
+    ran = []
+    monkeypatch.setattr("pipelines.run.graph.check_graph", lambda *_: None)
+    monkeypatch.setattr(beam.Pipeline, "run", lambda *_: ran.append(1))
+
+    def build(root):
+        exact = root | beam.Create([np.zeros(plan.size, dtype=np.int64)])
+        _ = exact | "Stage" >> stage(plan=plan, key_uri=world.key)
+
+    with pytest.raises(PrivacyFlowError, match=r"must hold the key of one run, got the kept key"):
+        run_graph(build, beam_options([]), TRUSTED_ZONE)
+    assert not ran
+
+
+@pytest.mark.parametrize("spelled", ["{key}#run=", "{key}#run=abc", "{key}#RUN={salt}", "{key}#run={salt} ", "{key}"])
+def test_what_looks_like_a_place_is_none(world, spelled):
+    assert not keys.is_run_place(spelled.format(key=world.key, salt="0" * 64))

@@ -1,0 +1,290 @@
+"""Attacks on object stores: two writers that are both first, what killed attempts left, and stores that cannot tell."""
+
+import io
+import json
+import os
+import sys
+import threading
+import types
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.run.options import beam_options
+from pipelines.run.run_keys import own_key, resumed_nonce
+from pipelines.tables.client_staging import staged_by_client
+from schemas.errors import ConfigError
+from tests.scenes import lake, ledgers, stores
+from transforms.files import new_file
+from transforms.privacy import keys
+
+
+@pytest.fixture(autouse=True)
+def _keys_of_runs():
+    with lake.keys_of_runs():
+        yield
+
+
+@pytest.fixture
+def root():
+    with stores.store() as found:
+        yield found
+
+
+def together(n, function):
+    """What a function did in so many threads that started at once; errors are results."""
+    barrier, found = threading.Barrier(n), []
+
+    def call(number):
+        barrier.wait()
+        try:
+            found.append(function(number))
+        except (ConfigError, OSError) as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+# A9: a key is made by one.
+
+
+def late_writes(monkeypatch):
+    """Every look at a store finds nothing, as if all writers looked before any of them wrote."""
+    monkeypatch.setattr(FileSystems, "exists", lambda path: False)
+
+
+def test_two_runs_do_not_both_make_a_key_on_a_store(root, monkeypatch):
+    late_writes(monkeypatch)
+    found = together(8, lambda _: keys.create_key(f"{root}team.key"))
+    assert found.count(None) == 1
+    others = [each for each in found if each is not None]
+    assert all(isinstance(each, ConfigError) and "must be a new writable file" in str(each) for each in others)
+    assert len(keys.read_key(f"{root}team.key")) == 32
+
+
+def test_nor_on_a_local_disk(tmp_path, monkeypatch):
+    late_writes(monkeypatch)
+    found = together(8, lambda _: keys.create_key(str(tmp_path / "team.key")))
+    assert found.count(None) == 1
+
+
+def test_a_key_that_is_there_is_never_written_over(root):
+    keys.create_key(f"{root}team.key")
+    before = keys.read_key(f"{root}team.key")
+    with pytest.raises(ConfigError, match="must be a new writable file"):
+        keys.create_key(f"{root}team.key")
+    assert keys.read_key(f"{root}team.key") == before
+
+
+def test_two_attempts_have_one_nonce_or_one_is_refused(root, monkeypatch):
+    late_writes(monkeypatch)
+    found = together(8, lambda _: resumed_nonce(f"{root}out.partial-r", "r", begun=False))
+    nonces = [each for each in found if not isinstance(each, Exception)]
+    assert len(nonces) == 1
+    assert all("--run_id must be new" in str(each) for each in found if isinstance(each, Exception))
+
+
+def test_a_second_attempt_without_a_ledger_is_refused(root):
+    folder = f"{root}out.partial-r"
+    with own_key(folder), pytest.raises(ConfigError, match="--run_id must be new"), own_key(folder):
+        pass
+    assert stores.names() == []
+
+
+def job_of_records(folder):
+    data = lake.write_lake(folder / "lake", lake.mixture(60))
+    settings = lake.job(data, None, algorithm="sphere_packing", lloyd={"steps": 1})
+    del settings["feddp_kmeans"]
+    return settings
+
+
+def test_a_store_that_cannot_tell_is_refused_in_a_sentence(tmp_path):
+    with stores.store(conditional=False) as root:
+        settings = lake.job(
+            lake.write_lake(tmp_path / "lake", lake.mixture(60)), None, algorithm="sphere_packing", lloyd={"steps": 1}
+        )
+        del settings["feddp_kmeans"]
+        config = tmp_path / "job.yaml"
+        config.write_text(json.dumps(settings))
+        words = ("fit", "--config", str(config), "--output", f"{root}bucket/out", "--run_id", "r")
+        outcome = lake.run_command(*words)
+        assert (outcome.code, "where a file can be made by one run only" in outcome.err) == (2, True), outcome.err
+        assert stores.names() == []
+
+
+def test_a_run_writes_to_a_store_and_leaves_neither_key_nor_nonce(root, tmp_path):
+    settings = lake.job(
+        lake.write_lake(tmp_path / "lake", lake.mixture(60)), None, algorithm="sphere_packing", lloyd={"steps": 1}
+    )
+    del settings["feddp_kmeans"]
+    settings["key_uri"] = lake.write_key(tmp_path / "key")
+    config = tmp_path / "job.yaml"
+    config.write_text(json.dumps(settings))
+    drawn = []
+    for output in ("bucket/a", "bucket/b"):
+        words = ("fit", "--config", str(config), "--output", f"{root}{output}", "--run_id", "r")
+        outcome = lake.run_command(*words)
+        assert outcome.code == 0, outcome.err
+        drawn.append(stores.Store.objects[f"{root}{output}/releases.parquet"])
+    assert drawn[0] != drawn[1]
+    assert not [name for name in stores.names() if "partial" in name or "nonce" in name or "key" in name]
+
+
+def test_with_a_ledger_a_store_that_cannot_tell_takes_runs_whose_keys_lie_elsewhere(tmp_path):
+    """The ledger holds the nonce, and the key is on a disk, so nothing has to be made once on the store."""
+    place = ledgers.Place(tmp_path)
+    place.job["key_uri"] = lake.write_key(tmp_path / "team.key")
+    with stores.store(conditional=False) as root:
+        outcome = place.fit(f"{root}bucket/out")
+        assert outcome.code == 0, outcome.err
+        assert "bucket/out/releases.parquet" in stores.names()
+
+
+# A10: copies of rows that a killed attempt left.
+
+
+def split_rows(folder, shift=0.0):
+    """A job by client whose rows are apart."""
+    points, clients = lake.mixture(60) + shift, np.arange(60) % 12
+    halves = (slice(0, 30), slice(30, 60))
+    data = lake.write_files(folder, [lake.table_of(points[half], clients[half]) for half in halves])
+    settings = lake.job(data, None, "client", algorithm="sphere_packing", lloyd={"steps": 1})
+    del settings["feddp_kmeans"]
+    return lake.prepared(settings)
+
+
+def ids_in(rows):
+    """Clients in every file of a copy."""
+    files = rows.source.list_files()
+    return [pq.read_table(_local(path))["client_id"].to_pylist() for path in files if path.endswith(".parquet")]
+
+
+def _local(path):
+    return io.BytesIO(stores.Store.objects[path])
+
+
+def test_what_a_killed_attempt_left_is_not_read(root, tmp_path):
+    """Same id, other data, fewer shards: the copy once held the clients of both attempts, some of them twice."""
+    first, second = split_rows(tmp_path / "a"), split_rows(tmp_path / "b", shift=1.0)
+    folder = f"{root}out.partial-r"
+    options = beam_options([])
+    abandoned = staged_by_client(first.rows, options, "", folder)
+    abandoned.__enter__()
+    left = stores.names("out.partial-r.clients*")
+    assert left
+    with staged_by_client(second.rows, options, "", folder) as rows:
+        found = [client for ids in ids_in(rows) for client in ids]
+        assert len(found) == 60
+        assert not {path.removeprefix(stores.SCHEME + "://") for path in rows.source.list_files()} & set(left)
+    abandoned.gen.close()
+
+
+def test_a_run_that_is_taken_up_clears_copies_of_killed_attempts(root, tmp_path):
+    place = ledgers.Place(tmp_path)
+    place.job["key_uri"] = lake.write_key(tmp_path / "team.key")
+    left = f"{root}bucket/out.partial-run.clients-0123456789abcdef/shard-0000000.parquet"
+    other = f"{root}bucket/out.partial-run2.clients-0123456789abcdef/shard-0000000.parquet"
+    stores.Store.objects.update({left: b"rows", other: b"rows of another run"})
+    assert place.fit(f"{root}bucket/out").code == 0
+    assert left not in stores.Store.objects
+    assert other in stores.Store.objects
+
+
+def test_a_local_copy_that_is_there_is_refused(tmp_path):
+    prepared = split_rows(tmp_path / "a")
+    (tmp_path / "run.clients").mkdir()
+    with pytest.raises(ConfigError), staged_by_client(prepared.rows, beam_options([]), "", str(tmp_path / "run")):
+        pass
+    assert os.listdir(tmp_path / "run.clients") == []
+
+
+def test_rows_of_a_run_that_is_over_are_gone_from_the_store(root, tmp_path):
+    prepared = split_rows(tmp_path / "a")
+    with staged_by_client(prepared.rows, beam_options([]), "", f"{root}out.partial-r"):
+        assert stores.names()
+    assert stores.names() == []
+
+
+# The conditions that real stores are asked for. Their libraries are not here, so calls are looked at.
+
+
+class _Google:
+    """A bucket that answers as Google's does; counts on the condition."""
+
+    PreconditionFailed = type("PreconditionFailed", (Exception,), {})
+
+    def __init__(self):
+        self.objects, self.asked = {}, []
+
+    def bucket(self, bucket):
+        return types.SimpleNamespace(blob=lambda name: types.SimpleNamespace(upload_from_string=self._upload(name)))
+
+    def _upload(self, name):
+        def upload(content, *, if_generation_match):
+            self.asked.append(if_generation_match)
+            if name in self.objects:
+                raise self.PreconditionFailed
+            self.objects[name] = content
+
+        return upload
+
+
+def test_google_is_asked_for_an_object_of_generation_zero(monkeypatch):
+    google = _Google()
+    gcsio = types.SimpleNamespace(
+        GcsIO=lambda: types.SimpleNamespace(client=google), parse_gcs_path=lambda path: path[5:].split("/", 1)
+    )
+    errors = types.SimpleNamespace(PreconditionFailed=google.PreconditionFailed, GoogleAPIError=KeyError)
+    monkeypatch.setitem(sys.modules, "apache_beam.io.gcp.gcsio", gcsio)
+    monkeypatch.setitem(sys.modules, "google.api_core.exceptions", errors)
+    new_file.create("gs://bucket/out.partial-r/run.nonce", b"n")
+    with pytest.raises(FileExistsError):
+        new_file.create("gs://bucket/out.partial-r/run.nonce", b"m")
+    assert google.objects == {"out.partial-r/run.nonce": b"n"}
+    assert google.asked == [0, 0]
+
+
+class _ClientError(Exception):
+    def __init__(self, code):
+        super().__init__(code)
+        self.response = {"Error": {"Code": code}}
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("PreconditionFailed", FileExistsError),
+        ("ConditionalRequestConflict", FileExistsError),
+        ("NoSuchBucket", OSError),
+    ],
+)
+def test_amazon_is_asked_for_an_object_that_is_not_there(monkeypatch, code, error):
+    asked = []
+
+    def put_object(**request):
+        asked.append(request)
+        if len(asked) > 1:
+            raise _ClientError(code)
+
+    boto3 = types.SimpleNamespace(client=lambda _: types.SimpleNamespace(put_object=put_object))
+    errors = types.SimpleNamespace(ClientError=_ClientError, BotoCoreError=KeyError)
+    monkeypatch.setitem(sys.modules, "boto3", boto3)
+    monkeypatch.setitem(sys.modules, "botocore.exceptions", errors)
+    new_file.create("s3://bucket/run.nonce", b"n")
+    with pytest.raises(error) as raised:
+        new_file.create("s3://bucket/run.nonce", b"m")
+    assert (code == "NoSuchBucket") != isinstance(raised.value, FileExistsError)
+    assert asked[0] == {"Bucket": "bucket", "Key": "run.nonce", "Body": b"n", "IfNoneMatch": "*"}
+
+
+@pytest.mark.parametrize("scheme", ["azfs", "abfs", "http", "testing-store"])
+def test_other_places_are_refused(scheme):
+    with pytest.raises(ConfigError, match="where a file can be made by one run only"):
+        new_file.create(f"{scheme}://place/run.nonce", b"n")
