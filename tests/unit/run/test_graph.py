@@ -12,7 +12,7 @@ from schemas.errors import InputError
 from schemas.privacy.flow import Promise, Zone
 
 
-class Seen(Exception):
+class SeenError(Exception):
     """What Beam raises here where it looks for a notebook."""
 
 
@@ -21,7 +21,7 @@ def in_notebook(monkeypatch):
     """Beam believes that it is in a notebook, and has no pandas."""
 
     def alter(transform, pvalueish):
-        raise Seen
+        raise SeenError
 
     monkeypatch.setattr(beam_pipeline, "is_in_ipython", lambda: True)
     monkeypatch.setattr(beam_pipeline, "alter_label_if_ipython", alter)
@@ -52,5 +52,5 @@ def test_a_graph_that_fails_leaves_beam_as_it_was(in_notebook):
 
 def test_beam_itself_looks_for_notebooks(in_notebook):
     """The guard has something to guard against."""
-    with pytest.raises(Seen):
+    with pytest.raises(SeenError):
         _ = beam.Pipeline(options=beam_options([])) | beam.Create([1])
