@@ -15,6 +15,7 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.spill import spilling
+from pipelines.tables.private_source import private_source, staged_listing
 from schemas.errors import ConfigError
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.tables.contract import TableContract
@@ -24,7 +25,6 @@ from transforms.privacy.keys import lasting_key
 from transforms.tables.group_clients import GroupClients, SamplingParams, WriteManifest
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import CheckRows, ListShards
-from transforms.tables.snapshots import resolve
 from transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
@@ -81,9 +81,10 @@ def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:
     """Groups the rows; the files and their manifest are in the staging folder afterwards."""
     folder = run.folder.staging
     data = config.data
-    source, contract = resolve(data), TableContract.from_config(data, by_client=True)
+    contract = TableContract.from_config(data, by_client=True)
     key_uri = FileSystems.join(folder, KEY_FILE) if data.max_rows_per_client is not None else None
-    with contextlib.nullcontext() if key_uri is None else lasting_key(key_uri):
+    hold = contextlib.nullcontext() if key_uri is None else lasting_key(key_uri)
+    with hold, staged_listing(private_source(config), folder) as source:
         grouping = Grouping(
             contract=contract,
             folder=folder,
