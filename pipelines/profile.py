@@ -14,12 +14,14 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.options import shuffles_in_memory
 from pipelines.run.run_keys import own_key
+from pipelines.tables.private_source import private_source, staged_listing
 from schemas.errors import ConfigError
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, Zone
 from schemas.profile.config import ProfileConfig, load_profile_config
 from schemas.profile.result import PROFILE_FILE, ProfileResult
 from schemas.settings.digest import config_digest
+from schemas.tables.prepared_layout import PreparedManifest
 from transforms.files import row_spill
 from transforms.files.octets import read_bytes, table_from_bytes
 from transforms.files.saved_model import SavedModel, load_model
@@ -30,9 +32,7 @@ from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
 from transforms.profile.publish import PublishProfile
 from transforms.profile.rows import ProfileParams, check_columns
 from transforms.tables import hive
-from transforms.tables.prepared_files import read_manifest
-from transforms.tables.read import CheckRows, ListShards, open_parquet
-from transforms.tables.snapshots import resolve
+from transforms.tables.read import CheckRows, ListShards, first_schema
 from transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
@@ -65,15 +65,14 @@ def prepare(config: ProfileConfig, model: SavedModel) -> PreparedProfile:
     params = ProfileParams(
         model=NearestCenters.of(model.centers), contract=contract, plan=calibrate(config, len(model.centers))
     )
-    source = resolve(config.data)
-    _check_whole_rows(config)
+    source = private_source(config)
+    _check_whole_rows(config, source.manifest)
     _check_first_file(source, params)
     return PreparedProfile(config, source, params, model.numbers)
 
 
-def _check_whole_rows(config: ProfileConfig) -> None:
+def _check_whole_rows(config: ProfileConfig, manifest: PreparedManifest | None) -> None:
     """Refuses a folder in which one row of the input decides on two rows."""
-    manifest = read_manifest(config.data.path)
     if manifest is not None and manifest.max_rows_per_client is not None and not config.by_client:
         raise ConfigError(
             f"data.path must hold all rows for privacy.unit record, got a folder prepared with "
@@ -83,9 +82,7 @@ def _check_whole_rows(config: ProfileConfig) -> None:
 
 def _check_first_file(source: Source, params: ProfileParams) -> None:
     """Stops early where the described columns cannot be described; other files are checked where they are read."""
-    path = source.list_files()[0]
-    with open_parquet(path) as file:
-        schema = file.schema_arrow
+    path, schema = first_schema(source)
     for name in params.others:
         schema = hive.with_field(schema, path, name)
     check_columns(schema, path, params.plan)
@@ -125,7 +122,8 @@ def _work(run: Run[ProfileConfig], planned: tuple[PreparedProfile, SavedModel]) 
         key_uri = stack.enter_context(own_key(folder))
         if spill:
             stack.callback(row_spill.remove, folder)
-        add = functools.partial(build, prepared=prepared, key_uri=key_uri, folder=folder, spill=spill)
+        ready = prepared._replace(source=stack.enter_context(staged_listing(prepared.source, folder)))
+        add = functools.partial(build, prepared=ready, key_uri=key_uri, folder=folder, spill=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(prepared.params.plan,)))
         digest = config_digest(prepared.config)
         fingerprint = source_fingerprint(prepared.source, prepared.params.contract, digest, key_uri)

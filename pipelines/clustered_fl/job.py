@@ -22,6 +22,7 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.round_driver import finish, has_begun, is_sealed, key_digest, resumable, run_chunks, run_key
+from pipelines.tables.private_source import evaluation_source, staged_listing
 from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
 from schemas.clustered_fl.output import RELATIONS, assignments_table, models_table
 from schemas.clustered_fl.records import FederatedState
@@ -79,10 +80,9 @@ def judge(
     path = FileSystems.join(folder, _COUNTS_FILE)
     models = dict(zip(prepared.clients.names, state.assignments.tolist(), strict=True))
     used = ClientModels(prepared.federation.shape, state.models, models)
-    add = functools.partial(
-        _build_judgment, prepared=prepared, used=used, source=Source(path=evaluation.path), path=path
-    )
-    run_graph(add, options, TRUSTED_ZONE)
+    with staged_listing(evaluation_source(evaluation.path), folder) as source:
+        add = functools.partial(_build_judgment, prepared=prepared, used=used, source=source, path=path)
+        run_graph(add, options, TRUSTED_ZONE)
     counts = json.loads(read_bytes(path))
     FileSystems.delete([path])
     return tuple(Judged(*each) for each in counts)

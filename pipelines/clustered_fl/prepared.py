@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.run.graph import run_graph
 from pipelines.run.round_driver import key_digest, plan_digest
 from pipelines.run.versions import version
+from pipelines.tables.private_source import private_source, staged_listing
 from schemas.choices import FederatedAlgorithm, ModelKind
 from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, SearchedClusters
 from schemas.clustered_fl.labeled_contract import LabeledContract
@@ -38,7 +39,6 @@ from transforms.files.checkpoint import RunBinding
 from transforms.files.octets import read_bytes
 from transforms.privacy.keys import read_key
 from transforms.tables.read import CheckRows, ListShards
-from transforms.tables.snapshots import resolve
 from transforms.tables.source import Source
 
 
@@ -151,9 +151,8 @@ def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) ->
 def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: PipelineOptions, folder: str) -> Clients:
     """Who is there, found by a pass over all rows; with the numbers of rows that the job declares."""
     path = parts_path(folder)
-    run_graph(
-        functools.partial(_build, source=resolve(config.data), contract=contract, path=path), options, TRUSTED_ZONE
-    )
+    with staged_listing(private_source(config), folder) as source:
+        run_graph(functools.partial(_build, source=source, contract=contract, path=path), options, TRUSTED_ZONE)
     parts = parts_from_json(read_bytes(path))
     FileSystems.delete([path])
     if not parts:

@@ -25,6 +25,8 @@ from schemas.tables.contract import group_by_client
 
 _ROW_GROUP_ROWS = 1 << 16
 _POINT, _CLIENT = "point", "client"
+_MOST_WORK = 1 << 20
+"""Steps after which two arrays whose ranges of memory overlap count as shared."""
 _PARAMETERS = {
     "data.public_rows": "public_rows",
     "privacy.unit": "unit",
@@ -117,7 +119,8 @@ class DPKMeans(ClusterMixin, BaseEstimator):
           groups: shape (n_rows,), integers, strings or bytes: the client of each row, in any order; given if and
             only if `unit` is "client".
           server_data: shape (q, n_features): public rows like the private ones; None to draw points in the
-            clipping ball instead, which needs a number as `clipping_norm`.
+            clipping ball instead, which needs a number as `clipping_norm`. Rows that lie in the memory of `X` are
+            refused; a copy of private rows cannot be told from public ones, and must not be given.
 
         Returns:
           This estimator.
@@ -126,6 +129,7 @@ class DPKMeans(ClusterMixin, BaseEstimator):
           ConfigError: a ValueError, if a parameter breaks its rule.
           InputError: a ValueError, if the data cannot be used; quotes no value of `X` or `groups`.
         """
+        _refuse_shared(X, server_data)
         points = self._checked(X, reset=True)
         clients = self._checked_groups(groups, len(points))
         server = None if server_data is None else _checked_server(server_data, points.shape[1])
@@ -223,6 +227,40 @@ def _in_parameters(sentence: str) -> str:
     for setting, parameter in _PARAMETERS.items():
         sentence = sentence.replace(setting, parameter)
     return sentence.replace("a server_data section", "server_data to fit")
+
+
+def _refuse_shared(X: Any, server_data: Any) -> None:
+    """Refuses public rows that are private ones: the same object, or the same memory."""
+    if server_data is None:
+        return
+    rows, public = (each if isinstance(each, list | tuple) else () for each in (X, server_data))
+    same_rows = {id(row) for row in rows} & {id(row) for row in public}
+    pairs = itertools.product(_buffers(X), _buffers(server_data))
+    if server_data is X or same_rows or any(_share(*pair) for pair in pairs):
+        raise InputError(
+            "server_data must be public and no part of X, got rows that lie in the memory of X; give other rows, or "
+            "leave server_data out."
+        )
+
+
+def _buffers(values: Any) -> list[NDArray[Any]]:
+    """Arrays as they lie in memory; of a data frame, its columns. What has no memory of its own is copied."""
+    if issparse(values):
+        return [np.asarray(values.data)]
+    if hasattr(values, "iloc"):
+        return [np.asarray(column) for _, column in values.items()]
+    try:
+        return [np.asarray(values)]
+    except ValueError:
+        return []
+
+
+def _share(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two arrays have an element in common; also if that is too hard to tell."""
+    try:
+        return bool(np.shares_memory(one, other, max_work=_MOST_WORK))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _refuse_without_quoting(X: ArrayLike) -> None:

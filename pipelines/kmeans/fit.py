@@ -112,12 +112,10 @@ def execute(
             secret = secrets.enter_context(hold(masking.secret_uri, SECRET_SETTING))
             masking = dataclasses.replace(masking, secret_uri=secret)
         fingerprint = "" if account is None else account.start(prepared)
-        rows = prepared.rows
-        with staged_by_client(rows, options, key_uri, folder) as staged:
+        with staged_by_client(prepared.rows, options, key_uri, folder) as staged:
             job = dataclasses.replace(prepared, source=staged.source, contract=staged.contract)
-            counted = staged is not rows
             add = functools.partial(
-                build, prepared=job, key_uri=key_uri, folder=folder, counted=counted, masking=masking
+                build, prepared=job, key_uri=key_uri, folder=folder, counted=staged.counted, masking=masking
             )
             found = run_graph(add, options, prepared.promise)
         fingerprint = fingerprint or keyed_fingerprint(prepared, key_uri)

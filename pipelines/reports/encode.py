@@ -18,6 +18,7 @@ from pipelines.run.options import read_text
 from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
 from pipelines.tables.client_staging import JobRows, staged_by_client
+from pipelines.tables.private_source import private_source
 from schemas.errors import ConfigError
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, Zone
@@ -32,8 +33,7 @@ from transforms.numerics.reports.design import design
 from transforms.numerics.reports.split_reports import design_split
 from transforms.reports.encode import EncodeReports
 from transforms.reports.split_messages import EncodeMessages
-from transforms.tables.read import CheckRows, ListShards, open_parquet
-from transforms.tables.snapshots import resolve
+from transforms.tables.read import CheckRows, ListShards, first_schema
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -61,13 +61,12 @@ def prepare(config: EncodeConfig) -> PreparedEncode:
       InputError: if the data or the server data cannot be found or have another schema.
     """
     data = config.data.model_copy(update={"max_rows_per_client": 1})
-    source = resolve(data)
+    source = private_source(config)
     encoder = learned_encoder(config)
     contract = TableContract.from_config(data, by_client=True, encoder=encoder)
     if contract.n_features is None:
-        path = source.list_files()[0]
-        with open_parquet(path) as file:
-            width = contract.features_only().list_width(file.schema_arrow, path)
+        path, schema = first_schema(source)
+        width = contract.features_only().list_width(schema, path)
         contract = TableContract.from_config(data, n_features=width, by_client=True)
     names = feature_names(data.features, encoder, int(contract.n_features or 0))
     encoding = None if encoder is None else canonical(encoder.to_json())

@@ -23,7 +23,7 @@ from transforms.files.written import LISTING_FILE, WrittenFile, written_files
 from transforms.reports.batches import ReadReports
 from transforms.reports.shuffle import ShuffleReports
 from transforms.reports.split_messages import ReadMessages, ShuffleMessages
-from transforms.tables.read import open_parquet
+from transforms.tables.file_seal import open_parquet
 
 _LOGGER = logging.getLogger(__name__)
 _ARRIVED = "reports.arrived"

@@ -18,6 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.run.graph import run_graph
 from pipelines.tables import prepare
+from pipelines.tables.private_source import grouped_source, staged_listing
 from schemas.errors import ConfigError
 from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.tables.contract import TableContract
@@ -25,7 +26,6 @@ from schemas.tables.data_section import DataConfig, PrepareOptions
 from schemas.tables.prepared_layout import PreparedManifest
 from transforms.files.octets import read_bytes, remove_files, write_bytes
 from transforms.files.private_sink import PrivateSink
-from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
 from transforms.tables.split_clients import FindSplitClients
@@ -40,10 +40,11 @@ class JobRows:
 
     Attributes:
       data: what the job says of them.
-      source: where they are; of a table, the files of one snapshot.
+      source: where they are, listed; of a table, the files of one snapshot.
       contract: how they are read; by client if clients must be whole.
       prepare: how they would be grouped.
       keep_staging: whether a grouped copy stays.
+      counted: whether they have been counted, before invalid ones were dropped.
     """
 
     data: DataConfig
@@ -51,6 +52,7 @@ class JobRows:
     contract: TableContract
     prepare: PrepareOptions
     keep_staging: bool = False
+    counted: bool = False
 
 
 @contextlib.contextmanager
@@ -61,41 +63,42 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
       rows: of the job.
       options: for Beam.
       key_uri: where workers find the run key.
-      folder: the run's private staging folder; a copy lies beside it, as `FOLDER.clients`. On another filesystem than
-        the local one its name has a random end, so that nothing that a killed attempt left there is ever read.
+      folder: the run's private staging folder; the listing of the files and a copy lie beside it, in
+        `FOLDER.clients`, from which goes what a killed attempt has left. On another filesystem than the local one its
+        name has a random end, so that nothing that a killed attempt left there is ever read.
 
     Yields:
-      `rows` itself, or rows that have been counted and lie elsewhere.
+      The same rows with their listing staged, or rows that have been counted and lie elsewhere.
 
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    manifest = None if rows.source.snapshot else read_manifest(rows.data.path)
+    manifest = rows.source.manifest
     bounded = _is_bounded(rows.data, manifest)
     whole = not rows.contract.by_client or (manifest is not None and manifest.client_id == rows.data.client_id)
-    if whole and bounded:
-        yield rows
-        return
     copy = _copy_folder(folder)
     _make_private(copy)
-    _say(rows, copy)
+    if not (whole and bounded):
+        _say(rows, copy)
     keep = False
     try:
-        contract = dataclasses.replace(rows.contract, by_client=True)
-        if bounded and not _any_split(rows.source, contract, options, copy):
-            yield rows
-            return
-        _group(rows, contract, options, key_uri, copy)
+        with staged_listing(rows.source, copy) as source:
+            listed = dataclasses.replace(rows, source=source)
+            if bounded and (whole or not _any_split(listed, options, copy)):
+                yield listed
+                return
+            _group(listed, options, key_uri, copy)
         keep = rows.keep_staging
-        yield dataclasses.replace(rows, source=Source(path=copy), contract=rows.contract.encoded())
+        with staged_listing(grouped_source(copy), copy) as source:
+            yield dataclasses.replace(rows, source=source, contract=rows.contract.encoded(), counted=True)
     finally:
         _leave(copy, keep=keep)
 
 
-def _group(rows: JobRows, contract: TableContract, options: PipelineOptions, key_uri: str, copy: str) -> None:
+def _group(rows: JobRows, options: PipelineOptions, key_uri: str, copy: str) -> None:
     """Writes a copy of the rows that is grouped by client, and bounded where the job says so."""
     grouping = prepare.Grouping(
-        contract=contract,
+        contract=dataclasses.replace(rows.contract, by_client=True),
         folder=copy,
         n_shards=rows.prepare.n_shards,
         max_rows=rows.data.max_rows_per_client,
@@ -117,10 +120,11 @@ def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
     return wanted is None or (same and applied is not None and applied <= wanted)
 
 
-def _any_split(source: Source, contract: TableContract, options: PipelineOptions, folder: str) -> bool:
+def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
     """Whether a client lies in several shards; found by a pass over the client ids."""
     path = FileSystems.join(folder, _ANSWER)
-    add = functools.partial(_build_inspection, source=source, contract=contract, path=path)
+    contract = dataclasses.replace(rows.contract, by_client=True)
+    add = functools.partial(_build_inspection, source=rows.source, contract=contract, path=path)
     run_graph(add, options, TRUSTED_ZONE)
     split = bool(json.loads(read_bytes(path)))
     FileSystems.delete([path])
@@ -140,11 +144,14 @@ def _write_answer(split: bool, path: str) -> None:
 
 
 def _make_private(folder: str) -> None:
-    """Creates a folder, readable by its owner only where that can be said."""
+    """Creates a folder, readable by its owner only where that can be said, without what a killed attempt has left."""
     try:
         if FileSystems.get_scheme(folder) in (None, "file"):
+            shutil.rmtree(folder, ignore_errors=True)
             os.mkdir(folder, 0o700)
         else:
+            if FileSystems.exists(folder):
+                FileSystems.delete([folder])
             FileSystems.mkdirs(folder)
     except (OSError, BeamIOError) as error:
         raise ConfigError(

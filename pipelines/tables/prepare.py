@@ -14,6 +14,7 @@ from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
+from pipelines.tables.private_source import private_source, staged_listing
 from schemas.errors import ConfigError
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.tables.contract import TableContract
@@ -22,7 +23,6 @@ from schemas.trusted_zone.prepare_config import PrepareConfig, load_prepare_conf
 from transforms.tables.group_clients import GroupClients, SamplingParams, WriteManifest
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import CheckRows, ListShards
-from transforms.tables.snapshots import resolve
 from transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
@@ -79,8 +79,9 @@ def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:
     """Groups the rows; the files and their manifest are in the staging folder afterwards."""
     folder = run.folder.staging
     data = config.data
-    source, contract = resolve(data), TableContract.from_config(data, by_client=True)
-    with contextlib.nullcontext() if data.max_rows_per_client is None else own_key(folder) as key_uri:
+    contract = TableContract.from_config(data, by_client=True)
+    hold = contextlib.nullcontext() if data.max_rows_per_client is None else own_key(folder)
+    with hold as key_uri, staged_listing(private_source(config), folder) as source:
         grouping = Grouping(
             contract=contract,
             folder=folder,

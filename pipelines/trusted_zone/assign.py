@@ -9,6 +9,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.options import JobOptions
+from pipelines.tables.private_source import private_source, staged_listing
 from pipelines.trusted_zone.trusted_folder import TrustedFolder, model_manifest
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.privacy.not_private import NOT_PRIVATE
@@ -17,7 +18,6 @@ from transforms.files.saved_model import SavedModel, load_model
 from transforms.files.written import LISTING_FILE, WrittenFile, written_files
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.tables.read import CheckRows, ListShards
-from transforms.tables.snapshots import resolve
 from transforms.tables.source import Source
 from transforms.trusted_zone.assign_rows import AssignParams, AssignRows
 
@@ -45,8 +45,9 @@ def _work(run: Run[AssignConfig], model: SavedModel) -> list[WrittenFile]:
         numbers=model.numbers,
     )
     FileSystems.mkdirs(FileSystems.join(folder, ASSIGNMENTS))
-    add = functools.partial(build, source=resolve(config.data), params=params, folder=folder)
-    run_graph(add, run.options.beam, TRUSTED_ZONE)
+    with staged_listing(private_source(config), folder) as source:
+        add = functools.partial(build, source=source, params=params, folder=folder)
+        run_graph(add, run.options.beam, TRUSTED_ZONE)
     return written_files(folder)
 
 

@@ -9,6 +9,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.options import JobOptions
+from pipelines.tables.private_source import private_source, staged_listing
 from pipelines.trusted_zone.trusted_folder import TrustedFolder, model_manifest
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.privacy.not_private import NOT_PRIVATE
@@ -18,7 +19,6 @@ from transforms.files.octets import read_bytes
 from transforms.files.saved_model import SavedModel, load_model, read_reference
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.tables.read import ListShards
-from transforms.tables.snapshots import resolve
 from transforms.tables.source import Source
 from transforms.trusted_zone.evaluate_models import ScoreModel, ScoreParams, WriteMetrics
 
@@ -51,8 +51,9 @@ def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
     """The scores; `metrics.json` lies in the staging folder afterwards."""
     config, folder = run.settings, run.folder.staging
     params = score_params(config, model)
-    add = functools.partial(build, source=resolve(config.data), params=params, folder=folder)
-    run_graph(add, run.options.beam, TRUSTED_ZONE)
+    with staged_listing(private_source(config), folder) as source:
+        add = functools.partial(build, source=source, params=params, folder=folder)
+        run_graph(add, run.options.beam, TRUSTED_ZONE)
     return Metrics.from_json(read_bytes(FileSystems.join(folder, METRICS_FILE)).decode())
 
 

@@ -13,6 +13,7 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.run_keys import own_key
 from pipelines.tables.client_staging import JobRows, staged_by_client
+from pipelines.tables.private_source import private_source
 from pipelines.trusted_zone.trusted_folder import TrustedFolder
 from schemas.choices import LloydStart, PooledAlgorithm
 from schemas.kmeans.model import ClusterModel
@@ -27,7 +28,7 @@ from transforms.files.private_sink import PrivateSink
 from transforms.files.publish import CENTERS_FILE
 from transforms.kmeans.dp_lloyd.state import LloydState
 from transforms.tables.read import CheckRows, ListShards, read_server_points
-from transforms.tables.snapshots import resolve
+from transforms.tables.source import Source
 from transforms.trusted_zone import plain_lloyd
 from transforms.trusted_zone.plain_lloyd import RunPlainLloyd
 from transforms.trusted_zone.pooled_kmeans import ClusterByClient, ClusterPooledRows
@@ -35,13 +36,17 @@ from transforms.trusted_zone.pooled_kmeans import ClusterByClient, ClusterPooled
 _LOGGER = logging.getLogger(__name__)
 
 
-def job_rows(config: PooledFitConfig) -> JobRows:
+def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
     """The rows of a job, for staging; k-FED and client weights need clients whole.
+
+    Args:
+      config: the job.
+      listed: its files, if it is a part of a job that has listed them.
 
     Raises:
       DappleError: if the server data or the snapshot cannot be used.
     """
-    source, encoder = resolve(config.data), learned_encoder(config)
+    source, encoder = private_source(config, listed), learned_encoder(config)
     width = feature_count(config.data, source, encoder) if config.algorithm is PooledAlgorithm.DP_LLOYD else None
     contract = TableContract.from_config(config.data, n_features=width, by_client=config.by_client, encoder=encoder)
     return JobRows(data=config.data, source=source, contract=contract, prepare=config.prepare)

@@ -24,6 +24,7 @@ from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
 from pipelines.run.run_keys import own_key
 from pipelines.tables.client_staging import JobRows, staged_by_client
+from pipelines.tables.private_source import private_source
 from pipelines.trusted_zone import pooled_fit
 from pipelines.trusted_zone.sweep_folder import REPORT_FILE, SweepFolder
 from pipelines.trusted_zone.trusted_folder import check_apart
@@ -40,6 +41,7 @@ from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.rounds.protocol import Round
 from transforms.tables.read import CheckRows, ListShards
+from transforms.tables.source import Source
 from transforms.trusted_zone.evaluate_models import EvaluateModels
 from transforms.trusted_zone.sweep_cells import Cell, RunCells
 
@@ -54,11 +56,16 @@ class PreparedCell(NamedTuple):
     fit: PreparedFit | None
 
 
-def prepare_cells(cells: Sequence[SweepCell]) -> list[PreparedCell]:
-    """Reads public data and calibrates every private cell; the paths of its rounds become its own."""
+def prepare_cells(cells: Sequence[SweepCell], listed: Source | None = None) -> list[PreparedCell]:
+    """Reads public data and calibrates every private cell; the paths of its rounds become its own.
+
+    Args:
+      cells: of one part.
+      listed: files of all cells, if they have been listed.
+    """
     prepared = []
     for number, cell in enumerate(cells):
-        fit = prepare(cell.config) if isinstance(cell.config, FitConfig) else None
+        fit = prepare(cell.config, listed) if isinstance(cell.config, FitConfig) else None
         prepared.append(PreparedCell(number, cell, fit))
     return prepared
 
@@ -137,14 +144,18 @@ def _write_part(costs: list, known: dict[int, dict[str, Any]], path: str) -> Non
     write_bytes(path, table_bytes(pa.Table.from_pylist(rows, schema=CELL_SCHEMA)))
 
 
-def job_rows(cells: Sequence[PreparedCell]) -> JobRows:
+def job_rows(cells: Sequence[PreparedCell], listed: Source | None = None) -> JobRows:
     """The rows of all cells; by client if any of them needs clients whole.
+
+    Args:
+      cells: of one part.
+      listed: their files, if they have been listed.
 
     Raises:
       ConfigError: if the server data of two cells have other widths, or encode the same columns differently.
     """
     found = [
-        each.fit.rows if each.fit is not None else pooled_fit.job_rows(each.cell.config)  # type: ignore[arg-type]
+        each.fit.rows if each.fit is not None else pooled_fit.job_rows(each.cell.config, listed)  # type: ignore[arg-type]
         for each in cells
     ]
     widths = {each.contract.n_features for each in found} - {None}
@@ -182,13 +193,14 @@ def execute(
     left = [cell for cell in config.cells if cell.digest not in done]
     size, total = config.options.cells_per_pipeline, len(config.cells)
     try:
+        listed = private_source(left[0].config) if left else None
         for start in range(0, len(left), size):
             part = left[start : start + size]
             first = len(done) + start + 1
             _LOGGER.info("cells %d to %d of %d: calibrating", first, first + len(part) - 1, total)
-            cells = prepare_cells(part)
+            cells = prepare_cells(part, listed)
             with spending(_reservation(cells, config.ledger, f"{run_id}/{first}")):
-                _run_part(cells, options, folder)
+                _run_part(cells, options, folder, listed)
         return folder.finish()
     except BaseException:
         folder.discard_empty()
@@ -217,12 +229,14 @@ def _charge(fits: Sequence[PreparedFit]) -> Charge:
     return charge_of(statement, fits[0].config.data, "sweep", rounds)
 
 
-def _run_part(cells: Sequence[PreparedCell], options: PipelineOptions, folder: SweepFolder) -> None:
+def _run_part(
+    cells: Sequence[PreparedCell], options: PipelineOptions, folder: SweepFolder, listed: Source | None
+) -> None:
     """One pipeline."""
     part = folder.new_part()
     partial = f"{part}.partial"
     with folder.private() as private, own_key(private) as key_uri:
-        with staged_by_client(job_rows(cells), options, key_uri, os.path.join(private, "rows")) as rows:
+        with staged_by_client(job_rows(cells, listed), options, key_uri, os.path.join(private, "rows")) as rows:
             _LOGGER.info("running %d cells", len(cells))
             add = functools.partial(build, cells=cells, rows=rows, key_uri=key_uri, part=partial)
             run_graph(add, options, promise(cells))

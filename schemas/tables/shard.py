@@ -13,6 +13,8 @@ class ShardRef:
       n_rows: rows by the file's footer, all row groups together. Private to the operator: never in an output.
       n_row_groups: how many, >= 1.
       n_bytes: about the size of features and client ids in memory. Private like `n_rows`.
+      file: the real file that is opened; `path` is its name in messages and has the folders of its partitions.
+      seal: text of the `FileSeal` that every opening is compared with; no file has the empty one.
     """
 
     path: str
@@ -20,6 +22,8 @@ class ShardRef:
     n_rows: int
     n_row_groups: int = 1
     n_bytes: int = 0
+    file: str = ""
+    seal: str = ""
 
     @property
     def row_groups(self) -> list[int]:

@@ -57,7 +57,7 @@ class World:
     def job(self, unit: str = "record", **settings: Any) -> PreparedFit:
         """A private fit, ready to run."""
         server = settings.pop("server", self.server)
-        return lake.prepared(lake.job(self.path, server, unit, key_uri=self.key, **settings))
+        return lake.ready(lake.job(self.path, server, unit, key_uri=self.key, **settings), self.folder / "listings")
 
     def masking(self, *, pairwise: bool = False, noise_by: NoiseBy = NoiseBy.AGGREGATOR) -> Masking:
         """How a masked job masks."""

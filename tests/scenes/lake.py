@@ -1,11 +1,14 @@
 """Small lakes for tests that run whole jobs: data, files, configs, keys, and what a run released."""
 
 import contextlib
+import dataclasses
 import io
 import logging
 import os
 import pathlib
+import secrets
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -24,11 +27,14 @@ from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit, prepa
 from pipelines.run import run_keys
 from pipelines.run.failures import original_error
 from pipelines.run.options import beam_options
+from pipelines.tables.private_source import private_source
 from schemas.kmeans.fit_config import validated
 from schemas.tables.client_block import ClientBlock
+from schemas.tables.data_section import DataConfig
 from transforms.files.publish import RELEASED_FILES
 from transforms.kmeans.lloyd.state import MeansState
 from transforms.numerics.privacy.noise import draw_release
+from transforms.tables.source import Source
 
 MEANS = 5.0 * np.eye(3, 4)
 """Well separated cluster means, shape (3, 4)."""
@@ -156,6 +162,21 @@ def job(data: str, server: str | None, unit: str = "record", **settings: Any) ->
 def prepared(settings: dict[str, Any]) -> PreparedFit:
     """The job, ready to run."""
     return prepare(validated(settings))
+
+
+def staged(source: Source, folder: str | pathlib.Path) -> Source:
+    """A source as graphs can read it, its listing in a folder of the test."""
+    listed = source.listed or private_source(SimpleNamespace(data=DataConfig(path=source.path, features="x"))).listed
+    place = pathlib.Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    listing = listed.write(str(place / f"{secrets.token_hex(4)}.files"))
+    return dataclasses.replace(source, files=None, manifest=None, listed=None, listing=listing)
+
+
+def ready(settings: dict[str, Any], folder: str | pathlib.Path) -> PreparedFit:
+    """The job, ready for a graph that a test builds itself."""
+    fit = prepared(settings)
+    return dataclasses.replace(fit, source=staged(fit.source, folder))
 
 
 def run_unchecked(build: Callable[[beam.Pipeline], None], options: PipelineOptions) -> None:

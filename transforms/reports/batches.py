@@ -18,7 +18,7 @@ from schemas.reports.split_parameters import SplitParameters
 from transforms.files import row_spill
 from transforms.files.row_spill import Spilled
 from transforms.numerics.reports.encoder import Reports
-from transforms.tables.read import open_parquet
+from transforms.tables.file_seal import open_parquet
 from transforms.tables.source import list_files
 
 N_GROUPS = 64

@@ -128,4 +128,6 @@ def read_manifest(folder: str) -> PreparedManifest | None:
         raise InputError(f"{path} must be readable; check the permissions or run prepare again.") from error
     sizes = {os.path.basename(each.path): each.size_in_bytes for each in found if each.path.endswith(".parquet")}
     manifest.check_files(sizes, folder)
+    if any(os.path.basename(each.name) != each.name for each in manifest.files):
+        raise InputError(f"{path} must name files in its own folder, got others; run prepare again.")
     return manifest

@@ -1,6 +1,7 @@
 """From a path to shards to rows. Lists and footers are read inside the pipeline, rows only where they are used."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 
@@ -8,11 +9,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.filesystem import BeamIOError
 from numpy.typing import NDArray
 
-from schemas.errors import InputError
+from schemas.errors import InputError, PrivacyFlowError
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.columns import find, plain
 from schemas.tables.contract import TableContract
@@ -20,7 +20,9 @@ from schemas.tables.prepared_layout import decode_runs
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
-from transforms.tables.source import Source, list_files
+from transforms.tables.file_seal import open_sealed
+from transforms.tables.listing import FileList, ListedFile, read_listing
+from transforms.tables.source import Source, find_files
 
 _CLIENT_ID_BYTES = 24
 """Rough size of a client id in memory."""
@@ -30,19 +32,36 @@ _BOMB_RATIO = 100
 """A row group that decodes to more than this many bytes, and this many times what it takes on disk, is refused."""
 
 
-def open_parquet(path: str) -> pq.ParquetFile:
-    """Opens a Parquet file on any Beam filesystem.
+@contextlib.contextmanager
+def open_shard(shard: ShardRef) -> Iterator[pq.ParquetFile]:
+    """Opens the file of a shard.
 
     Raises:
-      InputError: if the file cannot be read as Parquet.
+      InputError: if it is not the file that was listed, or was changed since.
     """
-    try:
-        local = FileSystems.get_scheme(path) in (None, "file")
-        # A path would be looked up among Arrow's own filesystems first, which takes longer than a small file.
-        source = pa.OSFile(path) if local else FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-        return pq.ParquetFile(source, pre_buffer=False)
-    except (OSError, BeamIOError, pa.ArrowException) as error:
-        raise InputError(f"{path} must be a readable Parquet file; check the file or leave it out.") from error
+    with open_sealed(shard.file, shard.seal, shard.path) as (file, _):
+        yield file
+
+
+def first_schema(source: Source) -> tuple[str, pa.Schema]:
+    """Path and schema of the first file of a job, which were listed.
+
+    Raises:
+      InputError: if it is not the file that was listed, or was changed since.
+    """
+    if source.listed is None:
+        raise unlisted()
+    path, real, seal = source.listed.first
+    with open_sealed(real, seal, path) as (file, _):
+        return path, file.schema_arrow
+
+
+def unlisted() -> PrivacyFlowError:
+    """The error for a job that would read files which it has not listed."""
+    return PrivacyFlowError(
+        "a job must list its files once, by pipelines.tables.private_source, before it reads them, got files without "
+        "a listing; nothing was read."
+    )
 
 
 def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
@@ -51,7 +70,7 @@ def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
     Raises:
       InputError: if a row group cannot be read.
     """
-    with open_parquet(shard.path) as file:
+    with open_shard(shard) as file:
         stored = _stored(file, shard, columns)
         try:
             table = file.read_row_groups(shard.row_groups, columns=stored, use_threads=False)
@@ -101,7 +120,7 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
 
 def read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
     """`read_columns`, a few thousand rows at a time."""
-    with open_parquet(shard.path) as file:
+    with open_shard(shard) as file:
         stored = _stored(file, shard, columns)
         batches = file.iter_batches(_BATCH_ROWS, row_groups=shard.row_groups, columns=stored, use_threads=False)
         while True:
@@ -110,7 +129,7 @@ def read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
             except (OSError, BeamIOError, pa.ArrowException) as error:
                 raise _unreadable(shard) from error
             if batch is None:
-                return
+                break
             yield _completed(pa.Table.from_batches([batch]), shard, columns)
 
 
@@ -179,15 +198,18 @@ def read_server_rows(path: str, names: tuple[str, ...]) -> pa.Table:
 
 def _server_shards(path: str, check: Callable[[pa.Schema, str], None]) -> Iterator[ShardRef]:
     """All row groups of public server rows, file after file; the schema of each file is checked."""
-    for file in list_files(path, {}, "server_data.path"):
-        with open_parquet(file) as source:
-            check(source.schema_arrow, file)
+    setting = "server_data.path"
+    for name, real, seal in FileList.of(find_files(path, {}, setting), setting):
+        with open_sealed(real, seal, name) as (source, _):
+            check(source.schema_arrow, name)
             row_groups = range(source.num_row_groups)
-        yield from (ShardRef(file, index, 0) for index in row_groups)
+        yield from (ShardRef(name, index, 0, file=real, seal=seal) for index in row_groups)
 
 
-def _list_row_groups(path: str, contract: TableContract) -> Iterator[ShardRef]:
-    with open_parquet(path) as file:
+def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[ShardRef]:
+    """Shards of a file, under its whole seal."""
+    path = listed.path
+    with open_sealed(listed.file, listed.seal, path) as (file, seal):
         contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
         metadata = file.metadata
         leaves = _leaves(file, contract)
@@ -200,7 +222,8 @@ def _list_row_groups(path: str, contract: TableContract) -> Iterator[ShardRef]:
             if n_rows:
                 n_values = n_rows * (contract.n_features or 0)
                 n_values += sum(group.column(leaf).num_values for group in groups for leaf in leaves)
-                yield ShardRef(path, first, n_rows, run, 8 * n_values + _CLIENT_ID_BYTES * n_rows)
+                n_bytes = 8 * n_values + _CLIENT_ID_BYTES * n_rows
+                yield ShardRef(path, first, n_rows, run, n_bytes, listed.file, seal.text)
             first += run
 
 
@@ -232,31 +255,28 @@ class ListShards(beam.PTransform):
     A shard is a non-empty row group, or the run of row groups of one client in a prepared file.
 
     Attributes:
-      source: where the files are.
+      source: where the files are, and where their listing is.
       contract: every file's schema is checked against it.
 
-    Cost: one listing, one footer per file, two shuffles of references.
+    Cost: one reading of the listing, one footer per file, two shuffles of references.
     """
 
     source: Source
     contract: TableContract
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        """Lists files, then row groups."""
+        """Reads the listing of the files, then lists their row groups."""
+        if self.source.listing is None:
+            raise unlisted()
         empty = root | "Empty" >> beam.Create([EMPTY_SHARD], reshuffle=False)
         listed = (
-            self._files(root)
+            root
+            | "Listing" >> beam.Create([self.source.listing], reshuffle=False)
+            | "ReadListing" >> beam.FlatMap(read_listing)
             | "SpreadFiles" >> beam.Reshuffle()
             | "ListRowGroups" >> beam.FlatMap(_list_row_groups, self.contract)
         )
         return (listed, empty) | "WithEmpty" >> beam.Flatten() | "SpreadShards" >> beam.Reshuffle()
-
-    def _files(self, root: beam.Pipeline) -> beam.PCollection:
-        """Paths of the files: those of the snapshot, or whatever is there when the pipeline runs."""
-        if self.source.files is not None:
-            return root | "Files" >> beam.Create(self.source.files, reshuffle=False)
-        path = root | "Path" >> beam.Create([self.source.path], reshuffle=False)
-        return path | "ListFiles" >> beam.FlatMap(list_files, self.source.partitions)
 
 
 def _rows(shard: ShardRef) -> int:

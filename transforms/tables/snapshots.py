@@ -7,6 +7,7 @@ other file. What a list of files cannot express (deleted rows, renamed columns) 
 import contextlib
 import dataclasses
 import importlib
+import itertools
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -54,8 +55,13 @@ def resolve(data: DataConfig) -> Source:
         return Source(path=data.path, partitions=partitions)
     list_snapshot = _delta_files if table.format is TableFormat.DELTA else _iceberg_files
     version, files = list_snapshot(data)
-    # A set: a file that a log names twice holds each of its rows once.
-    paths = sorted({file.path for file in files if _is_wanted(file, partitions, data.path)})
+    paths = sorted(file.path for file in files if _is_wanted(file, partitions, data.path))
+    repeated = next((one for one, other in itertools.pairwise(paths) if one == other), None)
+    if repeated is not None:
+        raise InputError(
+            f"data.path must be a table whose log names every file once, got {repeated} twice, so that its rows would "
+            "count twice; repair the table's log."
+        )
     if not paths:
         raise InputError(
             f"data.path must be a table with at least one file, got {data.path} without; check version and partitions."

@@ -2,12 +2,21 @@
 
 import dataclasses
 import glob
+import itertools
+import os
+import re
+from collections.abc import Iterator
 
-from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystem import BeamIOError, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import InputError
+from schemas.tables.prepared_layout import PreparedManifest
 from schemas.tables.snapshot import Snapshot
+from transforms.tables.file_seal import is_local, local_path
+from transforms.tables.listing import FileList, FoundFile, Listing
+
+_WILDCARDS = "[*?"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +27,33 @@ class Source:
       path: a Parquet file, a glob, or a folder, on any Beam filesystem; for a snapshot, where its table is.
       partitions: filter on Hive partition folders; for a snapshot it has been applied.
       snapshot: what `files` are the files of; None if they are listed by path.
-      files: of the snapshot, sorted; None if they are listed by path, whenever they are needed.
+      files: of the snapshot, sorted; None if they are listed by path.
+      manifest: of a folder that `prepare` wrote, whose files are the ones it names; None of another.
+      listed: the files, once the job has listed them; see `pipelines.tables.private_source`.
+      listing: where workers find that list; None before it lies in the staging folder.
     """
 
     path: str
     partitions: dict[str, str] = dataclasses.field(default_factory=dict)
     snapshot: Snapshot | None = None
     files: tuple[str, ...] | None = None
+    manifest: PreparedManifest | None = None
+    listed: FileList | None = None
+    listing: Listing | None = None
+
+    def found(self) -> Iterator[FoundFile]:
+        """The files as they are there now, in any order; at least one.
+
+        Raises:
+          InputError: if there are none.
+        """
+        if self.files is not None:
+            yield from (_state(path) for path in self.files)
+        elif self.manifest is not None and not self.partitions:
+            folder = self.path.rstrip("/")
+            yield from (_state(FileSystems.join(folder, each.name)) for each in self.manifest.files)
+        else:
+            yield from find_files(self.path, self.partitions)
 
     def list_files(self) -> list[str]:
         """Paths of all files, sorted; at least one.
@@ -32,33 +61,81 @@ class Source:
         Raises:
           InputError: if there are none.
         """
-        return list_files(self.path, self.partitions) if self.files is None else list(self.files)
+        return sorted({each.path for each in self.found()})
 
 
 def list_files(path: str, partitions: dict[str, str], setting: str = "data.path") -> list[str]:
-    """Parquet files at `path`: a file, a glob, or a folder (searched to any depth), sorted.
+    """`find_files` as sorted paths."""
+    return sorted({each.path for each in find_files(path, partitions, setting)})
+
+
+def find_files(path: str, partitions: dict[str, str], setting: str = "data.path") -> Iterator[FoundFile]:
+    """Parquet files at `path`: a file, a glob, or a folder (searched to any depth); some may come twice.
 
     Args:
       path: on any Beam filesystem.
-      partitions: only files below Hive folders `column=value` for every entry.
+      partitions: only files whose innermost Hive folder of every entry's column is `column=value`; folders above
+        `path` do not count.
       setting: what the path is called in error messages.
 
     Raises:
       InputError: if there are none.
     """
-    literal = glob.escape(path) if FileSystems.exists(path) else path
-    patterns = [literal, literal.rstrip("/") + "/**"]
+    empty = True
     try:
-        found = {entry.path for result in FileSystems.match(patterns) for entry in result.metadata_list}
-    except BeamIOError as error:
+        root = path if FileSystems.exists(path) else _fixed_part(path)
+        for entry in _matching(path):
+            below = entry.path.removeprefix(root)
+            if _is_data(entry.path, path) and all(_lies_in(below, *wanted) for wanted in partitions.items()):
+                empty = False
+                yield FoundFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
+    except (OSError, BeamIOError) as error:
         raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
-    if any(entry.startswith(path.rstrip("/") + "/") for entry in found):
-        found -= {path, path.rstrip("/")}
-    wanted = {f"{column}={value}" for column, value in partitions.items()}
-    files = sorted(file for file in found if _is_data(file, path) and wanted <= set(file.split("/")))
-    if not files:
+    if empty:
         raise InputError(f"{setting} must match at least one Parquet file, got {path}; check path and partitions.")
-    return files
+
+
+def _matching(path: str) -> Iterator[FileMetadata]:
+    """Files at a path or below it; of an object with objects below its name, those below."""
+    literal = glob.escape(path) if FileSystems.exists(path) else path
+    below = _matches(literal.rstrip("/") + "/**")
+    inside = path.rstrip("/") + "/"
+    first = next((entry for entry in below if entry.path.startswith(inside)), None)
+    if first is not None:
+        yield first
+        yield from below
+    for entry in _matches(literal):
+        if entry.path.rstrip("/") != path.rstrip("/") or not (first or _is_folder(entry.path)):
+            yield entry
+
+
+def _is_folder(path: str) -> bool:
+    """Whether a path is a folder of a local disk; Beam's `match` finds it like a file."""
+    return is_local(path) and os.path.isdir(local_path(path))
+
+
+def _matches(pattern: str) -> Iterator[FileMetadata]:
+    """Files that match a pattern, one after the other: what Beam's `match` gives as a list, of a million if need be."""
+    system = FileSystems.get_filesystem(pattern)
+    fixed = re.match("^[^[*?]*", pattern)[0]  # type: ignore[index]
+    if fixed == pattern:
+        yield from (entry for entry in system.match([pattern])[0].metadata_list)
+        return
+    if system.has_dirs():
+        fixed = system._url_dirname(fixed)
+    yield from system.match_files(system._list(fixed), pattern)
+
+
+def _fixed_part(path: str) -> str:
+    """The folder of a glob above its first wildcard."""
+    fixed = "".join(itertools.takewhile(lambda letter: letter not in _WILDCARDS, path))
+    return os.path.dirname(fixed)
+
+
+def _lies_in(below: str, column: str, value: str) -> bool:
+    """Whether the innermost folder `column=...` of a path is that of the value."""
+    folders = [part for part in below.split("/")[:-1] if part.startswith(f"{column}=")]
+    return bool(folders) and folders[-1] == f"{column}={value}"
 
 
 def _is_data(file: str, root: str) -> bool:
@@ -66,3 +143,15 @@ def _is_data(file: str, root: str) -> bool:
     below = file.removeprefix(root).split("/")
     hidden = any(part.startswith(("_", ".")) for part in below if part)
     return file == root or (not hidden and file.endswith((".parquet", ".parq", ".pq")))
+
+
+def _state(path: str) -> FoundFile:
+    """A file that a log or a manifest names."""
+    try:
+        found = FileSystems.get_filesystem(path).metadata(path)
+    except (OSError, BeamIOError) as error:
+        raise InputError(
+            f"{path} must be there, as the log of its table or its manifest names it, got nothing; restore the file, "
+            "or choose another version."
+        ) from error
+    return FoundFile(path, found.size_in_bytes, str(found.last_updated_in_seconds or ""))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from schemas.tables import columns
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.tables.read import open_parquet, read_batches, shard_name
+from transforms.tables.read import open_shard, read_batches, shard_name
 
 
 class ValidRows(NamedTuple):
@@ -51,5 +51,5 @@ def read_valid_rows(shard: ShardRef, contract: TableContract, others: tuple[str,
 
 def _first_row(shard: ShardRef) -> int:
     """Position of the shard's first row in its file."""
-    with open_parquet(shard.path) as file:
+    with open_shard(shard) as file:
         return sum(file.metadata.row_group(index).num_rows for index in range(shard.row_group))

@@ -1,11 +1,10 @@
 """What a run says of its input: a keyed digest that means nothing to those without the key."""
 
 import concurrent.futures
-import glob
 import hashlib
 import hmac
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
@@ -18,7 +17,8 @@ from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import MANIFEST_FILE
 from transforms.privacy.keys import read_key
 from transforms.tables import hive
-from transforms.tables.read import open_parquet
+from transforms.tables.listing import ListedFile
+from transforms.tables.read import first_schema, unlisted
 from transforms.tables.source import Source, list_files
 
 _READERS = 4
@@ -26,23 +26,24 @@ _CHUNK = 1 << 22
 
 
 def keyed_fingerprint(prepared: PreparedFit, key_uri: str) -> str:
-    """HMAC of the input's files, sizes, times of change and schema, and of the config, under the run key.
+    """HMAC of the listing of the input and of its schema, and of the config, under the run key.
 
     Without the key it says nothing about the input; with it, it tells whether the input is the same. The schema is
     that of the columns the job reads, in the first file: every other file was checked against the same contract
     when it was read, and one footer more per file would cost as much as listing the row groups again.
 
     Raises:
-      InputError: if the files are gone.
+      InputError: if the first file is gone.
     """
     return source_fingerprint(prepared.source, prepared.contract, config_digest(prepared.config), key_uri)
 
 
 def source_fingerprint(source: Source, contract: TableContract, digest: str, key_uri: str) -> str:
     """`keyed_fingerprint` of a job with these files, this contract and this digest of its config."""
-    files = source.list_files()
-    entries = [digest, *_columns(files[0], contract), *map(_state, files)]
-    return hmac.new(read_key(key_uri), "\n".join(entries).encode(), hashlib.sha256).hexdigest()
+    found = hmac.new(read_key(key_uri), "\n".join([digest, *_columns(source, contract)]).encode(), hashlib.sha256)
+    for each in _listed(source):
+        found.update(f"\n{each.path}\t{each.seal}".encode(errors="surrogateescape"))
+    return found.hexdigest()
 
 
 def content_fingerprint(prepared: PreparedFit, digest: str, key_uri: str) -> str:
@@ -62,7 +63,7 @@ def content_fingerprint(prepared: PreparedFit, digest: str, key_uri: str) -> str
       InputError: if a file cannot be read.
     """
     config = prepared.config
-    files = prepared.source.list_files()
+    files = [each.file for each in _listed(prepared.source)]
     listing = FileSystems.join(config.data.path.rstrip("/"), MANIFEST_FILE)
     files += [listing] if prepared.source.snapshot is None and FileSystems.exists(listing) else []
     if config.server_data is not None:
@@ -94,18 +95,16 @@ def _content(path: str) -> str:
     return digest.hexdigest()
 
 
-def _columns(path: str, contract: TableContract) -> Iterator[str]:
+def _columns(source: Source, contract: TableContract) -> Iterator[str]:
     """Names and types of the columns that are read."""
-    with open_parquet(path) as file:
-        schema = hive.with_field(file.schema_arrow, path, contract.client_id)
+    path, schema = first_schema(source)
+    schema = hive.with_field(schema, path, contract.client_id)
     for name in contract.columns:
         yield f"{name}\t{find(schema, name, path).type}"
 
 
-def _state(path: str) -> str:
-    """Path, size and time of change of a file."""
-    try:
-        found = FileSystems.match([glob.escape(path)])[0].metadata_list[0]
-    except (BeamIOError, IndexError):
-        return path
-    return f"{path}\t{found.size_in_bytes}\t{found.last_updated_in_seconds}"
+def _listed(source: Source) -> Iterable[ListedFile]:
+    """The files that the job has listed, by path."""
+    if source.listed is None:
+        raise unlisted()
+    return source.listed

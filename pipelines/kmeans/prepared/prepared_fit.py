@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pipelines.kmeans.prepared.previous_run import PreviousRun, load_previous
 from pipelines.tables.client_staging import JobRows
+from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
 from schemas.kmeans.drift import Drift
 from schemas.kmeans.fit_config import FitConfig
@@ -25,8 +26,7 @@ from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.privacy import accounting
 from transforms.rounds.protocol import ProtocolState, Round
-from transforms.tables.read import open_parquet, read_server_points, read_server_rows
-from transforms.tables.snapshots import resolve
+from transforms.tables.read import first_schema, read_server_points, read_server_rows
 from transforms.tables.source import Source
 
 _STAND_IN_POINTS = 300
@@ -38,7 +38,7 @@ class PreparedFit:
 
     Attributes:
       config: the job.
-      source: where the rows are; of a table, the files of one snapshot.
+      source: where the rows are, listed; of a table, the files of one snapshot.
       contract: how shards are read.
       initial: state before the first round.
       plan: what will be spent.
@@ -120,14 +120,18 @@ class FitResult(NamedTuple):
     drift: Drift | None = None
 
 
-def prepare(config: FitConfig) -> PreparedFit:
-    """Chooses the snapshot of the table, reads the public server data, learns encodings and calibrates the plan.
+def prepare(config: FitConfig, listed: Source | None = None) -> PreparedFit:
+    """Lists the private files, reads the public server data, learns encodings and calibrates the plan.
+
+    Args:
+      config: the job.
+      listed: its files, if it is a part of a job that has listed them.
 
     Raises:
       ConfigError: if the settings do not fit the server data or an earlier run, or no noise meets the budget.
       InputError: if the server data or the table's snapshot cannot be used.
     """
-    source, privacy = resolve(config.data), config.privacy
+    source, privacy = private_source(config, listed), config.privacy
     encoder = learned_encoder(config)
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
@@ -179,10 +183,8 @@ def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> 
     """Number of coordinates of a row, where no server data tell it: that of the first file for a list column."""
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features
-    contract = TableContract.from_config(data)
-    first = source.list_files()[0]
-    with open_parquet(first) as file:
-        return contract.list_width(file.schema_arrow, first)
+    path, schema = first_schema(source)
+    return TableContract.from_config(data).list_width(schema, path)
 
 
 def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:

@@ -32,7 +32,9 @@ def contract() -> LabeledContract:
 
 
 def inspect(root, path, out):
-    shards = root | "List" >> ListShards(source=Source(path=path), contract=contract().table)
+    shards = root | "List" >> ListShards(
+        source=lake.staged(Source(path=path), f"{out}.listing"), contract=contract().table
+    )
     _ = shards | "Inspect" >> InspectClients(contract=contract(), path=out)
 
 

@@ -115,7 +115,7 @@ def test_cells_of_a_sweep_equal_runs_of_their_own(place, tmp_path, unit):
     fits = [lake.prepared(job(place, unit, **settings)) for settings in kinds]
     cells = tuple(Cell(number, fit.rounds, fit.initial) for number, fit in enumerate(fits))
     with beam.Pipeline(options=beam_options([])) as root:
-        shards = root | ListShards(source=fits[0].source, contract=fits[0].contract)
+        shards = root | ListShards(source=lake.staged(fits[0].source, tmp_path), contract=fits[0].contract)
         models = shards | RunCells(cells=cells, contract=fits[0].contract, key_uri=place["key"])
         _ = models | beam.combiners.ToList() | beam.Map(_save, str(tmp_path / "models"))
     found = pickle.loads((tmp_path / "models").read_bytes())

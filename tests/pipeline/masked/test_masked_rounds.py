@@ -1,5 +1,6 @@
 """Rounds with masked aggregation: the sum of those present comes back bit for bit, and the aggregator sees no more."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -150,7 +151,8 @@ def deliver(messages):
 
 def build(root, prepared, masking, key_uri, out):
     contract = message_contract(prepared)
-    shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
+    source = lake.staged(prepared.source, out)
+    shards = root | "List" >> ListShards(source=source, contract=contract)
     run = RunMaskedRounds(
         rounds=prepared.rounds,
         initial=prepared.initial,
@@ -298,8 +300,9 @@ def test_two_messages_of_one_sender_stop_the_round():
 def graph(hall):
     """A built masked job, and its functions."""
     pipeline = beam.Pipeline(options=beam_options([]))
-    masking = Masking(secret_uri=hall.secret_uri, run="run")
-    fit.build(pipeline, hall.job("client tuned"), hall.key_uri, str(hall.folder / "out"), masking=masking)
+    masking, job = Masking(secret_uri=hall.secret_uri, run="run"), hall.job("client tuned")
+    job = dataclasses.replace(job, source=lake.staged(job.source, hall.folder / "listings"))
+    fit.build(pipeline, job, hall.key_uri, str(hall.folder / "out"), masking=masking)
     return pipeline, Functions(pipeline).found
 
 

@@ -228,7 +228,9 @@ def test_a_check_of_a_large_sweep_costs_little(world, tmp_path):
         job = sweeps.settings(world.path, world.server, methods, seeds=n_seeds)
         cells = sweep.prepare_cells(sweep_config(job).cells)
         root = beam.Pipeline(options=beam_options([]))
-        sweep.build(root, cells, sweep.job_rows(cells), world.key, str(tmp_path / "part"))
+        rows = sweep.job_rows(cells)
+        rows = dataclasses.replace(rows, source=lake.staged(rows.source, tmp_path))
+        sweep.build(root, cells, rows, world.key, str(tmp_path / "part"))
         promise, start = sweep.promise(cells), time.thread_time()
         check_graph(root, promise)
         return time.thread_time() - start

@@ -77,8 +77,9 @@ class Desk:
         prepared = prepare(ProfileConfig.model_validate(self.settings(**options)), load_model(self.model))
         plan, key = prepared.params.plan, lake.write_key(self.folder / "sums.key")
         out = self.folder / "sums"
+        source = lake.staged(prepared.source, self.folder / "listings")
         with beam.Pipeline(options=beam_options([])) as root:
-            shards = root | ListShards(source=prepared.source, contract=prepared.params.contract)
+            shards = root | ListShards(source=source, contract=prepared.params.contract)
             measured = shards | MeasureClusters(params=prepared.params, key_uri=key)
             _ = measured[SUMS] | beam.Map(save, str(out))
         total, start, found = np.load(f"{out}.npy"), 0, {}
@@ -230,8 +231,9 @@ def test_a_sample_is_of_units_at_the_public_rate(desk):
         ProfileConfig.model_validate(desk.settings(unit="client", sampling_rate=0.3)), load_model(desk.model)
     )
     key, out = lake.write_key(desk.folder / "sampled.key"), desk.folder / "sampled"
+    source = lake.staged(prepared.source, desk.folder / "listings")
     with beam.Pipeline(options=beam_options([])) as root:
-        shards = root | ListShards(source=prepared.source, contract=prepared.params.contract)
+        shards = root | ListShards(source=source, contract=prepared.params.contract)
         measured = shards | MeasureClusters(params=prepared.params, key_uri=key)
         ages = measured["profile/percentiles/age"] | beam.Values() | beam.combiners.ToList()
         _ = ages | beam.Map(save, str(out))

@@ -197,7 +197,7 @@ def test_rows_may_go_through_the_runner_or_through_files(tmp_path, rows, spill):
     config = DataConfig(path=data, features="x", client_id="client_id")
     contract = TableContract.from_config(config, by_client=True)
     grouping = prepare_job.Grouping(contract=contract, folder=str(folder), n_shards=3, spill=spill)
-    add = functools.partial(prepare_job.build, source=Source(path=data), grouping=grouping)
+    add = functools.partial(prepare_job.build, source=lake.staged(Source(path=data), tmp_path), grouping=grouping)
     run_graph(add, beam_options([]), TRUSTED_ZONE)
     names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     assert names == sorted(os.listdir(expected))

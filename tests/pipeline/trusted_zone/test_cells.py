@@ -46,7 +46,8 @@ class Desk:
 
     def build(self, root, folder):
         rows = sweep.job_rows(self.cells)
-        shards = root | "List" >> ListShards(source=rows.source, contract=rows.contract)
+        source = lake.staged(rows.source, folder)
+        shards = root | "List" >> ListShards(source=source, contract=rows.contract)
         models = shards | "Run" >> RunCells(cells=self.runs, contract=rows.contract, key_uri=self.key)
 
         def save(keyed):  # a local function travels to workers by value

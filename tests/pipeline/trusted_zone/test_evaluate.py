@@ -183,8 +183,10 @@ def test_many_models_in_one_pass(desk):
             np.testing.assert_array_equal(cost.sizes, expected.sizes)
             assert cost.cost == expected.cost
 
+    source = lake.staged(Source(path=desk.path), desk.folder / "listings")
+
     def build(root):
-        shards = root | ListShards(source=Source(path=desk.path), contract=contract)
+        shards = root | ListShards(source=source, contract=contract)
         created = root | "Models" >> beam.Create(list(models.items()))
         assert_that(shards | EvaluateModels(models=created, contract=contract), check)
 

@@ -13,6 +13,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from transforms.clustered_fl.labeled_clients import ClientGroup, ClientPart, Clients, RowCache, read_clients
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from transforms.tables.file_seal import seal_of
 
 CONTRACT = LabeledContract(
     table=TableContract(features=("a",), client_id="who", n_features=1, by_client=True),
@@ -88,7 +89,8 @@ def place(tmp_path) -> ClientGroup:
     for name, owners, values in (("a", "pqpq", [0, 1, 2, 3]), ("b", "qr", [4, 5])):
         columns = {"a": pa.array(values, pa.float64()), "y": pa.array(values), "who": list(owners)}
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
-    shards = (ShardRef(str(tmp_path / "a.parquet"), 0, 4), ShardRef(str(tmp_path / "b.parquet"), 0, 2))
+    files = [(str(tmp_path / f"{name}.parquet"), n_rows) for name, n_rows in (("a", 4), ("b", 2))]
+    shards = tuple(ShardRef(path, 0, n_rows, file=path, seal=seal_of(path).text) for path, n_rows in files)
     return ClientGroup(clients=(("p", 0), ("q", 3)), shards=shards)
 
 

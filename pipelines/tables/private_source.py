@@ -1,0 +1,139 @@
+"""The gate to private rows: a job lists their files once, and what it calls public is compared with that list.
+
+No other module of `pipelines` finds private files. `ListShards` refuses a source that has not passed here.
+"""
+
+import contextlib
+import dataclasses
+import glob
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.errors import ConfigError, InputError
+from transforms.tables.listing import FileList
+from transforms.tables.prepared_files import read_manifest
+from transforms.tables.snapshots import resolve
+from transforms.tables.source import Source, find_files
+
+LISTING_FILE = "files.jsonl"
+"""The listing in a private staging folder; it goes before anything is published."""
+_DATA = "data.path"
+
+
+class PublicInput(NamedTuple):
+    """A setting by which a job names what is public already.
+
+    Attributes:
+      section: of the job's settings; empty for the job itself.
+      name: in the section.
+      is_release: whether it is the folder of a release, or a file of one; else rows like the private ones.
+    """
+
+    section: str
+    name: str
+    is_release: bool = True
+
+    @property
+    def setting(self) -> str:
+        """What messages call it."""
+        return f"{self.section}.{self.name}".lstrip(".")
+
+    def path(self, config: Any) -> str | None:
+        """Where it is; None for a job without it."""
+        holder = getattr(config, self.section, None) if self.section else config
+        found = getattr(holder, self.name, None)
+        return found if isinstance(found, str) else None
+
+
+PUBLIC = (
+    PublicInput("server_data", "path", is_release=False),
+    PublicInput("evaluation", "path", is_release=False),
+    PublicInput("recurring", "previous"),
+    PublicInput("evaluate", "reference"),
+    PublicInput("reports", "parameters"),
+    PublicInput("", "model"),
+)
+"""All settings of all jobs that name public files: a test compares them with the schemas."""
+
+
+def private_source(config: Any, listed: Source | None = None) -> Source:
+    """The private files of a job, listed; what the job calls public is none of them.
+
+    Args:
+      config: the job's settings, with a section `data`.
+      listed: of a job of several parts, the files that were listed for the first one.
+
+    Raises:
+      ConfigError: if the library that reads the log of a table is not installed, or a part has other data.
+      InputError: if there are no files, one is no regular file, two are one under two names, or one is called public.
+    """
+    source = _listed(resolve(config.data)) if listed is None else listed
+    if source.path != config.data.path or source.listed is None:
+        raise ConfigError(f"{_DATA} must be the same in all parts of a job, got {config.data.path}; run two jobs.")
+    for each in PUBLIC:
+        path = each.path(config)
+        if path is not None:
+            _check_apart(source.listed, each, path)
+    return source
+
+
+def evaluation_source(path: str) -> Source:
+    """Rows that models are judged on, listed; see `PUBLIC` for what they are compared with."""
+    return _listed(Source(path=path), "evaluation.path")
+
+
+def grouped_source(folder: str) -> Source:
+    """The files of a copy of private rows, listed by the manifest that was written with them."""
+    return _listed(Source(path=folder))
+
+
+@contextlib.contextmanager
+def staged_listing(source: Source, folder: str) -> Iterator[Source]:
+    """The source as graphs can read it: with its listing in a private folder, until the graphs are done.
+
+    Args:
+      source: listed.
+      folder: private; exists, and workers share it.
+    """
+    if source.listed is None:
+        raise ConfigError(f"{_DATA} must have been listed before it is read, got {source.path}; see private_source.")
+    path = FileSystems.join(folder, LISTING_FILE)
+    try:
+        listing = source.listed.write(path)
+        # A graph must hold no names of files, nor a manifest with its numbers of rows.
+        yield dataclasses.replace(source, files=None, manifest=None, listed=None, listing=listing)
+    finally:
+        with contextlib.suppress(OSError, BeamIOError):
+            FileSystems.delete([path])
+
+
+def _listed(source: Source, setting: str = _DATA) -> Source:
+    """The source with the list of its files; a prepared folder's files are those of its manifest."""
+    manifest = None if source.files is not None else read_manifest(source.path)
+    source = dataclasses.replace(source, manifest=manifest)
+    return dataclasses.replace(source, listed=FileList.of(source.found(), setting))
+
+
+def _check_apart(private: FileList, public: PublicInput, path: str) -> None:
+    """Refuses public input that is private input."""
+    common = private.common(_files_of(path, public))
+    if common is not None:
+        raise InputError(
+            f"{public.setting} must be public and no file of {_DATA}, got {common[0]}, which is {common[1]}; name "
+            "files that may be shown to everybody."
+        )
+
+
+def _files_of(path: str, public: PublicInput) -> Iterable[str]:
+    """Files that a setting names; none where there are none, which is for others to refuse."""
+    if not public.is_release:
+        return (each.path for each in find_files(path, {}, public.setting))
+    inside = f"{glob.escape(path.rstrip('/'))}/*"
+    try:
+        found = FileSystems.match([glob.escape(path), inside])
+    except (OSError, BeamIOError):
+        return ()
+    return (each.path for result in found for each in result.metadata_list)

@@ -1,0 +1,188 @@
+"""The seal of a file: what every opening of it is compared with, so that a job reads the files that it has listed.
+
+A seal is private, as names and times of files are.
+"""
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.errors import InputError
+
+_TAIL_BYTES = 8
+"""Length of the footer, and the mark of a Parquet file."""
+
+
+class FileSeal(NamedTuple):
+    """What is known of a file without reading its rows.
+
+    Attributes:
+      size: octets.
+      changed: time of the last change as the filesystem tells it; empty if it tells none.
+      footer: digest of the Parquet footer; empty in the listing of an object store, where it costs a request per file.
+    """
+
+    size: int
+    changed: str
+    footer: str = ""
+
+    @property
+    def text(self) -> str:
+        """The seal as shards carry it."""
+        return f"{self.size} {self.changed} {self.footer}"
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """Reads `text`; what no listing wrote gives a seal that no file has."""
+        size, _, rest = text.partition(" ")
+        changed, _, footer = rest.partition(" ")
+        return cls(int(size) if size.isdecimal() else -1, changed, footer)
+
+    def covers(self, found: "FileSeal") -> bool:
+        """Whether a file that was found is the one that was listed."""
+        same_footer = not self.footer or self.footer == found.footer
+        return (self.size, self.changed) == (found.size, found.changed) and same_footer
+
+
+def is_local(path: str) -> bool:
+    """Whether a path is on a disk of this machine, or mounted like one."""
+    return FileSystems.get_scheme(path) in (None, "file")
+
+
+def local_path(path: str) -> str:
+    """A local path without its scheme."""
+    return path.removeprefix("file://")
+
+
+def seal_of(path: str) -> FileSeal:
+    """The whole seal of a file.
+
+    Raises:
+      InputError: if it is no regular file, or no Parquet file.
+    """
+    with _opened(path, path) as (_, seal):
+        return seal
+
+
+@contextlib.contextmanager
+def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
+    """Opens a Parquet file that need not be listed, on any Beam filesystem.
+
+    Raises:
+      InputError: if it is no regular file, or no Parquet file.
+    """
+    with _opened(path, path) as (source, _), _parsed(source, path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFile, FileSeal]]:
+    """Opens a file that was listed, and compares it with its seal before it is read and once more afterwards.
+
+    Args:
+      file: real path, on any Beam filesystem.
+      seal: text of the seal that it was listed with.
+      name: what messages call the file.
+
+    Yields:
+      The file, and its whole seal.
+
+    Raises:
+      InputError: if it is another file, or was changed.
+    """
+    listed = FileSeal.of_text(seal)
+    with _opened(file, name) as (source, found):
+        if not listed.covers(found):
+            raise _changed(name)
+        with _parsed(source, name) as parsed:
+            yield parsed, found
+        if _state(file, source, name) != found[:2]:
+            raise _changed(name)
+
+
+def check_regular(path: str, setting: str) -> os.stat_result:
+    """What a local disk says of a file; a pipe would keep a job waiting for ever.
+
+    Raises:
+      InputError: if it is a pipe, a socket or a device, or cannot be read.
+    """
+    try:
+        found = os.stat(local_path(path))
+    except OSError as error:
+        raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{setting} must name regular files, got {path}, a pipe, socket or device; leave it out.")
+    return found
+
+
+@contextlib.contextmanager
+def _opened(path: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
+    """Octets of a file, and its seal as it is now."""
+    try:
+        if is_local(path):
+            check_regular(path, name)
+            # A path would be looked up among Arrow's own filesystems first, which takes longer than a small file.
+            source = pa.OSFile(local_path(path))
+        else:
+            source = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    except (OSError, BeamIOError, pa.ArrowException) as error:
+        raise _unreadable(name) from error
+    with source:
+        size, changed = _state(path, source, name)
+        yield source, FileSeal(size, changed, _footer_digest(source, size, name))
+
+
+@contextlib.contextmanager
+def _parsed(source: Any, name: str) -> Iterator[pq.ParquetFile]:
+    """An open file as Parquet."""
+    try:
+        file = pq.ParquetFile(source, pre_buffer=False)
+    except (OSError, BeamIOError, pa.ArrowException) as error:
+        raise _unreadable(name) from error
+    with file:
+        yield file
+
+
+def _state(path: str, source: Any, name: str) -> tuple[int, str]:
+    """Size and time of change: of the open file on a disk, of the present object in a store."""
+    try:
+        if is_local(path):
+            found = os.fstat(source.fileno())
+            return found.st_size, str(found.st_mtime_ns)
+        stored = FileSystems.get_filesystem(path).metadata(path)
+    except (OSError, BeamIOError) as error:
+        raise _unreadable(name) from error
+    return stored.size_in_bytes, str(stored.last_updated_in_seconds or "")
+
+
+def _footer_digest(source: Any, size: int, name: str) -> str:
+    """Digest of the last octets of a Parquet file, which tell where everything in it lies."""
+    try:
+        source.seek(max(size - _TAIL_BYTES, 0))
+        tail = bytes(source.read(_TAIL_BYTES))
+        start = max(size - _TAIL_BYTES - int.from_bytes(tail[:4], "little"), 0)
+        source.seek(start)
+        footer = bytes(source.read(size - start))
+        source.seek(0)
+    except (OSError, BeamIOError, pa.ArrowException) as error:
+        raise _unreadable(name) from error
+    return hashlib.blake2b(footer, digest_size=16).hexdigest()
+
+
+def _unreadable(name: str) -> InputError:
+    return InputError(f"{name} must be a readable Parquet file; check the file or leave it out.")
+
+
+def _changed(name: str) -> InputError:
+    return InputError(
+        f"{name} must stay as it was when the job listed its files, got another content, size or time of change; "
+        "run the job again when nobody writes to it."
+    )

@@ -1,0 +1,217 @@
+"""The files of a job, listed once: on the launcher's disk first, then as a file that all graphs of the job read.
+
+A listing is private, as the names of files are. However many files there are, neither a graph nor the memory of the
+launcher holds their names: a graph knows the place of the listing and its digest.
+"""
+
+import concurrent.futures
+import hashlib
+import itertools
+import json
+import os
+import posixpath
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.errors import InputError
+from transforms.tables.file_seal import FileSeal, check_regular, is_local, local_path, seal_of
+
+_READERS = 8
+_AT_ONCE = 512
+_CHUNK = 1 << 20
+
+
+class FoundFile(NamedTuple):
+    """A file as a listing finds it.
+
+    Attributes:
+      path: as it is spelled; folders in it may name partitions.
+      size: octets, by a filesystem that is no local disk.
+      changed: time of the last change, by such a filesystem.
+    """
+
+    path: str
+    size: int = 0
+    changed: str = ""
+
+
+class ListedFile(NamedTuple):
+    """A file of a listing.
+
+    Attributes:
+      path: as it is spelled, for messages and for the folders in it.
+      file: the real one that is opened, no link on the way; links that are moved later do not matter.
+      seal: text of its `FileSeal`.
+    """
+
+    path: str
+    file: str
+    seal: str
+
+
+class Listing(NamedTuple):
+    """What a graph knows of the files of its job.
+
+    Attributes:
+      path: of the file that holds the listing, in the private staging folder.
+      digest: SHA-256 of that file, 64 hex digits.
+    """
+
+    path: str
+    digest: str
+
+
+class FileList:
+    """Files of a job, in the order of their paths, each under one name; on a disk if they are many.
+
+    Args:
+      setting: that named them, for messages.
+    """
+
+    def __init__(self, setting: str):
+        self._setting = setting
+        # A database without a name is SQLite's own temporary file: in memory while it is small, and gone with it.
+        self._rows = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._rows.execute("CREATE TABLE files (path BLOB PRIMARY KEY, file BLOB, seal TEXT, real TEXT UNIQUE)")
+
+    @classmethod
+    def of(cls, found: Iterable[FoundFile], setting: str, *, footers: bool = True) -> "FileList":
+        """Lists files.
+
+        Args:
+          found: in any order.
+          setting: that named them, for messages.
+          footers: whether seals of local files have the digests of their footers.
+
+        Raises:
+          InputError: if one is no regular file, or two are one under two names.
+        """
+        files = cls(setting)
+        rest = iter(found)
+        with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
+            while chunk := list(itertools.islice(rest, _AT_ONCE)):
+                looked = [_looked_at(each, setting) for each in chunk]
+                seals = [file for _, file, _ in looked] if footers else []
+                many = len(seals) > 2 * _READERS
+                whole = list((pool.map if many else map)(_sealed, seals))
+                files._add(chunk, looked, whole)
+        return files
+
+    def _add(self, chunk: list[FoundFile], looked: list[tuple[str, str, FileSeal]], whole: list[FileSeal]) -> None:
+        """Adds files that were looked at."""
+        for index, (found, (real, file, seal)) in enumerate(zip(chunk, looked, strict=True)):
+            sealed = whole[index] if whole and is_local(file) else seal
+            row = (_octets(found.path), _octets(file), sealed.text, real)
+            try:
+                self._rows.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
+            except sqlite3.IntegrityError:
+                self._refuse_second_name(found.path, real)
+
+    def _refuse_second_name(self, path: str, real: str) -> None:
+        """Stops at a file that is there already, unless it is there under the same name."""
+        (other,) = self._rows.execute("SELECT path FROM files WHERE real = ?", (real,)).fetchone() or (b"",)
+        if not other:
+            raise InputError(f"{path} must stay as it is while a job lists its files, got another one; run it again.")
+        if os.fsdecode(other) != path:
+            raise InputError(
+                f"{self._setting} must name every file once, got {path} and {os.fsdecode(other)}, which are one file, "
+                "so that its rows would count twice; leave one of the names out."
+            )
+
+    def __iter__(self) -> Iterator[ListedFile]:
+        """All files, by path."""
+        for path, file, seal in self._rows.execute("SELECT path, file, seal FROM files ORDER BY path"):
+            yield ListedFile(os.fsdecode(path), os.fsdecode(file), seal)
+
+    def __len__(self) -> int:
+        return int(self._rows.execute("SELECT count(*) FROM files").fetchone()[0])
+
+    @property
+    def first(self) -> ListedFile:
+        """The first file; there is one."""
+        return next(iter(self))
+
+    def common(self, paths: Iterable[str]) -> tuple[str, str] | None:
+        """A path and the file of this list that it is another name of; None if there is none."""
+        for path in paths:
+            row = self._rows.execute("SELECT path FROM files WHERE real = ?", (_identity(path)[0],)).fetchone()
+            if row is not None:
+                return path, os.fsdecode(row[0])
+        return None
+
+    def write(self, path: str) -> Listing:
+        """Writes the listing for the graphs of a job, a line per file."""
+        digest = hashlib.sha256()
+        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as target:
+            for each in self:
+                line = json.dumps(list(each)).encode() + b"\n"
+                digest.update(line)
+                target.write(line)
+        return Listing(path, digest.hexdigest())
+
+
+def read_listing(listing: Listing) -> Iterator[ListedFile]:
+    """The files of a job, in a worker.
+
+    Raises:
+      InputError: at the end, if the listing is not the one that the launcher wrote.
+    """
+    digest = hashlib.sha256()
+    try:
+        with FileSystems.open(listing.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            for line in _lines(file, digest):
+                yield ListedFile(*json.loads(line))
+    except (OSError, BeamIOError, ValueError, TypeError) as error:
+        raise _other_listing() from error
+    if digest.hexdigest() != listing.digest:
+        raise _other_listing()
+
+
+def _lines(file: object, digest: "hashlib._Hash") -> Iterator[bytes]:
+    """Lines of a file, which the digest is told."""
+    rest = b""
+    while chunk := file.read(_CHUNK):  # type: ignore[attr-defined]
+        digest.update(chunk)
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        raise ValueError("a line without an end")
+
+
+def _other_listing() -> InputError:
+    return InputError(
+        "the listing of the input in the staging folder must stay as the launcher wrote it, got another or none; "
+        "use a folder that workers and launcher share, and run the job again."
+    )
+
+
+def _looked_at(found: FoundFile, setting: str) -> tuple[str, str, FileSeal]:
+    """What tells a file from all others, its real path, and its seal without the footer."""
+    if not is_local(found.path):
+        return _identity(found.path)[0], found.path, FileSeal(found.size, found.changed)
+    state = check_regular(found.path, setting)
+    file = os.path.realpath(local_path(found.path))
+    return f"{state.st_dev} {state.st_ino}", file, FileSeal(state.st_size, str(state.st_mtime_ns))
+
+
+def _identity(path: str) -> tuple[str, bool]:
+    """What tells a file from all others, and whether it is there."""
+    if not is_local(path):
+        return posixpath.normpath(path), True
+    try:
+        state = os.stat(local_path(path))
+    except OSError:
+        return "", False
+    return f"{state.st_dev} {state.st_ino}", True
+
+
+def _sealed(file: str) -> FileSeal:
+    return seal_of(file) if is_local(file) else FileSeal(0, "")
+
+
+def _octets(path: str) -> bytes:
+    return os.fsencode(path)
