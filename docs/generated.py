@@ -64,8 +64,8 @@ def settings_page() -> str:
     lines = [
         "# Settings of every job",
         "",
-        "A job is a YAML file. This page is generated from the models that read it. Names are dotted: the key `epsilon`",
-        "of the section `privacy` is `privacy.epsilon`. A setting without a default must be given.",
+        "A job is a YAML file. This page is generated from the models that read it. Names are dotted: the key",
+        "`epsilon` of the section `privacy` is `privacy.epsilon`. A setting without a default must be given.",
     ]
     for name, model in JOBS.items():
         lines += ["", f"## {name}", "", "| setting | what to give | default |", "| --- | --- | --- |"]
