@@ -20,6 +20,7 @@ class IdKind(enum.StrEnum):
 
 
 _STORED_AS = {IdKind.TEXT: pa.large_string(), IdKind.OCTETS: pa.large_binary()}
+_CANONICAL = (pa.int64(), pa.uint64(), *_STORED_AS.values())
 
 
 def canonical(ids: pa.ChunkedArray) -> pa.Array:
@@ -83,7 +84,13 @@ def concatenated(pieces: list[pa.Array], client_id: str) -> pa.Array:
 
 
 def digests(ids: pa.Array) -> NDArray[np.uint64]:
-    """Digests of canonical ids without nulls, shape (n,); strings are hashed from Arrow's buffers."""
+    """Digests of canonical ids without nulls, shape (n,); strings are hashed from Arrow's buffers.
+
+    Raises:
+      TypeError: if the ids are not canonical: other types have other buffers, and some ids may be null.
+    """
+    if ids.type not in _CANONICAL or ids.null_count:
+        raise TypeError(f"ids must be canonical and without nulls, got {ids.type}; pass them through canonical().")
     if pa.types.is_integer(ids.type):
         return partition.mix(ids.to_numpy(zero_copy_only=False).view(np.uint64))
     if not len(ids):
