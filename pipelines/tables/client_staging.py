@@ -88,6 +88,11 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
         _leave(copy, keep=keep)
 
 
+def clear_copy(folder: str) -> None:
+    """Removes the copy that a killed run may have left beside `folder`."""
+    _leave(f"{folder.rstrip('/')}.clients", keep=False)
+
+
 def _group(rows: JobRows, contract: TableContract, options: PipelineOptions, key_uri: str, copy: str) -> None:
     """Writes a copy of the rows that is grouped by client, and bounded where the job says so."""
     _LOGGER.info("grouping rows by client")

@@ -99,3 +99,11 @@ def digests(ids: pa.Array) -> NDArray[np.uint64]:
     bounds = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
     content = np.frombuffer(octets, dtype=np.uint8) if octets is not None else np.zeros(0, dtype=np.uint8)
     return partition.digests_of_strings(bounds - bounds[0], content[bounds[0] : bounds[-1]])
+
+
+def octets_of(ids: pa.Array) -> list[bytes]:
+    """Canonical ids as octets, those of different kinds never equal."""
+    kind = str(kind_of(ids)).encode()
+    if pa.types.is_integer(ids.type):
+        return [kind + str(value).encode() for value in ids.to_pylist()]
+    return [kind + (value.encode() if isinstance(value, str) else value) for value in ids.to_pylist()]
