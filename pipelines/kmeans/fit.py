@@ -29,6 +29,7 @@ from schemas.kmeans.model import model_from_tables
 from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Zone
+from schemas.privacy.plan import PrivacyUnit
 from schemas.settings.digest import config_digest
 from transforms.files.octets import read_bytes, table_bytes, table_from_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASED_FILES, PublishModel
@@ -59,7 +60,9 @@ def build(
       counted: whether rows have been counted already, before invalid ones were dropped.
       masking: how messages are masked; None where the pipeline is the trusted aggregator.
     """
-    contract = prepared.contract if masking is None else message_contract(prepared)
+    contract = prepared.contract
+    if masking is not None:
+        contract, masking = message_contract(prepared), dataclasses.replace(masking, root=prepared.source.path)
     shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
     if not counted:
         _ = shards | "CheckRows" >> CheckRows()
@@ -80,6 +83,7 @@ def _masking(config: FitConfig, folder: str) -> Masking | None:
     return Masking(
         secret_uri=config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE),
         run=config_digest(config),
+        whole_clients=config.privacy.unit is PrivacyUnit.CLIENT,
         threshold=config.masked.threshold,
         noise_by=config.masked.noise_by,
         pairwise=pairwise,

@@ -18,7 +18,7 @@ from pipelines.run.jobs.place import Place
 from pipelines.run.run_keys import RunNonce, made_key
 from schemas.choices import Trust
 from schemas.errors import ProtocolError
-from schemas.masked.config import AggregateConfig, validated_aggregate
+from schemas.masked.config import AggregateConfig, LimitConfig, validated_aggregate
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
 from schemas.privacy.charge import Charge
@@ -35,6 +35,8 @@ from transforms.privacy.discretization import lattice_noise
 from transforms.privacy_flow.graph_spending import check_chunk
 
 _DELTA = 1e-9
+_ROUNDING = 1.0 + 1e-9
+"""Two ways to figure the same epsilon differ in their last digits."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -124,9 +126,22 @@ class OpenRound:
         return self.exchange.plan().rounds[self.index]
 
 
+def _check_limit(limit: LimitConfig | None, rounds: tuple[RoundPlan, ...]) -> None:
+    """Refuses a plan whose rounds together spend more than the aggregator's own job allows."""
+    if limit is None:
+        return
+    spent = accounting.stated_epsilon(rounds, limit.delta)
+    if not spent <= limit.epsilon * _ROUNDING:
+        raise ProtocolError(
+            f"plan.json must spend at most epsilon {limit.epsilon:g} at delta {limit.delta:g} (limit), got more; ask "
+            "whoever opened the run."
+        )
+
+
 def _plan(run: Run[AggregateConfig]) -> OpenRound:
     """Finds the open round; with pairwise masks closes first its list of keys, then that of letters."""
     exchange = Exchange(run.options.exchange)
+    _check_limit(run.settings.limit, exchange.plan().rounds)
     index = exchange.last_round()
     if exchange.is_closed(index):
         raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")

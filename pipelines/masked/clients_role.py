@@ -1,27 +1,35 @@
 """What the clients' jobs of masked aggregation share: the plan, the releases so far, and the state they add up to."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.prepared.prepared_fit import PreparedFit, prepare
 from pipelines.kmeans.prepared.replay import replay
 from pipelines.run.jobs.job import Run
 from pipelines.run.run_keys import RunNonce
+from pipelines.tables.client_staging import clear_copy, staged_by_client
 from schemas.choices import MaskScheme, Trust
 from schemas.errors import ConfigError, ProtocolError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.exchange import ExchangePlan
 from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.flow import Promise
+from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release, releases_from_table, releases_to_table
 from transforms.files.octets import read_bytes, table_bytes, table_from_bytes
+from transforms.files.write_once import write_once
+from transforms.masked.answered import Answered
 from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest
-from transforms.masked.exchange_files import Exchange, write_once
+from transforms.masked.exchange_files import Exchange
 from transforms.masked.pairwise_lists import read_lists
 from transforms.privacy.keys import create_key
 
@@ -64,7 +72,7 @@ class OpenRound:
     def listed(self, root: beam.Pipeline) -> beam.PCollection:
         """With pairwise masks: the aggregator's lists, one element of a graph; workers read them."""
         client = root | "Client" >> beam.Create([self.masking.client], reshuffle=False)
-        return client | "Listed" >> beam.Map(read_lists, self.exchange, self.index)
+        return client | "Listed" >> beam.Map(read_lists, self.exchange, self.index, self.masking.pairwise)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,10 +108,11 @@ class ClientsRole:
             raise ConfigError(
                 f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
             )
-        if secret.startswith(exchange.rstrip("/") + "/"):
-            raise ConfigError(
-                f"masked.secret_uri must be outside of --exchange, which all roles can read, got {secret}; move it."
-            )
+        for flag, folder in (("--exchange", exchange), ("--released", released)):
+            if _is_inside(secret, folder):
+                raise ConfigError(
+                    f"masked.secret_uri must be outside of {flag}, which others can read, got {secret}; move it."
+                )
         return cls(prepared=prepare(config), exchange=Exchange(exchange), released=released.rstrip("/"))
 
     @property
@@ -118,20 +127,28 @@ class ClientsRole:
         return hashlib.sha256(json.dumps(shared, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
     def plan(self) -> ExchangePlan:
-        """The plan of the run.
+        """The plan of the run: the nonce is news, all else is what this client's own settings give.
 
         Raises:
-          ProtocolError: if there is none, or it is that of another job.
+          ProtocolError: if there is none, it is that of another job, or its laws of noise are others.
         """
         plan = self.exchange.plan()
-        if plan.settings != self.settings_digest or [r.path for r in plan.rounds] != [
-            each.plan.path for each in self.prepared.rounds
-        ]:
+        if plan.settings != self.settings_digest:
             raise ProtocolError(
                 "the job must have the settings of the run's plan.json, got others; use one job file, "
                 "in which clients differ only in places."
             )
+        if (plan.rounds, plan.pairwise) != (self.rounds, self.pairwise):
+            raise ProtocolError(
+                "plan.json must have the rounds, noise, sensitivities and shapes that this job's settings give, got "
+                "others; open a new run, with one version of dapple everywhere."
+            )
         return plan
+
+    @property
+    def rounds(self) -> tuple[RoundPlan, ...]:
+        """What this client's own settings give: it believes nobody else's."""
+        return tuple(each.plan for each in self.prepared.rounds)
 
     @property
     def pairwise(self) -> PairwiseParams | None:
@@ -145,7 +162,9 @@ class ClientsRole:
         return Masking(
             secret_uri=str(masked.secret_uri),
             run=plan.run,
+            nonce=plan.nonce,
             client=client,
+            whole_clients=self.prepared.contract.by_client,
             threshold=masked.threshold,
             noise_by=masked.noise_by,
             pairwise=self.pairwise,
@@ -187,16 +206,34 @@ class ClientsRole:
         """Writes the releases of a round."""
         write_once(self._path(index), table_bytes(releases_to_table(list(releases))))
 
-    def commit(self, index: int, digest: str, what: str = "sum") -> None:
-        """Decides for one sum (or list) of a round before it is used; raises ProtocolError if another one was."""
+    def commit(self, index: int, digest: str, what: str = "sum", client: str = "") -> None:
+        """Decides for one sum (or list) of a round before it is used, among clients and for this one's secret.
+
+        Raises:
+          ProtocolError: if another one was decided for.
+        """
         write_once(FileSystems.join(self.released, f"{index:02d}.{what}"), digest.encode())
+        self._note(self.rounds[index].path, what, digest.encode(), client)
+
+    def _note(self, path: str, what: str, content: bytes, client: str) -> None:
+        """Notes what is answered under the nonce of the run."""
+        secret = str(self.prepared.config.masked.secret_uri)
+        Answered(secret, self.exchange.plan().nonce, client).note(path, what, content)
+
+    @contextlib.contextmanager
+    def staged(self, options: PipelineOptions, client: str, key_uri: str) -> Iterator[PreparedFit]:
+        """The job with its rows as it can read them; a grouped copy lies beside the secret, in no shared folder."""
+        secret = str(self.prepared.config.masked.secret_uri)
+        clear_copy(place := f"{secret}.{client}")
+        with staged_by_client(self.prepared.rows, options, key_uri, place) as rows:
+            yield dataclasses.replace(self.prepared, source=rows.source, contract=rows.contract)
 
     def shares_folder(self, index: int) -> str:
         """Where clients with pairwise masks hand out their shares: like releases, out of the aggregator's reach."""
         return FileSystems.join(self.released, f"{index:02d}_shares")
 
-    def check_step(self, index: int, state: Any) -> None:
-        """Stops a client whose releases are not those of the round.
+    def check_step(self, index: int, state: Any, client: str = "") -> None:
+        """Stops a client whose releases are not those of the round, or that has answered to others in it.
 
         Raises:
           ProtocolError: if they are others, or fewer.
@@ -206,9 +243,17 @@ class ClientsRole:
                 f"--released must hold the releases of the {index} rounds before this one, got others; run "
                 "`dapple unmask` first."
             )
+        self._note(self.rounds[index].path, "broadcast", broadcast_digest(state), client)
 
     def _path(self, index: int) -> str:
         return FileSystems.join(self.released, f"{index:02d}.parquet")
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    """Whether a path lies in a folder, however both are spelled."""
+    if FileSystems.get_scheme(path) in (None, "file") and FileSystems.get_scheme(folder) in (None, "file"):
+        path, folder = os.path.realpath(path), os.path.realpath(folder)
+    return path.startswith(folder.rstrip("/") + "/")
 
 
 def planned_role(run: Run[FitConfig]) -> ClientsRole:

@@ -13,13 +13,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.kmeans.prepared.prepared_fit import PreparedFit, message_contract
 from pipelines.masked.clients_role import ClientsRole, OpenRound
 from pipelines.run.graph import run_graph
-from pipelines.tables.client_staging import staged_by_client
 from schemas.errors import ProtocolError
-from schemas.masked.pairwise_messages import HandedOut, Leg, sent_to_table
+from schemas.masked.message import MaskedMessages
+from schemas.masked.pairwise_messages import HandedOut, Leg, PairwiseParams, sent_to_table
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
 from transforms.files.octets import table_bytes
-from transforms.masked.exchange_files import write_once
+from transforms.files.write_once import write_once
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_legs import AdvertiseKeys, HandOutShares, MaskPairwise, SealLetters
 from transforms.masked.pairwise_lists import Correspondence
@@ -28,13 +28,13 @@ from transforms.tables.read import CheckRows, ListShards
 _LOGGER = logging.getLogger(__name__)
 
 
-def _send(sent: Any, folder: str, index: int, client: str, leg: Leg) -> None:
-    """Leaves messages, or rows of another leg, in the exchange."""
+def _send(sent: list, folder: str, index: int, client: str, leg: Leg) -> None:
+    """Leaves all messages of a client, or all rows of another leg, in the exchange."""
     exchange = PairwiseExchange(folder)
-    if leg is Leg.MESSAGES:
-        exchange.send(index, client, sent)
-    else:
-        exchange.send_rows(index, leg, client, sent)
+    if leg is not Leg.MESSAGES:
+        exchange.send_rows(index, leg, client, [row for rows in sent for row in rows])
+    elif sent:
+        exchange.send(index, client, MaskedMessages.joined(sent))
 
 
 def _hand_out(rows: list, file: str, path: str) -> None:
@@ -53,7 +53,8 @@ def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound, leg: Le
     contract, round_ = message_contract(prepared), prepared.rounds[opened.index]
     shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
-    state, masking = opened.broadcast(root), opened.masking
+    state = opened.broadcast(root)
+    masking = dataclasses.replace(opened.masking, root=prepared.source.path)
     if leg is Leg.KEYS:
         advertise = AdvertiseKeys(round=round_, state=state, contract=contract, masking=masking)
         sent = shards | "Advertise" >> advertise
@@ -63,7 +64,11 @@ def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound, leg: Le
         sent = shards | leg.title() >> step(
             round=round_, state=state, listed=listed, contract=contract, masking=masking
         )
-    _ = sent | "Send" >> beam.Map(_send, opened.exchange, opened.index, masking.client, leg)
+    _ = (
+        sent
+        | "All" >> beam.combiners.ToList()
+        | "Send" >> beam.Map(_send, opened.exchange, opened.index, masking.client, leg)
+    )
 
 
 def build_shares(
@@ -108,21 +113,21 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
     if leg is Leg.KEYS:
         role.make_secret()
     else:
-        _check_takes_part(exchange, index, client, leg)
-    _commit_lists(role, exchange, index, leg)
+        _check_takes_part(opened, leg)
+    _commit_lists(role, exchange, index, leg, client)
     if leg is Leg.SHARES:
         run_graph(_last_leg(role, opened, exchange), options, role.step_promise)
     else:
-        with staged_by_client(role.prepared.rows, options, opened.key_uri, f"{role.released}/{client}") as rows:
-            job = dataclasses.replace(role.prepared, source=rows.source, contract=rows.contract)
+        with role.staged(options, client, opened.key_uri) as job:
             run_graph(functools.partial(build, prepared=job, opened=opened, leg=leg), options, role.step_promise)
     _LOGGER.info("sent: round %d, %s", index, leg)
     return leg
 
 
-def _check_takes_part(exchange: PairwiseExchange, index: int, client: str, leg: Leg) -> None:
+def _check_takes_part(opened: OpenRound, leg: Leg) -> None:
     """Stops a client that has missed an earlier leg of the round."""
-    listed = Correspondence.read(client, exchange.folder, index)
+    client, params = opened.masking.client, opened.masking.pairwise or PairwiseParams(0.0, 0.0)
+    listed = Correspondence.read(client, opened.exchange, opened.index, params)
     missed = None if listed.own else Leg.KEYS
     if missed is None and leg is not Leg.LETTERS and not listed.own & listed.shared:
         missed = Leg.LETTERS
@@ -133,20 +138,20 @@ def _check_takes_part(exchange: PairwiseExchange, index: int, client: str, leg: 
         )
 
 
-def _commit_lists(role: ClientsRole, exchange: PairwiseExchange, index: int, leg: Leg) -> None:
+def _commit_lists(role: ClientsRole, exchange: PairwiseExchange, index: int, leg: Leg, client: str) -> None:
     """Decides for one list of keys and one of letters: all clients mask with the same neighbors."""
     order = list(Leg)
     for each in (Leg.KEYS, Leg.LETTERS):
         if order.index(each) < order.index(leg):
-            role.commit(index, exchange.digest(index, each), each)
+            role.commit(index, exchange.digest(index, each), each, client)
 
 
 def _last_leg(role: ClientsRole, opened: OpenRound, exchange: PairwiseExchange) -> Callable[[beam.Pipeline], None]:
     """What hands out shares for the one sum that the clients have decided for."""
     index, client = opened.index, opened.masking.client
     own = [keys.sender for keys in exchange.own_keys(index, client)]
-    masked, digest = exchange.read_sum(index)
-    role.commit(index, digest)
+    masked, digest = exchange.read_sum(index, role.rounds[index])
+    role.commit(index, digest, client=client)
     file = FileSystems.join(role.shares_folder(index), f"{client}.parquet")
     plan = role.prepared.rounds[index].plan
     return functools.partial(build_shares, opened=opened, plan=plan, masked=masked, own=own, file=file)

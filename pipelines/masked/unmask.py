@@ -7,6 +7,7 @@ the result.
 
 import functools
 import logging
+import secrets
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -22,7 +23,7 @@ from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
 from schemas.choices import NoiseBy
 from schemas.kmeans.fit_config import FitConfig, load_config
-from schemas.masked.exchange import ExchangePlan
+from schemas.masked.exchange import NONCE_BYTES, ExchangePlan
 from schemas.masked.pairwise_messages import HandedOut, sent_from_table
 from schemas.privacy.flow import Zone
 from schemas.privacy.masked_sum import MaskedReleases
@@ -30,7 +31,7 @@ from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import releases_from_table, releases_to_table
 from transforms.files.octets import make_folder, read_bytes, table_bytes, table_from_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
-from transforms.masked.clients import UnmaskReleases, broadcast_digest
+from transforms.masked.clients import UnmaskReleases, broadcast_digest, check_present
 from transforms.masked.exchange_files import read_table
 from transforms.masked.pairwise_legs import UnmaskPairwise
 from transforms.privacy.noise_stage import AddFurtherNoise
@@ -78,17 +79,19 @@ def build(
 
 def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
     """Unmasks the sums of all rounds that are closed and not known yet."""
-    plan = role.plan()
-    while (index := role.n_released()) < len(plan.rounds) and role.exchange.is_closed(index):
-        masked, digest = role.exchange.read_sum(index)
+    role.plan()
+    while (index := role.n_released()) < len(role.rounds) and role.exchange.is_closed(index):
+        masked, digest = role.exchange.read_sum(index, role.rounds[index])
         state = role.state()
         role.check_step(index, state)
+        if role.pairwise is None:
+            check_present(masked, role.prepared.config.masked.threshold)
         role.commit(index, digest)
         part = FileSystems.join(role.released, f"{index:02d}.part")
         add = functools.partial(
             build,
             opened=role.open_round(index, state),
-            plan=plan.rounds[index],
+            plan=role.rounds[index],
             masked=masked,
             path=part,
             shares=role.shares_folder(index),
@@ -116,9 +119,15 @@ def _open_run(role: ClientsRole, run_id: str) -> None:
     """Publishes the plan of the run, if nobody has."""
     if role.exchange.is_open():
         return
-    rounds = tuple(each.plan for each in role.prepared.rounds)
     role.make_secret()
-    role.exchange.open(ExchangePlan(run=run_id, settings=role.settings_digest, rounds=rounds, pairwise=role.pairwise))
+    plan = ExchangePlan(
+        run=run_id,
+        nonce=secrets.token_bytes(NONCE_BYTES),
+        settings=role.settings_digest,
+        rounds=role.rounds,
+        pairwise=role.pairwise,
+    )
+    role.exchange.open(plan)
 
 
 def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:

@@ -17,7 +17,6 @@ from pipelines.masked.clients_role import ClientsRole, OpenRound, planned_role
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
-from pipelines.tables.client_staging import staged_by_client
 from schemas.errors import ProtocolError
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.masked.message import MaskedMessages
@@ -30,8 +29,10 @@ from transforms.tables.read import CheckRows, ListShards
 _LOGGER = logging.getLogger(__name__)
 
 
-def _send(messages: MaskedMessages, folder: str, index: int, client: str) -> None:
-    Exchange(folder).send(index, client, messages)
+def _send(batches: list[MaskedMessages], folder: str, index: int, client: str) -> None:
+    """Sends all messages of the client at once, so that it can be told whether it sent others before."""
+    if any(batch.senders for batch in batches):
+        Exchange(folder).send(index, client, MaskedMessages.joined(batches))
 
 
 def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound) -> None:
@@ -42,14 +43,15 @@ def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound) -> None
       prepared: the job; with privacy unit `client`, no client of its data lies in several shards.
       opened: the round.
     """
-    contract, masking = message_contract(prepared), opened.masking
+    contract = message_contract(prepared)
+    masking = dataclasses.replace(opened.masking, root=prepared.source.path)
     shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
     upload = UploadMessages(
         round=prepared.rounds[opened.index], state=opened.broadcast(root), contract=contract, masking=masking
     )
     send = beam.Map(_send, opened.exchange, opened.index, masking.client)
-    _ = shards | "Upload" >> upload | "Send" >> send
+    _ = shards | "Upload" >> upload | "All" >> beam.combiners.ToList() | "Send" >> send
 
 
 def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> None:
@@ -57,8 +59,7 @@ def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, ind
     if role.exchange.is_closed(index):
         raise ProtocolError(f"round {index} must be open to send to it, got a closed one; run `dapple unmask`.")
     opened = role.open_round(index, state, client)
-    with staged_by_client(role.prepared.rows, options, opened.key_uri, f"{role.released}/{client}") as rows:
-        job = dataclasses.replace(role.prepared, source=rows.source, contract=rows.contract)
+    with role.staged(options, client, opened.key_uri) as job:
         run_graph(functools.partial(build, prepared=job, opened=opened), options, role.step_promise)
     _LOGGER.info("sent: round %d, %s", index, role.plan().rounds[index].path)
 
@@ -66,9 +67,9 @@ def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, ind
 def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
     """Sends what the open round waits for of this client."""
     plan, index, state = role.plan(), role.exchange.last_round(), role.state()
-    role.check_step(index, state)
-    make_folder(role.released)
     client, beam_flags = run.options.client, run.options.beam
+    role.check_step(index, state, client)
+    make_folder(role.released)
     sent: Summary = {"run_id": plan.run, "client": client, "round": index}
     if plan.pairwise is not None:
         return sent | {"leg": pairwise_upload.take_leg(role, client, beam_flags, index, state)}

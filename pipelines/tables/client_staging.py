@@ -95,6 +95,11 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
         _leave(copy, keep=keep)
 
 
+def clear_copy(folder: str) -> None:
+    """Removes the copy that a killed run may have left beside `folder`."""
+    _leave(f"{folder.rstrip('/')}.clients", keep=False)
+
+
 def _group(rows: JobRows, options: PipelineOptions, key_uri: str, copy: str) -> None:
     """Writes a copy of the rows that is grouped by client, and bounded where the job says so."""
     grouping = prepare.Grouping(

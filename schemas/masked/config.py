@@ -10,7 +10,7 @@ from schemas.choices import MaskScheme, NoiseBy, Trust
 from schemas.errors import ConfigError
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import Count, Scalar, Section, Text
+from schemas.settings.section import Count, Positive, Scalar, Section, Share, Text
 from schemas.tables.data_section import LedgerPath
 
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
@@ -65,11 +65,21 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
         )
 
 
+class LimitConfig(Section):
+    """The most that a run may spend before the aggregator adds up anything for it."""
+
+    epsilon: Positive = Field(description="the most that all rounds may spend together, a number > 0")
+    delta: Share = Field(ge=1e-12, description="the delta at which epsilon is stated, from 1e-12 to less than 1")
+
+
 class AggregateConfig(Section):
     """The aggregator's job: it knows no data, no secret and no release."""
 
     key_uri: Text = Field(description="the place of the aggregator's noise key on any Beam filesystem")
     threshold: Count = Field(default=1, description="the fewest messages to add up, an integer >= 1")
+    limit: LimitConfig | None = Field(
+        default=None, description="a section of the most that a run may spend, with epsilon and delta, or leave it out"
+    )
     ledger: LedgerPath = None
     name: Text | None = Field(
         default=None, description="the name of the data set that the ledger charges, a non-empty string"

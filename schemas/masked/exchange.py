@@ -25,6 +25,8 @@ MESSAGE_SCHEMA = pa.schema(
         pa.field("values", pa.binary(), nullable=False),
     ]
 )
+NONCE_BYTES = 32
+"""Random octets of a run, at least."""
 SUM_SCHEMA = pa.schema(
     [
         pa.field("round", pa.string(), nullable=False),
@@ -41,12 +43,14 @@ class ExchangePlan:
 
     Attributes:
       run: names the run.
+      nonce: random octets, drawn when the run is opened: no two runs have the same, whatever they are called.
       settings: digest of the settings that all clients must share.
       rounds: paths, laws of noise, sensitivities and shapes, in order.
       pairwise: None for masks from a shared secret; else the shares of clients that may collude and drop out.
     """
 
     run: str
+    nonce: bytes
     settings: str
     rounds: tuple[RoundPlan, ...]
     pairwise: PairwiseParams | None = None
@@ -55,7 +59,8 @@ class ExchangePlan:
         """Content of `plan.json`."""
         rounds = [{"path": each.path, "releases": [_release_to_json(r) for r in each.releases]} for each in self.rounds]
         pairwise = None if self.pairwise is None else self.pairwise._asdict()
-        found = {"run": self.run, "settings": self.settings, "rounds": rounds, "pairwise": pairwise}
+        found: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
+        found |= {"rounds": rounds, "pairwise": pairwise}
         return json.dumps(found, indent=2, sort_keys=True)
 
     @classmethod
@@ -72,11 +77,25 @@ class ExchangePlan:
                 for each in found["rounds"]
             )
             pairwise = None if found["pairwise"] is None else PairwiseParams(**found["pairwise"])
-            return cls(run=found["run"], settings=found["settings"], rounds=rounds, pairwise=pairwise)
+            run, nonce, settings = (_text(found[name]) for name in ("run", "nonce", "settings"))
+            return cls(run=run, nonce=_nonce(nonce), settings=settings, rounds=rounds, pairwise=pairwise)
         except (ValueError, TypeError, KeyError) as error:
             raise ProtocolError(
                 "plan.json must be what `dapple unmask` wrote, got another file; open a new run."
             ) from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError("not a text")
+    return value
+
+
+def _nonce(text: str) -> bytes:
+    nonce = bytes.fromhex(text)
+    if len(nonce) < NONCE_BYTES:
+        raise ValueError("too short")
+    return nonce
 
 
 def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:

@@ -10,6 +10,10 @@ from schemas.privacy.flow import GraphPrivacy
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
 
 NEIGHBORING_RELATION = "add_or_remove_one"
+_ONE_UNIT = {
+    PrivacyUnit.RECORD: "a row of one party",
+    PrivacyUnit.CLIENT: "a client id at one party: the same id at two parties is two units",
+}
 _ACTORS: dict[Trust | ReportMode, str] = {
     Trust.CENTRAL: "the pipeline is the trusted aggregator",
     Trust.MASKED: "the aggregator adds up masked messages and adds noise; clients hold the masks",
@@ -30,7 +34,8 @@ class PrivacyStatement:
       events: one row per release: path, mechanism, sensitivity, noise multiplier.
       trust: "central": the pipeline is the trusted aggregator; "masked": it adds up masked messages;
         "local" and "shuffle": each report is private on its own, or once shuffled.
-      masked: of trust "masked": scheme, who adds noise, octets of a message by round, and who plays the roles.
+      masked: of trust "masked": scheme, who adds noise, octets of a message by round, who plays the roles, and, where
+        several parties do, what one unit is among them.
     """
 
     unit: PrivacyUnit
@@ -75,14 +80,17 @@ class PrivacyStatement:
         return dataclasses.replace(self, epsilon=found.epsilon, delta=found.delta)
 
     def with_roles(self, roles: str) -> "PrivacyStatement":
-        """The same guarantee of masked aggregation whose roles were played otherwise."""
-        return dataclasses.replace(self, masked=(self.masked or {}) | {"roles": roles})
+        """The same guarantee of masked aggregation whose roles were jobs of several parties, each with its own rows."""
+        others = {"roles": roles, "one_unit": _ONE_UNIT[self.unit]}
+        return dataclasses.replace(self, masked=(self.masked or {}) | others)
 
     @property
     def actors(self) -> str:
         """Who has to be trusted with what."""
-        roles = f"; roles {self.masked['roles']}" if self.masked else ""
-        return _ACTORS[self.trust] + roles
+        masked = self.masked or {}
+        roles = f"; roles {masked['roles']}" if masked else ""
+        one_unit = f"; one unit is {masked['one_unit']}" if "one_unit" in masked else ""
+        return _ACTORS[self.trust] + roles + one_unit
 
     def to_json(self) -> dict[str, Any]:
         """Content of `privacy.json`."""

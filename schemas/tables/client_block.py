@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 
@@ -13,10 +14,12 @@ class ClientBlock(NamedTuple):
       points: shape (n_rows, n_features), float32 or float64, feature units, finite.
       offsets: int64, shape (n_clients + 1,): rows offsets[i]:offsets[i + 1] are client i's; None when the
         privacy unit is `record`.
+      clients: ids of the clients, in their order, as the file stores them; None where nobody asks for them.
     """
 
     points: NDArray[np.floating]
     offsets: NDArray[np.int64] | None = None
+    clients: pa.Array | None = None
 
     @property
     def client_offsets(self) -> NDArray[np.int64]:

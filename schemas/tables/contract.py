@@ -193,9 +193,9 @@ class TableContract:
         points, ids = self._screened(table, where)
         if ids is None:
             return ClientBlock(points)
-        order, offsets, _ = group_by_client(ids)
+        order, offsets, clients = group_by_client(ids)
         ordered = bool((order[1:] > order[:-1]).all())
-        return ClientBlock(points if ordered else points.take(order, axis=0), offsets)
+        return ClientBlock(points if ordered else points.take(order, axis=0), offsets, clients)
 
     def to_rows(self, table: pa.Table, where: str) -> tuple[NDArray[np.floating], pa.ChunkedArray]:
         """Valid rows with their clients, not grouped; arguments and errors as in `to_points`.

@@ -15,6 +15,7 @@ from apache_beam.pvalue import AsSingleton
 from numpy.typing import NDArray
 
 from schemas.choices import NoiseBy
+from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.masked_sum import MaskedReleases
@@ -23,6 +24,7 @@ from schemas.privacy.release import Release
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.masked.senders import owners_of, place_of
 from transforms.numerics.masked.shared_masks import RoundMasks
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.held_key import HeldKeyFn
@@ -41,7 +43,10 @@ class Masking:
     Attributes:
       secret_uri: where workers of the clients' role find the secret that all clients share.
       run: names the run: part of every mask.
+      nonce: random octets of the run, part of every mask, too; empty only where one pipeline is the whole run.
       client: names the client whose shards these are, unique among clients; empty if they are of all clients.
+      root: where its rows are; shards are named by their places below it, however paths are spelled.
+      whole_clients: whether all rows of a client id lie in one shard, so that the id alone names a sender.
       threshold: the fewest messages a round may be the sum of.
       noise_by: whether the clients' role adds noise of its own as well.
       pairwise: None for masks from the shared secret; else the shares of clients that may collude and drop out.
@@ -49,10 +54,22 @@ class Masking:
 
     secret_uri: str
     run: str
+    nonce: bytes = b""
     client: str = ""
+    root: str = ""
+    whole_clients: bool = False
     threshold: int = 1
     noise_by: NoiseBy = NoiseBy.AGGREGATOR
     pairwise: PairwiseParams | None = None
+
+    def sender(self, shard: ShardRef, owner: bytes) -> bytes:
+        """What names a sender among all, once in a round: party and client id, or party and place of the shard."""
+        place = () if owner and self.whole_clients else (place_of(shard, self.root),)
+        return encode_label(self.client, owner, *place)
+
+    def context(self, plan: RoundPlan, state: Any) -> bytes:
+        """What no two rounds have in common: run, nonce, round and broadcast."""
+        return encode_label(self.run, self.nonce, plan.path, broadcast_digest(state))
 
 
 def broadcast_digest(state: Any) -> bytes:
@@ -68,29 +85,27 @@ def broadcast_digest(state: Any) -> bytes:
     return digest.digest()
 
 
-def mask_context(run: str, plan: RoundPlan, state: Any) -> bytes:
-    """What no two rounds have in common: run, round and broadcast."""
-    return encode_label(run, plan.path, broadcast_digest(state))
-
-
 def statistics_by_client(
     block: ClientBlock, round_: Round, state: Any, batch: int
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
+) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
     """Statistics of a block's clients, each formed from the client's rows alone.
 
     Args:
-      block: rows grouped by client.
+      block: rows grouped by client, with their ids.
       round_: statistic and plan.
       state: what is broadcast.
       batch: the most clients at a time.
 
     Yields:
-      Index of the first client, and int64 of shape (n_clients, round_.plan.size).
+      Ids of some clients, and int64 of shape (n_clients, round_.plan.size).
     """
-    offsets = block.client_offsets
+    offsets, owners = block.client_offsets, owners_of(block)
     for first in range(0, block.n_clients, batch):
         clients = range(first, min(first + batch, block.n_clients))
-        yield first, np.stack([round_.statistic(_alone(block, offsets, client), state) for client in clients])
+        yield (
+            owners[first : clients.stop],
+            np.stack([round_.statistic(_alone(block, offsets, client), state) for client in clients]),
+        )
 
 
 def _alone(block: ClientBlock, offsets: NDArray[np.int64], client: int) -> ClientBlock:
@@ -101,7 +116,7 @@ def _alone(block: ClientBlock, offsets: NDArray[np.int64], client: int) -> Clien
 
 def shard_statistics(
     shard: ShardRef, contract: TableContract, round_: Round, state: Any
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
+) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
     """Statistics of those who send messages for a shard: of each of its clients, or of the shard as a whole.
 
     Args:
@@ -111,7 +126,7 @@ def shard_statistics(
       state: what is broadcast.
 
     Yields:
-      Index of the first sender in the shard, and int64 of shape (n_senders, round_.plan.size).
+      Owners of messages as `shard_owners` names them, and int64 of shape (n_owners, round_.plan.size).
     """
     size = round_.plan.size
     total = np.zeros((1, size), dtype=np.int64)
@@ -121,7 +136,7 @@ def shard_statistics(
         else:
             total[0] += round_.statistic(block, state)
     if not contract.by_client:
-        yield 0, total
+        yield [b""], total
 
 
 class SecretFn(SmallBlocksFn, HeldKeyFn):
@@ -138,7 +153,7 @@ class SecretFn(SmallBlocksFn, HeldKeyFn):
 
     def _masks(self, plan: RoundPlan, state: Any) -> RoundMasks:
         """The masks of a round."""
-        return RoundMasks(self._held_key(), mask_context(self._masking.run, plan, state))
+        return RoundMasks(self._held_key(), self._masking.context(plan, state))
 
 
 class _UploadFn(SecretFn):
@@ -155,10 +170,8 @@ class _UploadFn(SecretFn):
         if shard == EMPTY_SHARD:
             yield MaskedMessages((), (), np.zeros((0, self._round.plan.size), dtype=np.int64))
             return
-        place = (self._masking.client, shard.path, shard.row_group)
-        for first, statistics in shard_statistics(shard, self._contract, self._round, state):
-            senders = [encode_label(*place, first + index) for index in range(len(statistics))]
-            yield masks.mask(senders, statistics)
+        for owners, statistics in shard_statistics(shard, self._contract, self._round, state):
+            yield masks.mask([self._masking.sender(shard, owner) for owner in owners], statistics)
 
 
 class _UnmaskFn(SecretFn):
@@ -169,9 +182,24 @@ class _UnmaskFn(SecretFn):
         self._plan = plan
 
     def process(self, masked: MaskedReleases, state: Any) -> Iterator[tuple[Release, ...]]:
-        """The releases of the round."""
+        """The releases of the round; raises ProtocolError if too few are present."""
+        check_present(masked, self._masking.threshold)
         total = self._masks(self._plan, state).total(masked.tags, self._plan.size)
         yield unmasked(masked.releases, self._plan, total)
+
+
+def check_present(masked: MaskedReleases, threshold: int) -> None:
+    """Stops at a sum of fewer messages than the clients have agreed on, or with a sender twice.
+
+    Raises:
+      ProtocolError: if it is one; its masks stay.
+    """
+    n_senders = len(set(masked.senders))
+    if n_senders < threshold or n_senders < len(masked.senders) or len(set(masked.tags)) < len(masked.senders):
+        raise ProtocolError(
+            f"a sum must be of at least {threshold} messages (masked.threshold) of different senders, got another; its "
+            "masks stay, open a new run."
+        )
 
 
 def unmasked(releases: tuple[Release, ...], plan: RoundPlan, mask: NDArray[np.int64]) -> tuple[Release, ...]:

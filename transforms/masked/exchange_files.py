@@ -10,8 +10,6 @@ Nothing here needs a secret, and nothing that is written here is private to whoe
 
 import hashlib
 import json
-import os
-import secrets
 
 import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError
@@ -27,7 +25,9 @@ from schemas.masked.exchange import (
 )
 from schemas.masked.message import MaskedMessages
 from schemas.privacy.masked_sum import MaskedReleases
-from transforms.files.octets import read_bytes, table_bytes, table_from_bytes, write_bytes
+from schemas.privacy.plan import RoundPlan
+from transforms.files.octets import read_bytes, table_bytes, table_from_bytes
+from transforms.files.write_once import write_once
 
 _PLAN, _BROADCAST, _MESSAGES, _SUM = "plan.json", "broadcast.json", "messages", "sum.parquet"
 
@@ -81,12 +81,13 @@ class Exchange:
         return FileSystems.exists(self._path(self._round(index), _SUM))
 
     def send(self, index: int, client: str, messages: MaskedMessages) -> None:
-        """Leaves messages for the aggregator; raises ProtocolError if the client sent others before."""
-        if not messages.senders:
-            return
-        name = f"{client}-{hashlib.sha256(b''.join(messages.senders)).hexdigest()[:16]}.parquet"
+        """Leaves all messages of a client for the aggregator, in one file.
+
+        Raises:
+          ProtocolError: if the client sent others before in this round.
+        """
         content = table_bytes(messages_to_table(messages, self.plan().rounds[index]))
-        write_once(self._path(self._round(index), _MESSAGES, name), content)
+        write_once(self._path(self._round(index), _MESSAGES, f"{client}.parquet"), content)
 
     def message_files(self, index: int) -> list[str]:
         """Paths of the messages that have arrived, sorted."""
@@ -102,16 +103,21 @@ class Exchange:
         content = table_bytes(sum_to_table(masked, self.plan().rounds[index]))
         write_once(self._path(self._round(index), _SUM), content)
 
-    def read_sum(self, index: int) -> tuple[MaskedReleases, str]:
+    def read_sum(self, index: int, plan: RoundPlan | None = None) -> tuple[MaskedReleases, str]:
         """The sum of a closed round, and the digest of its file.
+
+        Args:
+          index: of the round.
+          plan: of the round, as the reader knows it; None to believe `plan.json`.
 
         Raises:
           ProtocolError: if the round is not closed, or the file is none of it.
         """
         if not self.is_closed(index):
             raise ProtocolError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
-        path = self._path(self._round(index), _SUM)
-        return sum_from_table(read_table(path), self.plan().rounds[index]), hashlib.sha256(read_bytes(path)).hexdigest()
+        content = read_bytes(path := self._path(self._round(index), _SUM))
+        found = sum_from_table(as_table(content, path), plan or self.plan().rounds[index])
+        return found, hashlib.sha256(content).hexdigest()
 
     def _round(self, index: int) -> str:
         """Name of a round's folder."""
@@ -121,39 +127,22 @@ class Exchange:
         return FileSystems.join(self.folder, *parts)
 
 
-def write_once(path: str, content: bytes) -> None:
-    """Writes a file whole; one that is there already must be its equal.
-
-    Raises:
-      ProtocolError: if another one is there.
-    """
-    if not FileSystems.exists(path):
-        if FileSystems.get_scheme(path) not in (None, "file"):
-            write_bytes(path, content)
-            return
-        if _created(path, content):
-            return
-    if read_bytes(path) != content:
-        raise ProtocolError(f"{path} must be written once, got other content for it; a mask covers one message only.")
-
-
-def _created(path: str, content: bytes) -> bool:
-    """Whether the file was made here; False if somebody else was first. It is never seen half written."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    part = f"{path}.{secrets.token_hex(8)}.part"
-    write_bytes(part, content)
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(part)
-    return True
-
-
 def read_table(path: str) -> pa.Table:
     """A whole Parquet file; raises ProtocolError if it is none."""
     try:
-        return table_from_bytes(read_bytes(path))
-    except (OSError, BeamIOError, pa.ArrowException) as error:
-        raise ProtocolError(f"{path} must be a readable Parquet file; take it away or have it sent again.") from error
+        content = read_bytes(path)
+    except (OSError, BeamIOError) as error:
+        raise _unreadable(path) from error
+    return as_table(content, path)
+
+
+def as_table(content: bytes, path: str) -> pa.Table:
+    """A Parquet file that was read; raises ProtocolError if it is none."""
+    try:
+        return table_from_bytes(content)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path) from error
+
+
+def _unreadable(path: str) -> ProtocolError:
+    return ProtocolError(f"{path} must be a readable Parquet file; take it away or have it sent again.")

@@ -27,7 +27,8 @@ from schemas.masked.pairwise_messages import (
     sent_to_table,
 )
 from transforms.files.octets import read_bytes, table_bytes
-from transforms.masked.exchange_files import Exchange, read_table, write_once
+from transforms.files.write_once import write_once
+from transforms.masked.exchange_files import Exchange, read_table
 from transforms.numerics.masked import neighbors
 
 FEWEST_CLIENTS = 3
@@ -48,15 +49,14 @@ class PairwiseExchange(Exchange):
         return hashlib.sha256(read_bytes(self._list_path(index, leg))).hexdigest()
 
     def send_rows(self, index: int, leg: Leg, client: str, rows: Sequence[Sent]) -> None:
-        """Leaves keys or letters of some senders of a client; raises ProtocolError if it sent others before."""
+        """Leaves all keys or letters of a client, in one file; raises ProtocolError if it sent others before."""
         if rows:
-            senders = hashlib.sha256(repr(sorted({row[0] for row in rows})).encode()).hexdigest()[:16]
-            path = self._path(self._round(index), leg, f"{client}-{senders}.parquet")
-            write_once(path, table_bytes(sent_to_table(rows, type(rows[0]), self._name(index))))
+            path = self._path(self._round(index), leg, f"{client}.parquet")
+            write_once(path, table_bytes(sent_to_table(sorted(rows), type(rows[0]), self._name(index))))
 
     def own_keys(self, index: int, client: str) -> list[SenderKeys]:
         """The keys that a client has sent."""
-        return self._gathered(index, Leg.KEYS, SenderKeys, f"{client}-" + "?" * 16)
+        return self._gathered(index, Leg.KEYS, SenderKeys, client)
 
     def keys(self, index: int) -> list[SenderKeys]:
         """All keys, in the order of pseudonyms; the place of a sender is its number."""

@@ -29,15 +29,14 @@ from transforms.masked.clients import (
     Masking,
     SecretFn,
     UnmaskReleases,
-    mask_context,
     shard_statistics,
     unmasked,
 )
 from transforms.masked.pairwise_lists import Correspondence, Roster, sender_of
+from transforms.masked.senders import shard_owners
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, Revealed, SharedRound, total_mask
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.rounds.protocol import Round
-from transforms.tables.read import prefetched_blocks
 
 
 class PairwiseFn(SecretFn):
@@ -50,7 +49,7 @@ class PairwiseFn(SecretFn):
     def _client(self, name: bytes, number: int, state: Any) -> PairwiseClient:
         """The client of this name in this round."""
         own = KeyStream(self._held_key(), encode_label("client", name)).uint64(4).tobytes()
-        return PairwiseClient(own, number, mask_context(self._masking.run, self._plan, state))
+        return PairwiseClient(own, number, self._masking.context(self._plan, state))
 
     def _keys(self, name: bytes, state: Any) -> SenderKeys:
         """What a client advertises."""
@@ -76,10 +75,10 @@ class _SenderFn(PairwiseFn):
         super().__init__(masking, plan)
         self._contract = contract
 
-    def _pseudonym(self, shard: ShardRef, index: int, state: Any) -> bytes:
+    def _pseudonym(self, shard: ShardRef, owner: bytes, state: Any) -> bytes:
         """What a sender is called: nothing to whoever lacks the secret."""
-        context = mask_context(self._masking.run, self._plan, state)
-        label = encode_label("pseudonym", context, self._masking.client, shard.path, shard.row_group, index)
+        context = self._masking.context(self._plan, state)
+        label = encode_label("pseudonym", context, self._masking.sender(shard, owner))
         return KeyStream(self._held_key(), label).uint64(2).tobytes()
 
 
@@ -87,14 +86,9 @@ class _KeysFn(_SenderFn):
     """Public keys of the senders of a shard."""
 
     def process(self, shard: ShardRef, state: Any) -> Iterator[list[SenderKeys]]:
-        """One list per shard."""
-        if shard == EMPTY_SHARD:
-            return
-        n_senders = 1
-        if self._contract.by_client:
-            n_senders = sum(block.n_clients for block in prefetched_blocks(shard, self._contract))
-        names = [self._pseudonym(shard, index, state) for index in range(n_senders)]
-        yield [self._keys(name, state) for name in names]
+        """One list per block of the shard."""
+        for owners in shard_owners(shard, self._contract):
+            yield [self._keys(self._pseudonym(shard, owner, state), state) for owner in owners]
 
 
 class _StatisticFn(_SenderFn):
@@ -110,10 +104,10 @@ class _StatisticFn(_SenderFn):
         """Senders whose keys are listed, with their statistics, in batches."""
         if shard == EMPTY_SHARD:
             return
-        for first, statistics in shard_statistics(shard, self._contract, self._round, state):
+        for owners, statistics in shard_statistics(shard, self._contract, self._round, state):
             batch = []
-            for index, statistic in enumerate(statistics):
-                name = self._pseudonym(shard, first + index, state)
+            for owner, statistic in zip(owners, statistics, strict=True):
+                name = self._pseudonym(shard, owner, state)
                 number = roster.number_of(name)
                 if roster.names[number : number + 1] == (name,):
                     batch.append((self._client(name, number, state), statistic))
@@ -190,7 +184,7 @@ def _unmask(
     present, roster = listed.present(masked, masking.threshold), listed.roster
     neighbors = {number: [each.number for each in listed.partners_of(number)] for number in listed.shared}
     keys = {number: roster.keys[number] for number in listed.shared}
-    shared = SharedRound(keys, neighbors, roster.threshold, mask_context(masking.run, plan, state))
+    shared = SharedRound(keys, neighbors, roster.threshold, masking.context(plan, state))
     return unmasked(masked.releases, plan, total_mask(revealed, shared, present, plan.size))
 
 

@@ -102,10 +102,9 @@ class Correspondence(NamedTuple):
         return cls(roster, shared, mine, kept)
 
     @classmethod
-    def read(cls, client: str, folder: str, index: int) -> "Correspondence":
-        """Of the files of a round; `client` may be empty for whoever sends nothing."""
+    def read(cls, client: str, folder: str, index: int, params: PairwiseParams) -> "Correspondence":
+        """Of the files of a round; `client` may be empty for whoever sends nothing; `params` are the reader's own."""
         exchange = PairwiseExchange(folder)
-        params = exchange.plan().pairwise or PairwiseParams(0.0, 0.0)
         letters = exchange.letters(index) if exchange.leg(index) in (Leg.MESSAGES, Leg.SHARES) else []
         own = exchange.own_keys(index, client) if client else []
         return cls.of(exchange.keys(index), letters, own, params)
@@ -133,9 +132,9 @@ class Correspondence(NamedTuple):
         return present
 
 
-def read_lists(client: str, folder: str, index: int) -> Correspondence:
+def read_lists(client: str, folder: str, index: int, params: PairwiseParams) -> Correspondence:
     """What is listed in a round, as this client sees it."""
-    return Correspondence.read(client, folder, index)
+    return Correspondence.read(client, folder, index, params)
 
 
 def sender_of(number: int) -> bytes:

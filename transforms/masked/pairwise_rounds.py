@@ -23,24 +23,24 @@ from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.clients import (
     ClientsStep,
+    Masking,
     shard_statistics,
 )
 from transforms.masked.pairwise_legs import PairwiseFn, UnmaskPairwise
 from transforms.masked.pairwise_lists import Correspondence, list_everybody, sender_of
 from transforms.numerics.masked.pairwise_masks import Neighbor
-from transforms.numerics.privacy.keystream import encode_label
 from transforms.rounds.protocol import Round
 
 
 def _statistics(
-    shard: ShardRef, state: Any, contract: TableContract, round_: Round
+    shard: ShardRef, state: Any, contract: TableContract, round_: Round, masking: Masking
 ) -> Iterator[tuple[bytes, np.ndarray]]:
     """(name, statistic) of everybody who sends a message for the shard."""
     if shard == EMPTY_SHARD:
         return
-    for first, statistics in shard_statistics(shard, contract, round_, state):
-        for index, statistic in enumerate(statistics):
-            yield encode_label(shard.path, shard.row_group, first + index), statistic
+    for owners, statistics in shard_statistics(shard, contract, round_, state):
+        for owner, statistic in zip(owners, statistics, strict=True):
+            yield masking.sender(shard, owner), statistic
 
 
 class _AdvertiseFn(PairwiseFn):
@@ -103,7 +103,7 @@ class PairwiseReleases(ClientsStep):
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Clients, aggregator, clients."""
         plan, masking, state = self.round.plan, self.masking, AsSingleton(self.state)
-        named = shards | "Statistic" >> beam.FlatMap(_statistics, state, self.contract, self.round)
+        named = shards | "Statistic" >> beam.FlatMap(_statistics, state, self.contract, self.round, masking)
         keys = named | "Advertise" >> beam.ParDo(_AdvertiseFn(masking, plan), state) | "All" >> beam.combiners.ToList()
         everybody = keys | "Roster" >> beam.Map(list_everybody, masking.pairwise)
         listed = AsSingleton(everybody)

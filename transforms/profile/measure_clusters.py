@@ -153,8 +153,8 @@ class _MeasureClientsFn(_KeyedFn):
 
 
 def clients_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Index of each row's client, by the ids themselves, and digests of the ids."""
-    order, offsets, unique = group_by_client(rows.column(CLIENT))
+    """Index of each row's client, by the ids themselves, and digests of the ids, however a file stores them."""
+    order, offsets, unique = group_by_client(pa.chunked_array([client_ids.canonical(rows.column(CLIENT))]))
     clients = np.empty(len(order), dtype=np.int64)
     clients[order] = np.repeat(np.arange(len(unique)), np.diff(offsets))
     return clients, client_ids.digests(unique)

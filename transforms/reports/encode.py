@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.errors import InputError
@@ -56,7 +55,7 @@ class KeyedClientFn(SmallBlocksFn, HeldKeyFn):
     def _clients_of(self, shard: ShardRef) -> tuple[NDArray[np.floating], list[bytes]]:
         """Points and ids of the clients of a shard."""
         points, ids = self._contract.to_rows(read_columns(shard, list(self._contract.columns)), shard_name(shard))
-        octets = _octets_of(client_ids.canonical(ids))
+        octets = client_ids.octets_of(client_ids.canonical(ids))
         if len(set(octets)) < len(octets):
             raise InputError(f"{shard_name(shard)} must hold one row per client, got several; group the rows first.")
         return points, octets
@@ -98,14 +97,6 @@ def _digest(key: bytes, person: bytes, collection: bytes, client: bytes, point: 
     """32 octets that only the key's holder can predict; `person` has at most 16 bytes, the collection always 16."""
     length = len(client).to_bytes(8, "little")
     return hashlib.blake2b(collection + length + client + point, key=key, digest_size=32, person=person).digest()
-
-
-def _octets_of(ids: pa.Array) -> list[bytes]:
-    """Canonical ids as octets, those of different kinds never equal."""
-    kind = str(client_ids.kind_of(ids)).encode()
-    if pa.types.is_integer(ids.type):
-        return [kind + str(value).encode() for value in ids.to_pylist()]
-    return [kind + (value.encode() if isinstance(value, str) else value) for value in ids.to_pylist()]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -20,6 +20,7 @@ class IdKind(enum.StrEnum):
 
 
 _STORED_AS = {IdKind.TEXT: pa.large_string(), IdKind.OCTETS: pa.large_binary()}
+_CANONICAL = (pa.int64(), pa.uint64(), *_STORED_AS.values())
 
 
 def canonical(ids: pa.ChunkedArray) -> pa.Array:
@@ -83,7 +84,13 @@ def concatenated(pieces: list[pa.Array], client_id: str) -> pa.Array:
 
 
 def digests(ids: pa.Array) -> NDArray[np.uint64]:
-    """Digests of canonical ids without nulls, shape (n,); strings are hashed from Arrow's buffers."""
+    """Digests of canonical ids without nulls, shape (n,); strings are hashed from Arrow's buffers.
+
+    Raises:
+      TypeError: if the ids are not canonical: other types have other buffers, and some ids may be null.
+    """
+    if ids.type not in _CANONICAL or ids.null_count:
+        raise TypeError(f"ids must be canonical and without nulls, got {ids.type}; pass them through canonical().")
     if pa.types.is_integer(ids.type):
         return partition.mix(ids.to_numpy(zero_copy_only=False).view(np.uint64))
     if not len(ids):
@@ -92,3 +99,11 @@ def digests(ids: pa.Array) -> NDArray[np.uint64]:
     bounds = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
     content = np.frombuffer(octets, dtype=np.uint8) if octets is not None else np.zeros(0, dtype=np.uint8)
     return partition.digests_of_strings(bounds - bounds[0], content[bounds[0] : bounds[-1]])
+
+
+def octets_of(ids: pa.Array) -> list[bytes]:
+    """Canonical ids as octets, those of different kinds never equal."""
+    kind = str(kind_of(ids)).encode()
+    if pa.types.is_integer(ids.type):
+        return [kind + str(value).encode() for value in ids.to_pylist()]
+    return [kind + (value.encode() if isinstance(value, str) else value) for value in ids.to_pylist()]

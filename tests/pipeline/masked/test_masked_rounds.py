@@ -96,13 +96,15 @@ class Hall:
             changes |= lloyd_changes(method, N_ROWS if by.startswith("record") else N_ROWS // CLIENT_ROWS)
         return lake.prepared(lake.job(self.path, self.server, kind.split()[0], **changes, **settings))
 
-    def senders(self, kind, client=("",)):
+    def senders(self, kind):
         """Names of the senders, and the rows of each, in the order of the lake."""
         width = GROUP_ROWS if kind.startswith("record by shard") else CLIENT_ROWS
-        places = []
+        names = []
         for file, group in itertools.product(range(3), range(N_ROWS // 3 // GROUP_ROWS)):
-            places += [(f"{self.path}/part-{file:02d}.parquet", group, index) for index in range(GROUP_ROWS // width)]
-        return {encode_label(*client, *place): slice(i * width, (i + 1) * width) for i, place in enumerate(places)}
+            place = () if kind.startswith("client") else (encode_label(f"part-{file:02d}.parquet", group),)
+            owners = [b"integers%d" % (len(names) + each) for each in range(GROUP_ROWS // width)]
+            names += [encode_label("", b"" if width == GROUP_ROWS else owner, *place) for owner in owners]
+        return {name: slice(i * width, (i + 1) * width) for i, name in enumerate(names)}
 
     def run(self, kind, *flags, dropped=(), noise_by=NoiseBy.AGGREGATOR, threshold=1, pairwise=None):
         """Runs a job; returns it, the model, and the witness."""
@@ -111,7 +113,13 @@ class Hall:
         out.mkdir()
         prepared, witness = self.job(kind), Witness()
         masking = Masking(
-            secret_uri=self.secret_uri, run="run", noise_by=noise_by, threshold=threshold, pairwise=pairwise
+            secret_uri=self.secret_uri,
+            run="run",
+            root=self.path,
+            whole_clients=kind.startswith("client"),
+            noise_by=noise_by,
+            threshold=threshold,
+            pairwise=pairwise,
         )
         LOST[:] = dropped
         with pytest.MonkeyPatch.context() as patch:
@@ -216,12 +224,12 @@ PAIRWISE = PairwiseParams(corrupt=0.05, dropout=0.4)
     "kind", ["record by shard", "client tuned", "record by shard dp_lloyd best", "client dp_lloyd g"]
 )
 def test_pairwise_masks_leave_the_plain_sum_of_those_present(hall, kind, dropouts):
-    names = sorted(hall.senders(kind, ()))
+    names = sorted(hall.senders(kind))
     n_lost = 1 if DROPOUTS[dropouts] is None else round(DROPOUTS[dropouts] * len(names))
     lost = set(np.random.default_rng(7).permutation(len(names))[:n_lost].tolist())
     senders = [number.to_bytes(8, "big") for number in lost]
     prepared, model, witness = hall.run(kind, dropped=senders, pairwise=PAIRWISE)
-    rows = hall.senders(kind, ())
+    rows = hall.senders(kind)
     present = [hall.points[rows[name]] for number, name in enumerate(names) if number not in lost]
     check_sums(prepared, model, witness, block_of(kind, np.concatenate(present)))
 

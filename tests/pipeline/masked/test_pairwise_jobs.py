@@ -15,6 +15,7 @@ from pipelines.kmeans.prepared.prepared_fit import prepare
 from pipelines.masked import aggregate, pairwise_upload, unmask
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import model_from_tables
+from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Leg, sent_from_table
 from schemas.privacy.release import releases_from_table
 from tests.pipeline.privacy.test_secrets import spellings_in, unpacked
@@ -285,7 +286,7 @@ def test_a_message_of_somebody_who_has_not_shared_does_not_close_a_round(parties
     exchange = PairwiseExchange(parties.exchange)
     sent = exchange.read_messages(0, exchange.message_files(0)[0])
     stranger = ({*range(10)} - {each.sender for each in exchange.letters(0)}).pop()
-    exchange.send(0, "stranger", sent._replace(senders=(stranger.to_bytes(8, "big"),), tags=(b"",)))
+    exchange.send(0, "stranger", MaskedMessages((stranger.to_bytes(8, "big"),), (b"",), sent.values[:1]))
     outcome = parties.aggregate()
     assert outcome.code == 5
     assert "messages must be of senders whose letters are listed" in outcome.err

@@ -40,5 +40,5 @@ def test_other_rows_are_refused(kind):
 
 @pytest.mark.parametrize("pairwise", [None, PairwiseParams(0.05, 0.3)])
 def test_the_plan_says_how_masks_are_made(pairwise):
-    plan = ExchangePlan(run="run", settings="digest", rounds=(), pairwise=pairwise)
+    plan = ExchangePlan(run="run", nonce=bytes(32), settings="digest", rounds=(), pairwise=pairwise)
     assert ExchangePlan.from_json(plan.to_json()) == plan

@@ -1,0 +1,295 @@
+"""Masked aggregation believes nothing that it can check: plans, thresholds, nonces, and places that others can read.
+
+Once a plan with 3,600 times less noise was taken from a folder, and the result still said epsilon 0.9994.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import stat
+import threading
+
+import numpy as np
+import pytest
+import yaml
+
+from pipelines.masked import upload as upload_job
+from schemas.errors import ProtocolError
+from schemas.masked.exchange import ExchangePlan
+from tests.pipeline.masked.test_masked_jobs import Parties
+from tests.scenes import lake
+from transforms.files.write_once import write_once
+from transforms.masked.answered import SUFFIX
+from transforms.masked.exchange_files import Exchange
+
+
+@pytest.fixture
+def parties(tmp_path):
+    found = Parties(tmp_path)
+    assert found.unmask().code == 0
+    return found
+
+
+def plan_file(parties):
+    return pathlib.Path(parties.exchange, "plan.json")
+
+
+def tamper(parties, change):
+    plan = json.loads(plan_file(parties).read_text())
+    change(plan)
+    plan_file(parties).write_text(json.dumps(plan))
+
+
+def of_releases(name, value):
+    def change(plan):
+        for each in plan["rounds"]:
+            for release in each["releases"]:
+                release[name] = value
+
+    return change
+
+
+def without_last_round(plan):
+    plan["rounds"].pop()
+
+
+def rounds_turned(plan):
+    plan["rounds"].reverse()
+
+
+def one_bit_less(plan):
+    release = plan["rounds"][-1]["releases"][-1]
+    release["noise_multiplier"] = float(np.nextafter(release["noise_multiplier"], 0.0))
+
+
+TAMPERED = {
+    "next to no noise": of_releases("noise_multiplier", 0.002),
+    "a bit less noise": one_bit_less,
+    "more noise": of_releases("noise_multiplier", 100.0),
+    "no noise": of_releases("noise_multiplier", 0.0),
+    "noise that is no number": of_releases("noise_multiplier", float("nan")),
+    "another sensitivity": of_releases("sensitivity", 1),
+    "another law": of_releases("mechanism", "discrete_laplace"),
+    "another geometry": of_releases("geometry", "symmetric"),
+    "another share": of_releases("share", -1.0),
+    "another shape": of_releases("shape", [3]),
+    "rounds in another order": rounds_turned,
+    "a round less": without_last_round,
+    "no run": lambda plan: plan.update(run=None),
+    "a run that is a number": lambda plan: plan.update(run=5),
+    "no nonce": lambda plan: plan.pop("nonce"),
+    "a short nonce": lambda plan: plan.update(nonce="00" * 31),
+    "a nonce that is none": lambda plan: plan.update(nonce="zz" * 32),
+    "pairwise masks": lambda plan: plan.update(pairwise={"corrupt": 0.0, "dropout": 0.5}),
+}
+
+
+@pytest.mark.parametrize("change", TAMPERED)
+def test_a_plan_that_was_changed_is_refused_before_anything_is_sent(parties, change):
+    tamper(parties, TAMPERED[change])
+    outcome = parties.upload(0)
+    assert outcome.code == 5, outcome.err
+    assert "Traceback" not in outcome.err
+    assert not list(pathlib.Path(parties.exchange).rglob("messages/*"))
+
+
+@pytest.mark.parametrize("change", ["next to no noise", "a bit less noise", "another sensitivity", "no run"])
+def test_a_plan_that_was_changed_after_the_sum_is_not_unmasked(parties, change):
+    for client in range(2):
+        assert parties.upload(client).code == 0
+    assert parties.aggregate().code == 0
+    tamper(parties, TAMPERED[change])
+    outcome = parties.unmask()
+    assert outcome.code == 5, outcome.err
+    assert not pathlib.Path(parties.released, "00.parquet").exists()
+
+
+def test_what_is_released_has_the_noise_of_the_clients_own_plan(parties):
+    """A plan that lies only while the sum is read changes nothing: the reader brings its own."""
+    for client in range(2):
+        assert parties.upload(client).code == 0
+    assert parties.aggregate().code == 0
+    exchange = Exchange(parties.exchange)
+    own = exchange.plan().rounds[0]
+    tamper(parties, of_releases("noise_multiplier", 1e-9))
+    assert [each.plan for each in exchange.read_sum(0, own)[0].releases] == list(own.releases)
+
+
+@pytest.mark.parametrize(("epsilon", "code"), [(0.5, 5), (1.9, 5), (2.0, 0), (50.0, 0)])
+def test_the_aggregator_refuses_a_plan_beyond_its_own_limit(parties, epsilon, code):
+    for client in range(2):
+        assert parties.upload(client).code == 0
+    parties.aggregator(threshold=2, limit={"epsilon": epsilon, "delta": 1e-6})
+    outcome = parties.aggregate()
+    assert outcome.code == code, outcome.err
+    assert ("plan.json must spend at most epsilon" in outcome.err) == bool(code)
+    assert Exchange(parties.exchange).is_closed(0) != bool(code)
+
+
+def test_the_aggregators_limit_sees_noise_that_was_taken_away(parties):
+    for client in range(2):
+        assert parties.upload(client).code == 0
+    parties.aggregator(threshold=2, limit={"epsilon": 2.0, "delta": 1e-6})
+    tamper(parties, of_releases("noise_multiplier", 0.5))
+    assert parties.aggregate().code == 5
+    assert not Exchange(parties.exchange).is_closed(0)
+
+
+def test_the_clients_threshold_is_the_clients_to_enforce(tmp_path):
+    parties = Parties(tmp_path, masked={"threshold": 4})
+    parties.aggregator(threshold=1)
+    assert parties.unmask().code == 0
+    assert parties.upload(0).code == parties.aggregate().code == 0
+    outcome = parties.unmask()
+    assert outcome.code == 5
+    assert "a sum must be of at least 4 messages (masked.threshold)" in outcome.err
+    assert not pathlib.Path(parties.released, "00.parquet").exists()
+
+
+def reopened(parties, *, nonce=None):
+    """A second attempt under the same run id, in folders of its own; `nonce` is that of the first to be replayed."""
+    old = plan_file(parties).read_text()
+    parties.exchange += "-again"
+    parties.released += "-again"
+    if nonce:
+        pathlib.Path(parties.exchange).mkdir()
+        plan_file(parties).write_text(old)
+    assert parties.unmask().code == 0
+    return parties
+
+
+def test_two_runs_of_one_id_share_neither_sender_nor_mask(parties):
+    assert parties.upload(0).code == 0
+    first = Exchange(parties.exchange)
+    one = first.read_messages(0, first.message_files(0)[0])
+    second = Exchange(reopened(parties).exchange)
+    assert first.plan().run == second.plan().run
+    assert first.plan().nonce != second.plan().nonce
+    assert parties.upload(0).code == 0
+    other = second.read_messages(0, second.message_files(0)[0])
+    assert not set(one.senders) & set(other.senders)
+    assert not set(one.tags) & set(other.tags)
+    assert not np.equal(one.values, other.values).any()
+
+
+def test_a_sum_under_a_replayed_nonce_is_not_unmasked(parties):
+    """Others are present in the second sum: their difference would be the statistic of one client."""
+    for client in range(3):
+        assert parties.upload(client).code == 0
+    assert parties.aggregate().code == parties.unmask().code == 0
+    reopened(parties, nonce="replayed")
+    for client in range(2):
+        assert parties.upload(client).code == 0
+    assert parties.aggregate().code == 0
+    outcome = parties.unmask()
+    assert outcome.code == 5
+    assert "a round must have one sum under one nonce, got a second one" in outcome.err
+    assert not pathlib.Path(parties.released, "00.parquet").exists()
+
+
+def test_a_client_answers_one_broadcast_under_a_nonce(parties, tmp_path):
+    """A second history of the same run would ask for the second round's messages about other centers."""
+    for client in range(3):
+        assert parties.upload(client).code == 0
+    assert parties.aggregate().code == parties.unmask().code == parties.upload(0).code == 0
+    reopened(parties, nonce="replayed")
+    (parties.folder / "other").mkdir()
+    lake.write_key(parties.folder / "other" / "secret", pathlib.Path(parties.folder / "secret").read_bytes())
+    for client in (3, 4):
+        job = yaml.safe_load((parties.folder / f"client-{client}.yaml").read_text())
+        job["masked"]["secret_uri"] = str(parties.folder / "other" / "secret")
+        (parties.folder / f"client-{client}.yaml").write_text(yaml.safe_dump(job))
+        assert parties.upload(client).code == 0
+    assert parties.aggregate().code == parties.unmask(client=3).code == 0
+    outcome = parties.upload(0)
+    assert outcome.code == 5
+    assert "a round must have one broadcast under one nonce, got a second one" in outcome.err
+
+
+def test_notes_are_the_owners_and_say_nothing(parties):
+    assert parties.upload(0).code == 0
+    folder = pathlib.Path(f"{parties.folder}/secret{SUFFIX}")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    notes = list(folder.iterdir())
+    assert notes
+    for note in notes:
+        assert stat.S_IMODE(note.stat().st_mode) == 0o600
+        assert len(note.read_text()) == 64
+        assert "client-0" not in note.name
+
+
+def test_a_secret_beside_which_nothing_can_be_noted_is_refused(parties):
+    pathlib.Path(f"{parties.folder}/secret{SUFFIX}").unlink(missing_ok=True)
+    shutil.rmtree(f"{parties.folder}/secret{SUFFIX}", ignore_errors=True)
+    pathlib.Path(f"{parties.folder}/secret{SUFFIX}").write_text("a file, not a folder")
+    outcome = parties.upload(0)
+    assert outcome.code == 2
+    assert "must lie in a folder where notes can be kept" in outcome.err
+
+
+@pytest.mark.parametrize("where", ["exchange/secret", "released/secret", "x/../released/secret", "link/secret"])
+def test_a_secret_in_a_folder_that_others_read_is_refused_however_it_is_spelled(parties, where):
+    (parties.folder / "x").mkdir()
+    (parties.folder / "link").symlink_to(parties.exchange)
+    lake.write_key(parties.folder / where)
+    job = parties.job | {"masked": {"secret_uri": str(parties.folder / where)}}
+    (parties.folder / "client-0.yaml").write_text(yaml.safe_dump(job))
+    outcome = parties.upload(0)
+    assert outcome.code == 2
+    assert "masked.secret_uri must be outside of --" in outcome.err
+
+
+def split_lake(parties):
+    """Clients of the first party lie in two row groups each, so that rows must be grouped before they are read."""
+    points, clients = lake.mixture(60), np.arange(60) % 6
+    lake.write_files(parties.folder / "lake-0", [lake.table_of(points, clients)], 30)
+
+
+def test_rows_are_staged_in_no_folder_that_is_shared(tmp_path, monkeypatch):
+    parties, found = Parties(tmp_path, unit="client"), []
+    split_lake(parties)
+    assert parties.unmask().code == 0
+    leftover = tmp_path / "secret.client-0.clients"
+    leftover.mkdir(0o700)
+    (leftover / "of-a-killed-run.parquet").write_bytes(b"rows")
+    run = upload_job.run_graph
+
+    def watching(add, options, promise):
+        found.extend(tmp_path.rglob("*.clients/*.parquet"))
+        shared = [*pathlib.Path(parties.released).rglob("*"), *pathlib.Path(parties.exchange).rglob("*")]
+        assert not [path for path in shared if ".clients" in str(path)]
+        return run(add, options, promise)
+
+    monkeypatch.setattr(upload_job, "run_graph", watching)
+    assert parties.upload(0).code == 0
+    assert found
+    assert {path.parent for path in found} == {leftover}
+    assert "of-a-killed-run.parquet" not in {path.name for path in found}
+    assert not leftover.exists()
+
+
+def test_of_two_writers_at_once_one_decides(tmp_path):
+    refused = []
+
+    def write(number):
+        try:
+            write_once(str(tmp_path / "sum"), b"%d" % number)
+        except ProtocolError:
+            refused.append(number)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(refused) == 15
+    assert int((tmp_path / "sum").read_text()) not in refused
+    assert [path.name for path in tmp_path.iterdir()] == ["sum"]
+
+
+def test_a_plan_is_what_was_written_to_the_last_digit(parties):
+    text = plan_file(parties).read_text()
+    assert ExchangePlan.from_json(text).to_json() == text
+    assert len(ExchangePlan.from_json(text).nonce) == 32
+    assert os.listdir(parties.exchange)

@@ -1,0 +1,56 @@
+"""Names of those who send messages: of a client its id, of a shard its place among the rows of its party.
+
+A name never goes out; what goes out is a keyed digest of it, which is another one in each round of each run.
+"""
+
+import functools
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.tables.client_block import ClientBlock
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.numerics.privacy.keystream import encode_label
+from transforms.tables import client_ids
+from transforms.tables.read import prefetched_blocks
+
+
+def place_of(shard: ShardRef, root: str) -> bytes:
+    """Where a shard is among the rows of a party, the same however paths are spelled.
+
+    Args:
+      shard: not the empty one.
+      root: where the rows of the party are; empty if a path stands for itself.
+    """
+    return encode_label(_below(shard.path, root), shard.row_group)
+
+
+@functools.lru_cache(maxsize=4096)
+def _below(path: str, root: str) -> str:
+    """A path as it is seen from the root; links on a local disk are followed."""
+    if not root:
+        return path
+    if FileSystems.get_scheme(path) in (None, "file"):
+        return os.path.relpath(os.path.realpath(path), os.path.realpath(root))
+    return path.removeprefix(root).lstrip("/")
+
+
+def owners_of(block: ClientBlock) -> list[bytes]:
+    """Ids of a block's clients as octets; raises TypeError if the block lacks them."""
+    if block.clients is None:
+        raise TypeError("messages must be formed of a block with client ids; read it from a shard.")
+    return client_ids.octets_of(client_ids.canonical(pa.chunked_array([block.clients])))
+
+
+def shard_owners(shard: ShardRef, contract: TableContract) -> Iterator[list[bytes]]:
+    """Owners of the messages of a shard, block by block: its clients, or one without a name for the shard."""
+    if shard == EMPTY_SHARD:
+        return
+    if not contract.by_client:
+        yield [b""]
+        return
+    for block in prefetched_blocks(shard, contract):
+        yield owners_of(block)
