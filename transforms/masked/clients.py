@@ -26,7 +26,7 @@ from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.numerics.masked.shared_masks import RoundMasks
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.held_key import HeldKeyFn
-from transforms.rounds.protocol import Round
+from transforms.rounds.protocol import Round, measured
 from transforms.tables.read import prefetched_blocks
 from transforms.tables.small_blocks import SmallBlocksFn
 
@@ -90,7 +90,7 @@ def statistics_by_client(
     offsets = block.client_offsets
     for first in range(0, block.n_clients, batch):
         clients = range(first, min(first + batch, block.n_clients))
-        yield first, np.stack([round_.statistic(_alone(block, offsets, client), state) for client in clients])
+        yield first, np.stack([measured(round_, _alone(block, offsets, client), state) for client in clients])
 
 
 def _alone(block: ClientBlock, offsets: NDArray[np.int64], client: int) -> ClientBlock:
@@ -119,7 +119,7 @@ def shard_statistics(
         if contract.by_client:
             yield from statistics_by_client(block, round_, state, max(1, _MESSAGE_BATCH_BYTES // (8 * size)))
         else:
-            total[0] += round_.statistic(block, state)
+            total[0] += measured(round_, block, state)
     if not contract.by_client:
         yield 0, total
 
