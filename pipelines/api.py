@@ -30,6 +30,7 @@ from schemas.reports.config import DecodeConfig
 from schemas.trusted_zone.assign_config import AssignConfig
 from schemas.trusted_zone.evaluate_config import EvaluateConfig
 from schemas.trusted_zone.metrics import Metrics
+from transforms.privacy_flow.extensions import register_audited
 
 __all__ = [
     "DPKMeans",
@@ -41,6 +42,7 @@ __all__ = [
     "evaluate",
     "fit",
     "profile",
+    "register_audited",
 ]
 
 

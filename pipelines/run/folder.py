@@ -15,8 +15,10 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, LedgerRefusedError
 from transforms.files.octets import read_bytes, remove_files, write_bytes
+from transforms.privacy_flow import extensions
 
 MANIFEST = "run.json"
+PRIVACY_FILE = "privacy.json"
 KEY_FILE = "run.key"
 SECRET_FILE = "mask.secret"
 NONCE_FILE = "run.nonce"
@@ -133,13 +135,20 @@ class RunFolder:
         return FileSystems.join(self.staging, name)
 
     def write(self, name: str, content: bytes) -> None:
-        """Stages a file."""
+        """Stages a file; `privacy.json` has a method of its own, which marks it."""
+        if name == PRIVACY_FILE:
+            raise ValueError(f"{PRIVACY_FILE} must be staged by write_privacy, got write; call that.")
+        self._stage(name, content)
+
+    def _stage(self, name: str, content: bytes) -> None:
         write_bytes(self.path(name), content)
         self.adopt(name, content)
 
     def write_privacy(self, statement: dict[str, Any]) -> None:
-        """Stages `privacy.json`: the guarantee, as every release repeats it."""
-        self.write("privacy.json", json.dumps(statement, indent=2, sort_keys=True).encode())
+        """Stages `privacy.json`: the guarantee, as every release repeats it, and registered types it also rests on."""
+        extended = extensions.marks()
+        content = statement | ({"extended": extended} if extended else {})
+        self._stage(PRIVACY_FILE, json.dumps(content, indent=2, sort_keys=True).encode())
 
     def adopt(self, name: str, content: bytes | None = None) -> None:
         """Lists a staged file in the manifest."""

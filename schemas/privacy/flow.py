@@ -72,9 +72,11 @@ class GraphPrivacy:
       declared: what its declared mechanisms spend.
       epsilon: of all rounds, composed; None where the job does not compose them.
       delta: likewise.
+      extended: types that were registered when it was checked, as `privacy.json` lists them.
     """
 
     rounds: tuple[RoundPlan, ...] = ()
+    extended: tuple[dict[str, Any], ...] = ()
     declared: tuple[Any, ...] = ()
     epsilon: float | None = None
     delta: float | None = None

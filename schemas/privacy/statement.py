@@ -34,6 +34,7 @@ class PrivacyStatement:
       events: one row per release: path, mechanism, sensitivity, noise multiplier.
       trust: "central": the pipeline is the trusted aggregator; "masked": it adds up masked messages;
         "local" and "shuffle": each report is private on its own, or once shuffled.
+      extended: types on which it rests besides Dapple's own, as `privacy.json` lists them.
       masked: of trust "masked": scheme, who adds noise, octets of a message by round, who plays the roles, and, where
         several parties do, what one unit is among them.
     """
@@ -45,6 +46,7 @@ class PrivacyStatement:
     events: tuple[dict[str, Any], ...]
     trust: Trust | ReportMode
     masked: dict[str, Any] | None = None
+    extended: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def from_plan(
@@ -77,7 +79,7 @@ class PrivacyStatement:
                 f"the noise stages of the graph must compose to the planned epsilon {self.epsilon:g}, got "
                 f"{found.epsilon}; calibrate the plan again."
             )
-        return dataclasses.replace(self, epsilon=found.epsilon, delta=found.delta)
+        return dataclasses.replace(self, epsilon=found.epsilon, delta=found.delta, extended=found.extended)
 
     def with_roles(self, roles: str) -> "PrivacyStatement":
         """The same guarantee of masked aggregation whose roles were jobs of several parties, each with its own rows."""
@@ -96,6 +98,7 @@ class PrivacyStatement:
         """Content of `privacy.json`."""
         content = dataclasses.asdict(self) | {"unit": str(self.unit), "events": list(self.events)}
         content["trust"] = str(self.trust)
-        if self.masked is None:
-            del content["masked"]
+        for name in ("masked", "extended"):
+            if not content[name]:
+                del content[name]
         return content

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from schemas.clustered_fl.labeled_contract import LabeledContract, LabeledRows
 from schemas.clustered_fl.records import ClientRows
-from schemas.errors import InputError
+from schemas.errors import InputError, PrivacyFlowError
 from schemas.tables.columns import plain
 from schemas.tables.contract import group_by_client
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
@@ -288,7 +288,12 @@ class ListClients(beam.PTransform):
     places: tuple[ClientGroup, ...]
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        """Spreads them over workers."""
+        """Spreads them over workers; raises PrivacyFlowError if a client or one of its shards is there twice."""
+        clients = [index for place in self.places for _, index in place.clients]
+        if len(set(clients)) < len(clients) or any(len(set(each.shards)) < len(each.shards) for each in self.places):
+            raise PrivacyFlowError(
+                "every client and each of its shards must be listed once, got some several times; list them anew."
+            )
         return root | "Places" >> beam.Create(self.places)
 
 

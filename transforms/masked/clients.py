@@ -28,7 +28,7 @@ from transforms.masked.senders import owners_of, place_of
 from transforms.numerics.masked.shared_masks import RoundMasks
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.held_key import HeldKeyFn
-from transforms.rounds.protocol import Round
+from transforms.rounds.protocol import Round, measured
 from transforms.tables.read import prefetched_blocks
 from transforms.tables.small_blocks import SmallBlocksFn
 
@@ -104,7 +104,7 @@ def statistics_by_client(
         clients = range(first, min(first + batch, block.n_clients))
         yield (
             owners[first : clients.stop],
-            np.stack([round_.statistic(_alone(block, offsets, client), state) for client in clients]),
+            np.stack([measured(round_, _alone(block, offsets, client), state) for client in clients]),
         )
 
 
@@ -134,7 +134,7 @@ def shard_statistics(
         if contract.by_client:
             yield from statistics_by_client(block, round_, state, max(1, _MESSAGE_BATCH_BYTES // (8 * size)))
         else:
-            total[0] += round_.statistic(block, state)
+            total[0] += measured(round_, block, state)
     if not contract.by_client:
         yield [b""], total
 

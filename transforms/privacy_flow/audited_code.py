@@ -20,6 +20,7 @@ _WRAPPERS = tuple(
     if isinstance(code, types.CodeType) and code.co_name == "<lambda>"
 )
 """Code of the functions that Beam puts around those it is given."""
+_CONVERTERS = ("input_batch_converter", "output_batch_converter")
 COMBINES = (beam.CombineGlobally, beam.CombinePerKey)
 _BEAMS_OWN = frozenset(vars(beam.PTransform())) | {"label", "_label", "side_inputs", "pipeline"}
 
@@ -27,7 +28,8 @@ _BEAMS_OWN = frozenset(vars(beam.PTransform())) | {"label", "_label", "side_inpu
 def name_of(code: Any) -> str | None:
     """The name under which a class or function can be listed, "module:Qualified.name"; None if it stands nowhere."""
     module, path = getattr(code, "__module__", None), getattr(code, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(path, str):
+    # A subclass of str could look itself up under one name and be written as another.
+    if type(module) is not str or type(path) is not str:
         return None
     found: Any = sys.modules.get(module)
     for part in path.split("."):
@@ -59,17 +61,32 @@ def _enclosed(wrapper: types.FunctionType) -> Any:
 
 
 def is_altered(transform: Any) -> bool:
-    """Whether an instance hides a method of its class, of the transform or of what it runs."""
+    """Whether an instance hides a part of its class, of the transform or of what it runs."""
     parts = [transform]
     if type(transform) in (beam.ParDo, *COMBINES):
-        parts += [] if type(transform.fn) is core.CallableWrapperDoFn else [transform.fn]
-    return any(_hides_method(part) for part in parts)
+        parts.append(transform.fn)
+    if type(transform) is beam.ParDo and transform.dofn is not transform.fn:
+        return True
+    return any(_is_rewired(part) if type(part) is core.CallableWrapperDoFn else _hides(part) for part in parts)
 
 
-def _hides_method(instance: Any) -> bool:
+def _is_rewired(wrapper: core.CallableWrapperDoFn) -> bool:
+    """Whether Beam's wrapper of a function runs something else than the function by which it is known."""
+    own = vars(wrapper)
+    strange = set(own) - {"_fn", "process", "_fullargspec", "_type_hints", *_CONVERTERS}
+    return bool(strange) or own["process"] is not own["_fn"] or any(own.get(each) is not None for each in _CONVERTERS)
+
+
+def _hides(instance: Any) -> bool:
+    """Whether an attribute of an instance stands before a method, a property or a hook of its class."""
     fields = getattr(type(instance), "__dataclass_fields__", {})
-    own = (name for name in getattr(instance, "__dict__", {}) if name not in fields)
-    return any(isinstance(getattr(type(instance), name, None), types.FunctionType) for name in own)
+    own = [name for name in getattr(instance, "__dict__", {}) if name not in fields]
+    return any(name.startswith("__") or hasattr(_of_class(instance, name), "__get__") for name in own)
+
+
+def _of_class(instance: Any, name: str) -> Any:
+    """What the class of an instance has under a name, as it stands there; None if it has nothing."""
+    return next((vars(each)[name] for each in type(instance).__mro__ if name in vars(each)), None)
 
 
 def runs_as_itself(transform: Any) -> bool:
@@ -79,16 +96,21 @@ def runs_as_itself(transform: Any) -> bool:
 
 
 def handed(transform: Any) -> Iterator[Any]:
-    """Everything a step was given: attributes and arguments, containers and partial functions taken apart."""
-    given = [value for name, value in vars(transform).items() if name not in _BEAMS_OWN]
+    """Everything a step was given, containers and partial functions taken apart."""
+    for value in given(transform):
+        yield from _parts(value)
+
+
+def given(transform: Any) -> list[Any]:
+    """What a step was given: attributes and arguments."""
+    found = [value for name, value in vars(transform).items() if name not in _BEAMS_OWN]
     if type(transform) is beam.ParDo:
         function = transform.fn
-        given = [] if type(function) is core.CallableWrapperDoFn else list(vars(function).values())
-        given += [*transform.args, *transform.kwargs.values()]
+        found = [] if type(function) is core.CallableWrapperDoFn else list(vars(function).values())
+        found += [*transform.args, *transform.kwargs.values()]
     elif type(transform) in COMBINES:
-        given = [*getattr(transform.fn, "__dict__", {}).values(), *transform.args, *transform.kwargs.values()]
-    for value in given:
-        yield from _parts(value)
+        found = [*getattr(transform.fn, "__dict__", {}).values(), *transform.args, *transform.kwargs.values()]
+    return found
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -18,11 +18,13 @@ from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import GraphPrivacy, Promise, Zone
 from schemas.privacy.plan import PrivacyUnit, RoundPlan
 from schemas.tables.contract import TableContract
-from transforms.privacy_flow import audited_code
+from transforms.privacy_flow import audited_code, extensions
 from transforms.privacy_flow.allow_list import AUDITED
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
-from transforms.privacy_flow.graph_spending import check_spent, composed, paths
+from transforms.privacy_flow.graph_spending import check_spent, check_values, composed, paths
+from transforms.privacy_flow.known_objects import KnownObjects
 from transforms.privacy_flow.rules import Role, Rule
+from transforms.privacy_flow.starting_points import StartingPoints
 from transforms.privacy_flow.stated_sensitivity import understatement
 from transforms.privacy_flow.step import (
     OF_OTHERS,
@@ -30,6 +32,7 @@ from transforms.privacy_flow.step import (
     Trace,
     check_functions,
     check_levels,
+    check_objects,
     is_round,
     keyed,
     path_to,
@@ -52,11 +55,14 @@ def check_graph(pipeline: beam.Pipeline, promise: Promise) -> GraphPrivacy:
         what the graph spends is not what the job has planned.
     """
     walk = _Walk(promise)
+    walk.check_promise()
     pipeline.visit(walk)
+    walk.starts.check_states()
     rounds, declared = tuple(walk.drawn), tuple(walk.declared)
     check_spent(rounds, declared, promise)
     epsilon, delta = composed(rounds, promise)
-    return GraphPrivacy(rounds=rounds, declared=declared, epsilon=epsilon, delta=delta)
+    extended = tuple(extensions.marks())
+    return GraphPrivacy(rounds=rounds, declared=declared, epsilon=epsilon, delta=delta, extended=extended)
 
 
 class _Walk(PipelineVisitor):
@@ -65,11 +71,28 @@ class _Walk(PipelineVisitor):
     def __init__(self, promise: Promise):
         self.drawn: list[RoundPlan] = []
         self.declared: list[Any] = []
+        self.starts = StartingPoints()
+        self._promise = promise
+        self._known = KnownObjects()
         self._paths: set[str] = set()
         self._trusted = promise.zone is Zone.TRUSTED
         self._plans = {each.path: plan for plan in promise.plans for each in plan.rounds}
         self._traces: dict[AppliedPTransform, Trace] = {}
         self._inside: AppliedPTransform | None = None
+
+    def check_promise(self) -> None:
+        """Stops at a promise that holds anything but plain plans, or that another job's `privacy.json` states."""
+        if self._promise.stages is not None and extensions.marks():
+            raise PrivacyFlowError(
+                "a run in several jobs must do without registered types, got some, which only this job could state; "
+                "run it in one job, or audit and list them."
+            )
+        stranger = self._known.stranger([self._promise])
+        if stranger is not None:
+            raise PrivacyFlowError(
+                f"a job must promise objects of audited types, got {stranger}; promise a plain plan."
+            )
+        check_values((*self._promise.noised, *(each for plan in self._promise.plans for each in plan.rounds)))
 
     def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
         """Takes a composite as a whole if it is audited as one; otherwise its steps are looked at one by one."""
@@ -99,6 +122,8 @@ class _Walk(PipelineVisitor):
         step = self._step(node, rule, leaves)
         check_levels(step, trusted=self._trusted)
         check_functions(step)
+        check_objects(step, leaves, self._known)
+        self.starts.add(step)
         if rule.role is Role.STATISTIC:
             self._check_statistic(step)
         trace = trace_of(step)
@@ -147,7 +172,7 @@ class _Walk(PipelineVisitor):
         """Stops at a round that is not planned, or that states less than its statistic does."""
         handed = list(audited_code.handed(step.transform))
         by_client = [each.by_client for each in handed if isinstance(each, TableContract)]
-        for _, each in keyed(handed, is_round):
+        for key, each in keyed(handed, is_round):
             plan = self._plans.get(each.plan.path)
             if plan is None or each.plan not in plan.rounds:
                 raise step.refused(f"belong to a round of the plan, got {each.plan.path}", "account for it")
@@ -159,6 +184,7 @@ class _Walk(PipelineVisitor):
                 )
             if plan.unit is PrivacyUnit.CLIENT and not (by_client and all(by_client)):
                 raise step.refused("read rows by client, got single rows", "group them, or use unit record")
+            self.starts.measure(key, step, plan)
 
     def _draw(self, step: Step) -> None:
         """Counts the rounds of a noise stage; stops at one that does not fit what it noises."""
@@ -178,6 +204,7 @@ class _Walk(PipelineVisitor):
                 raise step.refused(
                     f"draw a planned release that was not drawn before, got {plan.path}", "account for every release"
                 )
+            check_values((plan,))
             self._paths.add(plan.path)
             self.drawn.append(plan)
 

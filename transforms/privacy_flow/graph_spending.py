@@ -1,12 +1,14 @@
 """What the noise stages of a graph spend, against what the job has planned."""
 
 import collections
+import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from schemas.errors import PrivacyFlowError
-from schemas.privacy.flow import Promise
-from schemas.privacy.plan import RoundPlan
+from schemas.privacy.flow import Promise, PromisedPlan
+from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, RoundPlan
 from transforms.privacy import accounting
 
 
@@ -39,16 +41,51 @@ def composed(rounds: tuple[RoundPlan, ...], promise: Promise) -> tuple[float | N
     Raises:
       PrivacyFlowError: if epsilon is more than the job may spend.
     """
+    for each in promise.plans:
+        _spent(each, each.rounds)
     plan = promise.plans[0] if len(promise.plans) == 1 else None
-    if plan is None or plan.epsilon is None or plan.delta is None or not rounds:
+    return (None, None) if plan is None or not rounds else _spent(plan, rounds)
+
+
+def _spent(plan: PromisedPlan, rounds: tuple[RoundPlan, ...]) -> tuple[float | None, float | None]:
+    """Epsilon and delta of some rounds of a plan, composed anew whatever the plan says of them."""
+    if plan.epsilon is None or plan.delta is None:
         return None, None
-    epsilon = accounting.spent_epsilon(rounds, plan.epsilon, plan.delta)
+    # Runs of a sweep differ in their paths alone: the composition that is remembered is that of all of them.
+    alike = tuple(dataclasses.replace(each, path="") for each in rounds)
+    epsilon = accounting.spent_epsilon(alike, plan.epsilon, plan.delta)
     if not epsilon <= plan.epsilon:
         raise PrivacyFlowError(
             f"the noise stages of the graph must spend at most epsilon {plan.epsilon:g}, got {epsilon:g} at delta "
             f"{plan.delta:g}; calibrate the plan again."
         )
     return epsilon, plan.delta
+
+
+def check_values(rounds: Iterable[RoundPlan]) -> None:
+    """Stops at a plan whose numbers are not what they are declared to be.
+
+    A text in place of a mechanism equals it, but would be accounted for and drawn as another one.
+
+    Raises:
+      PrivacyFlowError: naming the release.
+    """
+    for plan in rounds:
+        for release in plan.releases:
+            if not _is_plain(release):
+                raise PrivacyFlowError(
+                    f"the plan of {plan.path} must have a mechanism, a geometry, a whole sensitivity of at least 1 and "
+                    "a finite noise multiplier above 0 for each release, got something else; calibrate it again."
+                )
+
+
+def _is_plain(release: ReleasePlan) -> bool:
+    """Whether a plan's values are of their declared types and in their range."""
+    spec = release.spec
+    kinds = type(spec.mechanism) is Mechanism and type(spec.geometry) is Geometry and type(spec.sensitivity) is int
+    shape = type(spec.shape) is tuple and all(type(each) is int and each >= 0 for each in spec.shape)
+    noise = isinstance(release.noise_multiplier, float) and 0.0 < release.noise_multiplier < math.inf
+    return kinds and shape and noise and spec.sensitivity >= 1
 
 
 def check_spent(rounds: tuple[RoundPlan, ...], declared: tuple[Any, ...], promise: Promise) -> None:

@@ -4,11 +4,13 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from apache_beam.coders import registry
 from apache_beam.pipeline import AppliedPTransform
 
 from schemas.errors import PrivacyFlowError
 from transforms.privacy_flow import audited_code
 from transforms.privacy_flow.allow_list import AUDITED
+from transforms.privacy_flow.known_objects import KnownObjects
 from transforms.privacy_flow.rules import Level, Role, Rule
 from transforms.privacy_flow.stated_sensitivity import STATED
 
@@ -126,6 +128,19 @@ def check_functions(step: Step) -> None:
                 f"be handed audited functions, got {getattr(function, '__qualname__', type(function).__name__)}",
                 "list it in transforms/privacy_flow/allow_list.py once it is audited",
             )
+
+
+def check_objects(step: Step, leaves: Iterable[AppliedPTransform], known: KnownObjects) -> None:
+    """Stops where a step was handed an object that is not known, or where its data pass a coder that is not."""
+    nodes = list(leaves)
+    coders = (registry.get_coder(each.element_type) for leaf in nodes for each in leaf.outputs.values())
+    sides = (side for leaf in nodes for side in leaf.side_inputs)
+    stranger = known.stranger([*audited_code.given(step.transform), *sides, *coders])
+    if stranger is not None:
+        raise step.refused(
+            f"be handed objects of audited types, got {stranger}",
+            "list its type in transforms/privacy_flow/audited_types.py once it is audited",
+        )
 
 
 def trace_of(step: Step) -> Trace:

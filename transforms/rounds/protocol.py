@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import Allocation
+from schemas.errors import PrivacyFlowError
 from schemas.privacy.plan import PrivacyPlan, RoundPlan, RoundSpec
 from schemas.privacy.release import Release
 from schemas.tables.client_block import ClientBlock
@@ -21,6 +22,10 @@ class ProtocolState(Protocol):
     @property
     def frame(self) -> Frame:
         """Public frame of the run."""
+
+    @property
+    def by_client(self) -> bool:
+        """Whether statistics of it are those of clients; the plan's unit must be the same."""
 
     @property
     def server(self) -> NDArray[np.float64]:
@@ -57,6 +62,25 @@ class Round(NamedTuple):
     plan: RoundPlan
     statistic: Callable[[ClientBlock, Any], NDArray[np.int64]]
     step: Callable[[Any, Releases], Any]
+
+
+def measured(bound: Round, block: ClientBlock, state: Any) -> NDArray[np.int64]:
+    """The statistic of a block, as everything that adds statistics up asks for it.
+
+    Returns:
+      int64, shape (bound.plan.size,).
+
+    Raises:
+      PrivacyFlowError: if the statistic has another shape or type: spread over the coordinates of the plan, or
+        rounded, it would not keep its sensitivity.
+    """
+    found = bound.statistic(block, state)
+    if found.shape != (bound.plan.size,) or found.dtype != np.int64:
+        raise PrivacyFlowError(
+            f"the statistic of {bound.plan.path} must be {bound.plan.size} whole numbers, as in its plan, got an array "
+            f"of shape {found.shape} and type {found.dtype}; start the run from the state that the plan was made for."
+        )
+    return found
 
 
 class RoundsProtocol(NamedTuple):

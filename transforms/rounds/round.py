@@ -19,7 +19,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from transforms.privacy.noise_stage import AddNoise
 from transforms.rounds.aggregation import SumStatistics
-from transforms.rounds.protocol import Round
+from transforms.rounds.protocol import Round, measured
 from transforms.tables.read import prefetched_blocks
 
 
@@ -38,7 +38,7 @@ class _StatisticFn(beam.DoFn):
         """One int64 vector per shard."""
         total = np.zeros(self._round.plan.size, dtype=np.int64)
         for block in prefetched_blocks(shard, self._contract):
-            total += self._round.statistic(block, state)
+            total += measured(self._round, block, state)
         yield total
 
 

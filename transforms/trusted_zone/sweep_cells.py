@@ -22,7 +22,7 @@ from schemas.tables.shard import ShardRef
 from transforms.numerics.statistics.frame import SharedFrame
 from transforms.privacy.noise_stage import AddKeyedNoise
 from transforms.rounds.aggregation import SumKeyedStatistics
-from transforms.rounds.protocol import Round
+from transforms.rounds.protocol import Round, measured
 from transforms.tables.read import prefetched_blocks
 from transforms.tables.small_blocks import SmallBlocksFn
 
@@ -55,7 +55,7 @@ class _CellStatisticsFn(SmallBlocksFn):
             for frame in frames.values():
                 frame.hold(block.points)
             for number, state in shared.items():
-                self._totals[number] += self._rounds[number].statistic(block, state)
+                self._totals[number] += measured(self._rounds[number], block, state)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """(number, int64 vector) of every cell."""
@@ -77,8 +77,15 @@ def _share_frames(states: dict[int, Any]) -> dict[int, Any]:
     return shared
 
 
-def _packed(cells: tuple[Cell, ...]) -> bytes:
-    """Numbers and initial states of all cells; arrays that are equal in several of them are in it once."""
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Starts:
+    """Numbers and initial states of all cells in one element, pickled as a whole: an array of several is in it once."""
+
+    states: tuple[tuple[int, Any], ...]
+
+
+def _packed(cells: tuple[Cell, ...]) -> Starts:
+    """The states before the first round; arrays that are equal in several of them become one."""
     known: dict[tuple[object, ...], np.ndarray] = {}
     starts = []
     for cell in cells:
@@ -88,13 +95,12 @@ def _packed(cells: tuple[Cell, ...]) -> bytes:
             if isinstance(value := getattr(cell.initial, field.name), np.ndarray)
         }
         starts.append((cell.number, dataclasses.replace(cell.initial, **arrays)))
-    return pickle.dumps(starts)
+    return Starts(tuple(starts))
 
 
-def _unpacked(packed: bytes) -> list[tuple[int, Any]]:
-    """Inverse of what puts numbers and initial states into one element."""
-    found: list[tuple[int, Any]] = pickle.loads(packed)
-    return found
+def _unpacked(packed: Starts) -> tuple[tuple[int, Any], ...]:
+    """Number and initial state of every cell."""
+    return packed.states
 
 
 def _broadcast(keyed_state: tuple) -> tuple[int, Any]:

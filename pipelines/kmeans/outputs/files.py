@@ -20,7 +20,7 @@ def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -
     """Stages everything but the manifest."""
     for name in RELEASED_FILES:
         folder.adopt(name)
-    folder.write("privacy.json", _json(result.privacy.to_json()))
+    folder.write_privacy(result.privacy.to_json())
     folder.write("deployment.yaml", registry_yaml(deployment(prepared)))
     if result.drift is not None:
         folder.write(DRIFT_FILE, _json(result.drift.to_json()))

@@ -169,7 +169,8 @@ def test_rows_alone_do_not_protect_clients(world):
     sentence = refused(lambda root: world.fit(root, alone), job.promise)
     assert "must read rows by client, got single rows" in sentence
     by_record = dataclasses.replace(job.promise.plans[0], unit=PrivacyUnit.RECORD)
-    assert verdict(lambda root: world.fit(root, alone), dataclasses.replace(job.promise, plans=(by_record,))).rounds
+    sentence = refused(lambda root: world.fit(root, alone), dataclasses.replace(job.promise, plans=(by_record,)))
+    assert "must start from a state whose privacy unit is record, got a state of the other unit" in sentence
 
 
 def test_cells_of_a_sweep_do_not_swap_their_plans(world):
@@ -180,7 +181,7 @@ def test_cells_of_a_sweep_do_not_swap_their_plans(world):
 
     def joined(root, drawn):
         scene = Scene(world, root)
-        states = AsDict(root | "States" >> beam.Create([(0, None), (1, None)]))
+        states = AsDict(root | "States" >> beam.Create([(0, scene.job.initial), (1, scene.job.initial)]))
         statistics = beam.ParDo(_CellStatisticsFn(scene.job.contract, rounds), states)
         sums = scene.shards | "Statistics" >> statistics | "Sum" >> SumKeyedStatistics()
         return sums | "Noise" >> AddKeyedNoise(plan=drawn, key_uri=world.key)

@@ -97,6 +97,11 @@ class TreeState:
     def positions(self) -> None:
         """There are none before the last round."""
 
+    @property
+    def by_client(self) -> bool:
+        """Whether the privacy unit is the client."""
+        return self.settings.means.by_client
+
     def broadcast(self) -> "TreeState":
         """What statistics read of the state: all but the releases."""
         return dataclasses.replace(self, releases=())

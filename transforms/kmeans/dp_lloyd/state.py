@@ -144,6 +144,11 @@ class LloydState:
     grid: Grid | None = None
     releases: tuple[Release, ...] = ()
 
+    @property
+    def by_client(self) -> bool:
+        """Whether the privacy unit is the client."""
+        return self.settings.by_client
+
     def broadcast(self) -> "LloydState":
         """What statistics read of the state: all but public points and releases."""
         return dataclasses.replace(self, server=self.server[:0], origins=None, releases=())

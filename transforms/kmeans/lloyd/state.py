@@ -119,6 +119,11 @@ class MeansState:
     noisy_cost: NoisyCost | None = None
     releases: tuple[Release, ...] = ()
 
+    @property
+    def by_client(self) -> bool:
+        """Whether the privacy unit is the client."""
+        return self.settings.by_client
+
     def broadcast(self) -> Self:
         """What statistics read of the state: a small part of it."""
         no_rows = np.zeros((len(self.server), 0))
