@@ -44,7 +44,7 @@ fingerprint() {
   {
     printf '%s\n' "$root"
     "$python" -c 'import sys; print(sys.version)'
-    cat "$root/requirements.txt" "$root/requirements-dev.txt" "$root/setup.py"
+    cat "$root/requirements.txt" "$root/requirements-dev.txt" "$root/requirements-audit.txt" "$root/setup.py"
   } | cksum
 }
 
@@ -68,6 +68,7 @@ set_up() { # set_up run|dev
   if [[ $level == dev ]]; then
     say 'installing what tests and lint need.'
     pip_install -r "$root/requirements-dev.txt"
+    pip_install --no-deps -r "$root/requirements-audit.txt"
   fi
   printf '%s %s\n' "$(fingerprint)" "$level" >"$stamp"
 }
