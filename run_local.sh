@@ -69,6 +69,7 @@ set_up() { # set_up run|dev|docs; what one level needs is there on the next ones
   if [[ $level != run ]]; then
     say 'installing what tests and lint need.'
     pip_install -r "$root/requirements-dev.txt"
+    pip_install --no-deps -r "$root/requirements-audit.txt"
   fi
   if [[ $level == docs ]]; then
     say 'installing what the site needs.'

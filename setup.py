@@ -26,6 +26,8 @@ TEST_REQUIRES = [
     *ICEBERG_REQUIRES,
     "hypothesis>=6.100",
     "mypy>=1.11",
+    "opendp>=0.14",
+    "prv-accountant>=0.2",
     "pyiceberg[sql-sqlite]",
     "pytest>=8.2",
     "ruff>=0.9",

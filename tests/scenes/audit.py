@@ -7,6 +7,7 @@ release certainly exceeds; a bound above the claimed epsilon is a broken promise
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from scipy import stats
 
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, RoundPlan
 from schemas.privacy.release import Release
+from tests.scenes import other_auditor
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.statistics import lattice
 
@@ -68,6 +70,21 @@ def audited_epsilon(without: NDArray[np.float64], with_canary: NDArray[np.float6
     threshold = np.array([promising[index][1]])
     low, high = (scores[n_choice:] for scores in pairs[index])
     return float(epsilon_lower_bounds(_at_least(high, threshold), _at_least(low, threshold), len(low), delta)[0])
+
+
+class Bounds(NamedTuple):
+    """Lower bounds on one epsilon that two auditors find in the same scores: ours, and that of `other_auditor`."""
+
+    ours: float
+    theirs: float
+
+
+def both_bounds(without: NDArray[np.float64], with_canary: NDArray[np.float64], delta: float = DELTA) -> Bounds:
+    """What both auditors find; arguments as of `audited_epsilon`."""
+    return Bounds(
+        ours=audited_epsilon(without, with_canary, delta),
+        theirs=other_auditor.audited_epsilon(without, with_canary, delta, FAILURE),
+    )
 
 
 def _best_threshold(low: NDArray[np.float64], high: NDArray[np.float64], delta: float) -> tuple[float, float]:

@@ -204,15 +204,15 @@ def neighbors_of(kind: str, job: FitConfig, target: Audited) -> Neighbors:
     return worst_neighbors(target, CANDIDATES[kind](job, target.states[-1]))
 
 
-def lower_bound(target: Audited, pair: Neighbors, n_runs: int = audit.RUNS) -> float:
-    """Audited epsilon of real draws of the rounds on the two inputs, `n_runs` of each."""
+def lower_bounds(target: Audited, pair: Neighbors, n_runs: int = audit.RUNS) -> audit.Bounds:
+    """Audited epsilons of real draws of the rounds on the two inputs, `n_runs` of each."""
     sums = [target.sums(block) for block in pair]
     exact = [np.concatenate(each) for each in sums]
     found = [
         audit.scores(target.releases, audit.draws(target.plans, each, n_runs, 1 + side * n_runs), *exact)
         for side, each in enumerate(sums)
     ]
-    return audit.audited_epsilon(*found)
+    return audit.both_bounds(*found)
 
 
 def with_sensitivity(target: Audited, factor: float) -> Audited:

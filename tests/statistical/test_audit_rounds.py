@@ -19,10 +19,10 @@ CASES = [
 ]
 
 
-def bound_and_claim(kind, unit, allocation, name, sections):
+def bounds_and_claim(kind, unit, allocation, name, sections):
     job = canaries.config(unit, allocation, **sections)
     target = canaries.audited(job, name)
-    found = canaries.lower_bound(target, canaries.neighbors_of(kind, job, target))
+    found = canaries.lower_bounds(target, canaries.neighbors_of(kind, job, target))
     return found, target.claim
 
 
@@ -31,8 +31,8 @@ def bound_and_claim(kind, unit, allocation, name, sections):
 # paper, centers: 0.57 with 0.03) for one in 50. Keys are fixed, so such a set is not met by chance.
 @pytest.mark.parametrize(("unit", "allocation", "name", "sections"), CASES)
 def test_a_round_keeps_its_claim(unit, allocation, name, sections):
-    found, claim = bound_and_claim(unit, unit, allocation, name, sections)
-    assert 0.5 * claim <= found <= claim
+    found, claim = bounds_and_claim(unit, unit, allocation, name, sections)
+    assert 0.5 * claim <= min(found) <= max(found) <= claim
 
 
 # So few clients open no node for a second round of splits; its statistic is that of the first.
@@ -44,8 +44,8 @@ def test_a_round_keeps_its_claim(unit, allocation, name, sections):
 def test_a_round_of_the_central_tree_keeps_its_claim(unit, name):
     job = canaries.tree_config(unit)
     target = canaries.audited(job, name)
-    found = canaries.lower_bound(target, canaries.neighbors_of(unit, job, target))
-    assert 0.5 * target.claim <= found <= target.claim
+    found = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
+    assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
 
 
 @pytest.mark.parametrize("allocation", ["tuned", "paper"])
@@ -56,5 +56,5 @@ def test_a_round_of_sampled_rows_keeps_its_claim(allocation, name, part):
     # No pair of rows moves the sums by twice the clipping norm and leaves its cluster too, so centers have slack: over
     # nine sets of keys the bound was 0.37 of the claim with a stddev of 0.03 in the paper's allocation. Nor does any
     # pair move the cost by its bound and leave its cluster too.
-    found, claim = bound_and_claim("sampled", "record", allocation, name, SAMPLED | {"quality": {}})
-    assert part * claim <= found <= claim
+    found, claim = bounds_and_claim("sampled", "record", allocation, name, SAMPLED | {"quality": {}})
+    assert part * claim <= min(found) <= max(found) <= claim

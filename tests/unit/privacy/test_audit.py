@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.scenes.audit import EPSILON, audited_epsilon, epsilon_lower_bounds
+from tests.scenes.audit import EPSILON, audited_epsilon, both_bounds, epsilon_lower_bounds
 
 
 def test_bound_without_false_alarms_by_hand():
@@ -49,5 +49,18 @@ def test_gaussian_noise_keeps_its_epsilon_and_half_of_it_does_not():
     draws, shift, delta = rng.normal(size=(2, 1, 6000)), 1.0, 0.05
     # By Balle and Wang (2018), Theorem 8, noise of stddev 1 on a shift of 1 is (1.57, 0.05)-DP.
     assert stats.norm.cdf(0.5 - 1.57) - math.exp(1.57) * stats.norm.cdf(-0.5 - 1.57) == pytest.approx(delta, abs=1e-3)
-    assert 0.5 * 1.57 < audited_epsilon(draws[0], draws[1] + shift, delta) < 1.57
-    assert audited_epsilon(draws[0], draws[1] + 2.0 * shift, delta) > 1.57
+    found = both_bounds(draws[0], draws[1] + shift, delta)
+    assert 0.5 * 1.57 < min(found) < max(found) < 1.57
+    assert min(both_bounds(draws[0], draws[1] + 2.0 * shift, delta)) > 1.57
+
+
+def test_the_other_auditor_pays_for_every_score_and_looks_both_ways():
+    rng = np.random.default_rng(3)
+    nothing, draws = rng.normal(size=(2, 200, 3000)), rng.normal(size=(2, 1, 3000))
+    assert both_bounds(*nothing, 0.0).theirs < 0.2
+    among = [np.concatenate([draws[0], nothing[0]]), np.concatenate([draws[1] + 1.5, nothing[1]])]
+    alone = both_bounds(*(each[:1] for each in among), 0.05).theirs
+    assert 1.0 < both_bounds(*among, 0.05).theirs < alone
+    # Only runs without the canary have the value -9.
+    draws[0, 0, :900] = -9.0
+    assert both_bounds(draws[0], draws[1], 0.1).theirs > EPSILON
