@@ -1,9 +1,13 @@
 """Package metadata, all of it; also what Beam's `--setup_file ./setup.py` builds for remote workers."""
 
+import pathlib
+
 from setuptools import find_packages, setup
 
+ROOT = pathlib.Path(__file__).resolve().parent
+BEAM = "2.77.*"
 INSTALL_REQUIRES = [
-    "apache-beam==2.77.*",
+    f"apache-beam=={BEAM}",
     "cryptography>=43",
     "dp-accounting>=0.6,<0.7",
     "jinja2>=3.1",
@@ -18,6 +22,12 @@ INSTALL_REQUIRES = [
     "scipy>=1.14",
     "threadpoolctl>=3.5",
 ]
+CLOUD_REQUIRES = {
+    "aws": [f"apache-beam[aws]=={BEAM}"],
+    "azure": [f"apache-beam[azure]=={BEAM}"],
+    "gcp": [f"apache-beam[gcp]=={BEAM}"],
+    "hdfs": [f"apache-beam[hadoop]=={BEAM}"],
+}
 DELTA_REQUIRES = ["deltalake>=1.6,<2"]
 JAX_REQUIRES = ["jax>=0.8"]
 ICEBERG_REQUIRES = ["pyiceberg[pyarrow]>=0.12,<0.13"]
@@ -32,17 +42,48 @@ TEST_REQUIRES = [
     "pytest>=8.2",
     "ruff>=0.9",
 ]
+EXTRAS = {"delta": DELTA_REQUIRES, "iceberg": ICEBERG_REQUIRES, "jax": JAX_REQUIRES, "test": TEST_REQUIRES}
+TOPS = ("dapple_dp", "schemas", "transforms", "pipelines")
+PACKAGES = find_packages(include=[each for top in TOPS for each in (top, f"{top}.*")])
 
 setup(
-    name="dapple",
+    name="dapple-dp",
     version="0.1.0",
     description="Differentially private federated clustering on Apache Beam",
-    license="Apache-2.0",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author="The Dapple contributors",
+    url="https://pypi.org/project/dapple-dp/",
+    project_urls={"Releases": "https://pypi.org/project/dapple-dp/#history"},
+    license_expression="Apache-2.0",
     license_files=["LICENSE"],
+    keywords=["differential privacy", "clustering", "k-means", "federated learning", "Apache Beam", "Parquet"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Security",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11,<3.14",
-    packages=find_packages(include=["schemas", "schemas.*", "transforms", "transforms.*", "pipelines", "pipelines.*"]),
-    package_data={"pipelines.page": ["templates/*.html.j2", "templates/*.css"]},
+    # The files of `schedule/` are no code of ours that is imported; they come along as a folder of the public package.
+    packages=[*PACKAGES, "dapple_dp.schedule"],
+    package_dir={"dapple_dp.schedule": "schedule"},
+    package_data={
+        **{top: ["py.typed"] for top in TOPS},
+        "dapple_dp.schedule": ["*"],
+        "pipelines.page": ["templates/*.html.j2", "templates/*.css"],
+        "schemas": ["py.typed", "json/*.json"],
+    },
     install_requires=INSTALL_REQUIRES,
-    extras_require={"delta": DELTA_REQUIRES, "iceberg": ICEBERG_REQUIRES, "jax": JAX_REQUIRES, "test": TEST_REQUIRES},
-    entry_points={"console_scripts": ["dapple = pipelines.__main__:main"]},
+    extras_require={**CLOUD_REQUIRES, **EXTRAS},
+    entry_points={"console_scripts": ["dapple = dapple_dp.command:main"]},
 )

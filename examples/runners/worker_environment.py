@@ -13,7 +13,7 @@ from examples.runners import downloads, processes
 
 WORKER_POOL = pathlib.Path(__file__).with_name("worker_pool.py")
 _STAMP = ".installed"
-_PACKAGES = ("schemas", "transforms", "pipelines")
+_PACKAGES = ("dapple_dp", "schemas", "transforms", "pipelines", "schedule")
 _PIP = ("-m", "pip", "--disable-pip-version-check")
 _TIMEOUT = 900.0
 
@@ -64,9 +64,9 @@ def build_wheel(folder: pathlib.Path) -> pathlib.Path:
     for path in _sources():
         target = copy / path.relative_to(downloads.ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        shutil.copy(path, target)
     _run([sys.executable, *_PIP, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(copy)])
-    return next(folder.glob("dapple-*.whl"))
+    return next(folder.glob("dapple_dp-*.whl"))
 
 
 def _sources() -> list[pathlib.Path]:

@@ -77,7 +77,7 @@ def _implementation(prepared: PreparedFederation) -> dict[str, Any]:
         "clipped to a norm given in the job. How the settings of the job were chosen is unknown.",
         mechanisms="Gaussian mechanism on Poisson-sampled and full batches (DP-SGD), noise in double precision, keyed "
         "by the run and drawn from a ChaCha20 key stream; exponential mechanism on counts of correct rows. "
-        f"Software: dapple {version('dapple')}, algorithm {config.algorithm}. Access controls: unknown.",
+        f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: unknown.",
         composition=f"All events of a client by {config.privacy.accountant_used} (dp_accounting "
         f"{version('dp-accounting')}), for the adjacency {config.privacy.adjacency}, before training.",
         post_processing="Sums of updates per cluster, a Gaussian mixture on the first updates, sampled assignments.",

@@ -96,7 +96,7 @@ class PreparedFederation:
             input_fingerprint=hmac.new(read_key(key_uri), content, hashlib.sha256).hexdigest(),
             key_digest=key_digest(key_uri),
             plan_digest=plan_digest(self.events(self.federation.training.rounds)),
-            code_version=f"{version('dapple')} {platform.machine()} numpy {version('numpy')}",
+            code_version=f"{version('dapple-dp')} {platform.machine()} numpy {version('numpy')}",
         )
 
 

@@ -1,45 +1,38 @@
 """Dispatch, exit codes and progress of the `dapple` command."""
 
 import contextlib
+import difflib
 import importlib
 import json
 import logging
 import os
+import pathlib
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from rich.console import Console
-from rich.logging import RichHandler
-
+from pipelines.command import help_pages
+from pipelines.command.early import refuse_early
+from pipelines.command.interruption import INTERRUPTED, SENTENCE, interruptible
+from pipelines.command.words import TOOLS, WORDS
+from pipelines.ledger.command_line import parsed
 from pipelines.run.failures import describe_unexpected
+from pipelines.run.stores import DISTRIBUTION
+from pipelines.run.versions import version
 from schemas.errors import ConfigError, DappleError
 
-JOBS = {
-    "fit": "pipelines.command.fit",
-    "prepare": "pipelines.tables.prepare",
-    "assign": "pipelines.trusted_zone.assign",
-    "evaluate": "pipelines.trusted_zone.evaluate",
-    "profile": "pipelines.profile",
-    "sweep": "pipelines.trusted_zone.sweep",
-    "upload": "pipelines.masked.upload",
-    "aggregate": "pipelines.masked.aggregate",
-    "unmask": "pipelines.masked.unmask",
-    "encode": "pipelines.reports.encode",
-    "shuffle": "pipelines.reports.shuffle",
-    "decode": "pipelines.reports.decode",
-    "clustered_fl": "pipelines.clustered_fl.job",
-}
+JOBS = {name: word.module for name, word in WORDS.items()}
 """The module of each job, which holds the record `JOB`; it is imported when its job is asked for."""
-_LEDGER = "ledger"
-COMMANDS = (*JOBS, _LEDGER)
-"""All words: the jobs, and the ledger's own command, which reads no data."""
-_USAGE = (
-    "usage: dapple JOB --config FILE --output DIR [--run_id ID] [--verbose] [Beam flags]; upload, aggregate and unmask "
-    "have --exchange DIR, and upload and unmask --released DIR, instead of --output; ledger has limit, show, verify "
-    "or export and --ledger FILE; JOB is one of: "
-)
+COMMANDS = (*JOBS, *TOOLS)
+"""All words: the jobs, and those that read no data."""
+_HELP = ("-h", "--help")
+_NO_WORD = {
+    "schema": "dapple schema JOB",
+    "schedule": "dapple schedule",
+    "completion": "dapple completion bash|zsh|fish",
+}
+"""How the words are used that print something and are done."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,15 +50,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str], stream: TextIO, verbose: bool) -> int:
     """Runs the job that `words` ask for and says on `stream` why it stopped."""
-    try:
-        if words and words[0] in ("-h", "--help"):
-            sys.stdout.write(_USAGE + ", ".join(COMMANDS) + "\n")
-            return 0
-        summary = _summary(words)
-    except DappleError as error:
-        return _fail(str(error), error.exit_code, stream, verbose)
-    except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
-        return _fail(describe_unexpected(error), 1, stream, verbose)
+    with interruptible() as interruption:
+        try:
+            summary = _summary(words)
+        except KeyboardInterrupt:
+            return _fail(SENTENCE, INTERRUPTED, stream, verbose)
+        except DappleError as error:
+            sentence, code = str(error), error.exit_code
+        except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
+            sentence, code = describe_unexpected(error), 1
+        else:
+            return _print(summary)
+        if interruption.asked:
+            sentence, code = SENTENCE, INTERRUPTED
+        return _fail(sentence, code, stream, verbose)
+
+
+def _print(summary: dict[str, Any] | None) -> int:
+    """The last line of the standard output; returns the exit code."""
     if summary is not None:
         sys.stdout.write(json.dumps(summary) + "\n")
     sys.stdout.flush()
@@ -97,16 +99,74 @@ def _own_stderr(verbose: bool) -> Iterator[TextIO]:
 
 def _summary(words: list[str]) -> dict[str, Any] | None:
     """Runs what is asked for; None if it has printed its answer."""
-    if not words or words[0] not in COMMANDS:
-        got = words[0] if words else "nothing"
-        raise ConfigError(f"the job must be one of {', '.join(COMMANDS)}, got {got}; run dapple --help.")
-    # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.
-    from pipelines.ledger import job as ledger_command
+    text = _answer(words)
+    if text is not None:
+        sys.stdout.write(text)
+        return None
+    name, rest = words[0], words[1:]
+    if name == "ledger":
+        parsed(rest)
+        # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.
+        from pipelines.ledger import job as ledger_command
+
+        return ledger_command.run(rest)
+    refuse_early(name, WORDS[name], rest)
     from pipelines.run.jobs import run_job as way
 
-    if words[0] == _LEDGER:
-        return ledger_command.run(words[1:])
-    return way.run_job(importlib.import_module(JOBS[words[0]]).JOB, words[1:])
+    return way.run_job(importlib.import_module(JOBS[name]).JOB, rest)
+
+
+def _answer(words: list[str]) -> str | None:
+    """What is printed for words that ask for no job; None if they ask for one, or for the ledger."""
+    if words and words[0] in _HELP:
+        return help_pages.overview()
+    if words and words[0] == "--version":
+        return f"dapple {version(DISTRIBUTION)}\n"
+    if not words or words[0] not in COMMANDS:
+        raise ConfigError(_unknown_word(words))
+    name, rest = words[0], words[1:]
+    asks = any(word in _HELP for word in rest)
+    if name in WORDS:
+        return help_pages.job_page(name, WORDS[name]) if asks else None
+    if name not in _NO_WORD:
+        return help_pages.ledger_page() if asks and rest[0] in _HELP else None
+    return help_pages.tool_page(name, _NO_WORD[name]) if asks else _printed(name, rest)
+
+
+def _printed(name: str, rest: list[str]) -> str:
+    """What a word prints that reads no data."""
+    if len(rest) != (name != "schedule"):
+        raise ConfigError(f"the command line must be `{_NO_WORD[name]}`, got {len(rest)} words after {name}.")
+    if name == "schedule":
+        return f"{schedule_folder()}\n"
+    if name == "completion":
+        from pipelines.command import completion
+
+        return completion.script(rest[0])
+    if rest[0] not in WORDS:
+        raise ConfigError(f"the job must be one of {', '.join(WORDS)}, got {rest[0]}; {_near(rest[0], WORDS)}")
+    from pipelines.command import job_schema
+
+    return job_schema.text_of(job_schema.job_schema(rest[0]))
+
+
+def schedule_folder() -> pathlib.Path:
+    """Where the files for cron, Airflow and Dataflow are: in the public package, or in the repository."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    installed = root / "dapple_dp" / "schedule"
+    return installed if installed.is_dir() else root / "schedule"
+
+
+def _unknown_word(words: list[str]) -> str:
+    """The sentence about a first word that is none."""
+    got, remedy = (words[0], _near(words[0], COMMANDS)) if words else ("nothing", "run dapple --help.")
+    return f"the job must be one of {', '.join(COMMANDS)}, got {got}; {remedy}"
+
+
+def _near(got: str, known: Iterable[str]) -> str:
+    """The nearest known word, as a remedy."""
+    near = difflib.get_close_matches(got, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else "run dapple --help."
 
 
 def _fail(sentence: str, code: int, stream: TextIO, verbose: bool) -> int:
@@ -122,6 +182,9 @@ def _set_up_logging(stream: TextIO, verbose: bool) -> None:
     handler: logging.Handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("dapple: %(message)s"))
     if stream.isatty():
+        from rich.console import Console
+        from rich.logging import RichHandler
+
         handler = RichHandler(console=Console(file=stream), show_path=False, show_level=False)
     for name in ("pipelines", "transforms"):
         logger = logging.getLogger(name)

@@ -9,16 +9,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from pipelines.ledger.command_line import parsed
 from pipelines.ledger.store import Ledger, charges_of, limits_of
-from pipelines.run.options import Parser
 from schemas.errors import ConfigError, LedgerRefusedError
 from schemas.privacy.charge import Limit
 from schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, run_states
 from schemas.privacy.plan import PrivacyUnit
 from transforms.files.octets import write_bytes
 from transforms.privacy import ledger_filter
-
-_USAGE = "dapple ledger limit|show|verify|export --ledger FILE"
 
 
 def run(argv: Sequence[str]) -> dict[str, Any] | None:
@@ -27,7 +25,7 @@ def run(argv: Sequence[str]) -> dict[str, Any] | None:
     Raises:
       DappleError: what stopped it, in one sentence.
     """
-    given = _parsed(argv)
+    given = parsed(argv)
     book = Ledger(given.ledger)
     if given.action == "limit":
         return _limit(book, given)
@@ -41,28 +39,6 @@ def run(argv: Sequence[str]) -> dict[str, Any] | None:
         return None
     write_bytes(given.output, text.encode())
     return {"ledger": given.ledger, "output": given.output}
-
-
-def _parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = Parser(prog="dapple ledger", allow_abbrev=False, form=_USAGE)
-    actions = parser.add_subparsers(dest="action", required=True)
-    for name in ("limit", "show", "verify", "export"):
-        action = actions.add_parser(name, allow_abbrev=False, form=_USAGE)
-        action.add_argument("--ledger", required=True, help="the ledger's file")
-        if name == "limit":
-            action.add_argument("--dataset", required=True, help="data.name of the jobs")
-            action.add_argument("--epsilon", required=True, type=float, help="of all runs together")
-            action.add_argument("--delta", required=True, type=float, help="of all runs together")
-            action.add_argument("--basic_epsilon", default=0.0, type=float, help="part for other than Gaussian runs")
-            action.add_argument("--basic_delta", default=0.0, type=float, help="part for other than Gaussian runs")
-            action.add_argument("--unit", default=None, choices=tuple(map(str, PrivacyUnit)), help="what is protected")
-        if name == "verify":
-            action.add_argument("--head", default=None, help="digest that an earlier verify printed")
-        if name == "export":
-            action.add_argument("--format", default="jsonl", choices=("jsonl", "csv"), help="of the rows")
-            action.add_argument("--output", default=None, help="file to write; default: the standard output")
-    return parser.parse_args(list(argv))
 
 
 def _limit(book: Ledger, given: argparse.Namespace) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Any job can render one; `fit` shows releases and public data only, `evaluate` an
 import dataclasses
 import enum
 import logging
+import pathlib
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
@@ -17,7 +18,11 @@ from pipelines.run.failures import describe_unexpected
 
 _LOGGER = logging.getLogger(__name__)
 _ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.PackageLoader("pipelines.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    # By file, not by the name of a package: another `pipelines` may be on the path.
+    loader=jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates")),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 
 

@@ -222,7 +222,7 @@ def _implementation(parameters: CollectionParameters) -> dict[str, Any]:
     """Mechanisms, composition and what follows them."""
     return implementation_section(
         preprocessing="Vectors are clipped to a public radius. How the settings of the job were chosen is unknown.",
-        mechanisms=f"Variant {parameters.variant}: {_mechanism(parameters)}. Software: dapple {version('dapple')}. "
+        mechanisms=f"Variant {parameters.variant}: {_mechanism(parameters)}. Software: dapple {version('dapple-dp')}. "
         "Access controls: unknown.",
         composition="Privacy losses of a report's choices add up.",
         post_processing="Everything after the reports: sums, tree or mixture, k-means, shrinkage.",

@@ -1,29 +1,20 @@
 """The command line: the one place where flags become settings and Beam options."""
 
-import argparse
 import dataclasses
 import difflib
 import secrets
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
+from pipelines.run.flags import OUTPUT_FLAGS, Parser, parse_own
+from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 from transforms.files.octets import read_bytes
 
 DEFAULT_RUNNER = "FnApiRunner"
-OUTPUT_FLAGS = ("--output", "--run_id")
-_HELP = {
-    "--config": "the job's YAML file",
-    "--output": "folder of the results; must be new or empty",
-    "--run_id": "name of the run; default: time and a random part",
-    "--exchange": "folder that all roles can reach",
-    "--released": "folder of the releases so far, out of the aggregator's reach",
-    "--client": "name of the client that sends",
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +40,6 @@ class JobOptions:
     client: str = ""
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are `ConfigError`s.
-
-    Args:
-      form: of the command, for errors; other arguments are argparse's.
-    """
-
-    def __init__(self, *, form: str = "dapple JOB --config FILE --output DIR [Beam flags]", **more: Any):
-        super().__init__(**more)
-        self._form = form
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        """Raises instead of exiting."""
-        raise ConfigError(f"the command line must be `{self._form}`: {message}.")
-
-
 def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS) -> JobOptions:
     """Parses the flags of a job; everything that is not Dapple's must be a flag Beam knows.
 
@@ -76,17 +51,9 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
     Raises:
       ConfigError: for a missing or mistyped flag, with the nearest known one.
     """
-    parser = Parser(prog=f"dapple {job}", allow_abbrev=False)
-    for flag in ("--config", *flags):
-        parser.add_argument(flag, required=flag != "--run_id", help=_HELP[flag])
-    known, rest = parser.parse_known_args(list(argv))
-    given = {name: text for name, text in vars(known).items() if text is not None}
-    if "client" in given:
-        _check_name(given["client"], "--client")
+    given, rest = parse_own(job, argv, flags)
     given.setdefault("run_id", new_run_id())
-    _check_name(given["run_id"], "run_id")
-    if "output" in given:
-        given["output"] = given["output"].rstrip("/") or given["output"]
+    check_stores({f"--{name}": text for name, text in given.items()})
     return JobOptions(**given, beam=beam_options(rest))
 
 
@@ -105,13 +72,6 @@ def read_text(path: str) -> str:
 def new_run_id() -> str:
     """A run id no other run has: UTC time and four random bytes."""
     return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(4)
-
-
-def _check_name(name: str, setting: str) -> None:
-    """Refuses a name that can be no part of a file name."""
-    plain = name.isascii() and all(letter.isalnum() or letter in "-_." for letter in name)
-    if not name or not plain or name.startswith("."):
-        raise ConfigError(f"{setting} must be letters, digits, '-', '_' and '.', got {name!r}; choose a simpler name.")
 
 
 def beam_options(flags: Sequence[str]) -> PipelineOptions:

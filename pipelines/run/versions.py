@@ -8,7 +8,7 @@ import pathlib
 import platform
 
 _PACKAGES = ("schemas", "transforms", "pipelines")
-_LIBRARIES = ("dapple", "apache-beam", "numpy", "pyarrow", "scikit-learn", "dp-accounting", "pipeline-dp")
+_LIBRARIES = ("dapple-dp", "apache-beam", "numpy", "pyarrow", "scikit-learn", "dp-accounting", "pipeline-dp")
 
 
 def version(name: str) -> str:

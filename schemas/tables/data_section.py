@@ -2,7 +2,7 @@
 
 import collections
 import json
-from typing import Annotated, Protocol, Self, TypeVar
+from typing import Annotated, Literal, Protocol, Self, TypeVar
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -139,7 +139,10 @@ def _section_or_none(value: object) -> object:
     return None if value == "none" else value
 
 
-OptionalServerData = Annotated[ServerDataConfig | None, BeforeValidator(_section_or_none)]
+OptionalServerData = Annotated[
+    ServerDataConfig | None,
+    BeforeValidator(_section_or_none, json_schema_input_type=ServerDataConfig | Literal["none"] | None),
+]
 
 LedgerPath = Annotated[
     Text | None,

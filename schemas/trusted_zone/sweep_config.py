@@ -49,7 +49,7 @@ class SweepOptions(Section):
     epsilons: Annotated[tuple[Positive, ...], BeforeValidator(_distinct)] = Field(
         description="a list of epsilons, finite numbers > 0"
     )
-    seeds: Annotated[tuple[Whole, ...], BeforeValidator(_seeds)] = Field(
+    seeds: Annotated[tuple[Whole, ...], BeforeValidator(_seeds, json_schema_input_type=int | list[int])] = Field(
         description="the number of seeds, or a list of them"
     )
     settings: dict[Text, Annotated[tuple[Any, ...], BeforeValidator(_distinct)]] = Field(

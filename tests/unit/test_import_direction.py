@@ -1,7 +1,7 @@
 """Imports point one way: down the floors, from one room to another, and never round in a circle.
 
-The floors are schemas <- transforms.numerics <- transforms <- pipelines. A room is a folder with modules. The same word
-names a room on every floor: the shared core, the families of protocols, and the trusted zone.
+The floors are schemas <- transforms.numerics <- transforms <- pipelines <- dapple_dp. A room is a folder with modules.
+The same word names a room on every floor: the shared core, the families of protocols, and the trusted zone.
 """
 
 import ast
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FLOORS = ("schemas", "transforms.numerics", "transforms", "pipelines")
+FLOORS = ("schemas", "transforms.numerics", "transforms", "pipelines", "dapple_dp")
 OUTSIDE = ("tests", "benchmarks", "examples")
 WITHOUT_BEAM = ("schemas", "transforms.numerics")
 

@@ -88,7 +88,7 @@ def _library(module: str, table_format: TableFormat) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"data.table.format must be one whose library is installed, got {str(table_format)!r} without it; "
-            f"run pip install 'dapple[{table_format}]'."
+            f"run pip install 'dapple-dp[{table_format}]'."
         ) from error
 
 

@@ -117,7 +117,7 @@ def _implementation(prepared: PreparedFit) -> dict[str, Any]:
         mechanisms=f"{mechanisms}, exact on integers, in {len(releases)} releases of {len(plan.rounds)} rounds. "
         "Sums are integers too, and each unit's bound is checked on these integers, so there is no floating-point "
         "gap. Noise is keyed by the run and drawn from a ChaCha20 key stream. "
-        f"Software: dapple {version('dapple')}, algorithm {config.algorithm}. Access controls: unknown.",
+        f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: unknown.",
         composition=f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
         f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
         post_processing="Server steps compute centers from noised sums and counts and from public data (with "

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pipelines.ledger.spending import Reservation
+from pipelines.run.flags import OUTPUT_FLAGS
 from pipelines.run.folder import RunFolder
 from pipelines.run.jobs.place import OutputFolder, Place, Summary
-from pipelines.run.options import OUTPUT_FLAGS, JobOptions
+from pipelines.run.options import JobOptions
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Zone
 

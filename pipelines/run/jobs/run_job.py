@@ -10,6 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.run.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
 from pipelines.run.jobs.place import Summary
 from pipelines.run.options import parse_job, read_text
+from pipelines.run.stores import check_stores
 from pipelines.run.versions import versions
 from schemas.privacy.flow import Zone
 
@@ -33,6 +34,7 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
     text = read_text(options.config)
     job = asked.choose(text) if isinstance(asked, JobChoice) else asked
     settings = job.load(text)
+    check_stores(settings)
     place = job.place(settings, options)
     complete = place.complete()
     if complete is not None:
@@ -55,6 +57,7 @@ def carried_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iter
     Raises:
       DappleError: what stopped it, in one sentence.
     """
+    check_stores(run.settings)
     run.place.check()
     planned = job.plan(run)
     with run.place.opened(job.reservation(run, planned)):

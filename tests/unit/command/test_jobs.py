@@ -5,6 +5,7 @@ import importlib
 import pytest
 
 from pipelines.command import main as command
+from pipelines.command.words import WORDS
 from pipelines.kmeans import fit
 from pipelines.run.jobs.job import Job, JobChoice
 from pipelines.trusted_zone import pooled_fit
@@ -24,16 +25,19 @@ def test_a_job_is_a_record_under_its_own_name(name):
 
 
 @pytest.mark.parametrize("name", command.JOBS)
-def test_a_job_has_no_way_around(name, monkeypatch):
+def test_a_job_has_no_way_around(name, monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr("pipelines.run.jobs.run_job.run_job", lambda job, argv: asked.append((job, list(argv))))
-    assert command.main([name, "--config", "job.yaml"]) == 0
-    assert asked == [(record(name), ["--config", "job.yaml"])]
+    config = tmp_path / "job.yaml"
+    config.write_text(WORDS[name].example)
+    words = [f"--config={config}", *(f"{flag}=x" for flag in WORDS[name].flags)]
+    assert command.main([name, *words]) == 0
+    assert asked == [(record(name), words)]
     assert not hasattr(importlib.import_module(command.JOBS[name]), "run")
 
 
-def test_only_the_ledger_is_no_job():
-    assert set(command.COMMANDS) - set(command.JOBS) == {"ledger"}
+def test_other_words_read_no_data():
+    assert set(command.COMMANDS) - set(command.JOBS) == {"ledger", "schema", "schedule", "completion"}
 
 
 @pytest.mark.parametrize("algorithm", FITS)

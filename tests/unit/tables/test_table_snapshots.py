@@ -161,7 +161,7 @@ def test_a_library_that_is_missing(monkeypatch, module, table_format):
     monkeypatch.setitem(sys.modules, module, None)
     expected = (
         f"data.table.format must be one whose library is installed, got '{table_format}' without it; "
-        f"run pip install 'dapple[{table_format}]'."
+        f"run pip install 'dapple-dp[{table_format}]'."
     )
     with pytest.raises(ConfigError) as caught:
         resolve(data_of("lake", table_format))

@@ -1,4 +1,4 @@
-"""A small convolutional network for square images; needs JAX (`pip install dapple[jax]`), which is imported on use.
+"""A small convolutional network for square images; needs JAX (`pip install dapple-dp[jax]`), which is imported on use.
 
 Gradients come row by row from one compiled loop, in double precision on the CPU: the same instructions run on every
 row, wherever it lies and however many there are. They are floating-point numbers all the same, so `rounding_share` pays
@@ -116,7 +116,7 @@ def _jax() -> Any:
     try:
         import jax
     except ImportError as error:
-        raise ConfigError("model cnn needs JAX, which is not installed; run `pip install dapple[jax]`.") from error
+        raise ConfigError("model cnn needs JAX, which is not installed; run `pip install dapple-dp[jax]`.") from error
     return jax
 
 

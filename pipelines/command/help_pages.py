@@ -1,0 +1,101 @@
+"""What `dapple --help` and `dapple JOB --help` print."""
+
+import textwrap
+from collections.abc import Mapping
+
+from pipelines.command.words import TOOLS, WORDS, Word
+from pipelines.run.flags import CONFIG_FLAG, FLAG_HELP, OPTIONAL_FLAGS
+
+EXIT_CODES: Mapping[int, str] = {
+    0: "done",
+    1: "failed, for a reason that is not one of these",
+    2: "settings, flags or input refused; nothing was released",
+    3: "refused by the ledger; another try is refused as well, until the budget or the job is another one",
+    4: "refused because private data would flow around the noise",
+    5: "a file or message is not what it must be at this point",
+    130: "interrupted by Ctrl-C or SIGTERM; the same command with the same --run_id starts again or goes on",
+}
+_COMMON = {
+    "--verbose": "show logs and tracebacks of all libraries; they may hold values of rows",
+    "--help": "print this page",
+}
+_WIDTH = 100
+
+
+def overview() -> str:
+    """A line per word."""
+    lines = [
+        "usage: dapple JOB --config FILE --output DIR [--run_id ID] [--verbose] [Beam flags]",
+        "       dapple JOB --help | --help | --version",
+        "",
+        "Differentially private clustering. Jobs:",
+        *_entries({name: word.about for name, word in WORDS.items()}),
+        "",
+        "Read no data:",
+        *_entries(TOOLS),
+        "",
+        _exit_codes(),
+    ]
+    return "\n".join(lines)
+
+
+def job_page(name: str, word: Word) -> str:
+    """Flags, an example and the exit codes of a job."""
+    flags = {flag: FLAG_HELP[flag] for flag in (CONFIG_FLAG, *word.flags)} | _COMMON
+    written = [f"[{flag} {_value(flag)}]" if flag in OPTIONAL_FLAGS else f"{flag} {_value(flag)}" for flag in flags]
+    usage = " ".join(["dapple", name, *written[: 1 + len(word.flags)], "[--verbose]", "[Beam flags]"])
+    lines = [
+        f"usage: {usage}",
+        "",
+        f"{name}: {word.about}.",
+        "",
+        *_entries({f"{flag} {_value(flag)}".rstrip(): text for flag, text in flags.items()}),
+        "  and flags of Beam, such as --runner=FlinkRunner, --direct_num_workers=4 or --temp_location=gs://...",
+        "",
+        f"Example of the settings ({name}.yaml):",
+        textwrap.indent(word.example.rstrip(), "  "),
+        "",
+        f"All settings: `dapple schema {name} > {name}.schema.json`; editors complete and check them by a first line",
+        f"`# yaml-language-server: $schema={name}.schema.json`.",
+        "",
+        _exit_codes(),
+    ]
+    return "\n".join(lines)
+
+
+def tool_page(name: str, usage: str) -> str:
+    """How a word that reads no data is used."""
+    return f"usage: {usage}\n\n{name}: {TOOLS[name]}.\n"
+
+
+def ledger_page() -> str:
+    """How the ledger's own command is used."""
+    lines = {
+        "limit": "--dataset NAME --epsilon E --delta D [--unit record|client] [--basic_epsilon E --basic_delta D]",
+        "show": "what every data set may spend and has spent, and the state of every run",
+        "verify": "[--head DIGEST] says whether the chain of entries holds",
+        "export": "[--format jsonl|csv] [--output FILE] gives all entries",
+    }
+    usage = "dapple ledger limit|show|verify|export --ledger FILE ..."
+    return "\n".join([tool_page("ledger", usage), *_entries(lines), "", _exit_codes()])
+
+
+def _exit_codes() -> str:
+    """All exit codes, and their meanings."""
+    return "\n".join(["Exit codes:", *_entries({str(code): text for code, text in EXIT_CODES.items()}), ""])
+
+
+def _entries(texts: Mapping[str, str]) -> list[str]:
+    """Names in one column, what they mean in another."""
+    width = max(map(len, texts))
+    indent = " " * (width + 4)
+    return [
+        textwrap.fill(f"  {name:{width}}  {text}", _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+        for name, text in texts.items()
+    ]
+
+
+def _value(flag: str) -> str:
+    """What follows a flag."""
+    values = {"--config": "FILE", "--run_id": "ID", "--client": "NAME"}
+    return "" if flag in _COMMON else values.get(flag, "DIR")

@@ -1,0 +1,58 @@
+"""Ctrl-C and SIGTERM: they stop a run as an error would, so that it cleans up, and are told as what they are."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+INTERRUPTED = 130
+"""The exit code."""
+SENTENCE = (
+    "interrupted; what is in the output folder is complete or absent, and the same command, with the --run_id of this "
+    "run, starts again or goes on."
+)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_GRACE = 5.0
+"""Seconds that threads of a runner have to end."""
+
+
+class Interruption:
+    """Whether somebody has asked this process to stop; libraries may turn that into errors of their own.
+
+    Attributes:
+      asked: set by the first signal; the second one ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """Handles a signal."""
+        self.asked = True
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Watches for signals; in a thread, where none arrive, only for what others make of them."""
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = {each: signal.signal(each, interruption.stop) for each in _SIGNALS}
+    try:
+        yield interruption
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def end_soon() -> None:
+    """Ends this process in a few seconds, if threads of a runner that work on keep it from ending by itself."""
+    timer = threading.Timer(_GRACE, os._exit, (INTERRUPTED,))
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,87 @@
+"""The JSON Schema of every job's settings, for editors and other programs.
+
+`python -m pipelines.command.job_schema` writes them to `schemas/json/`, which is part of the wheel; `dapple schema JOB`
+prints one.
+"""
+
+import json
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic
+
+from pipelines.command.words import WORDS, Word, named
+from schemas.choices import Algorithm
+from schemas.kmeans.fit_config import FITS, OWN_SECTIONS
+from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.tree_config import CentralTreeFit
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "schemas" / "json"
+_BOUND_BY_THEMSELVES = (CentralTreeFit, DPLloydFit)
+"""Jobs whose own section bounds rows, so that they need no clipping."""
+_NO_CLIPPING = "bounds on rows beside those of the algorithm's own section; may be left out"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def job_schema(name: str) -> dict[str, Any]:
+    """The schema of the settings of a job.
+
+    It may let pass what the job refuses, since rules that join settings are not in it; it refuses nothing that the job
+    takes.
+    """
+    word = WORDS[name]
+    head = {"$schema": _DIALECT, "title": f"Settings of dapple {name}", "description": f"{word.about}."}
+    return head | (_section(word) if word.section else _alternatives(word))
+
+
+def _alternatives(word: Word) -> dict[str, Any]:
+    """Of a job whose settings are of one of several types."""
+    kinds: tuple[Any, ...] = tuple(named(path) for path in word.models)
+    union: Any = kinds[0]
+    for each in kinds[1:]:
+        union = union | each
+    found = pydantic.TypeAdapter(union).json_schema()
+    _write_as_fits_are(found.get("$defs", {}))
+    for kind, more in word.more.items():
+        found.get("$defs", {}).get(kind, found)["properties"] |= more
+    return found
+
+
+def _write_as_fits_are(kinds: dict[str, Any]) -> None:
+    """What a `fit` may hold beside the fields of its type: see `fit_config.validated`, and the types with a domain."""
+    for kind in {kind.__name__ for kind in FITS.values()} & kinds.keys():
+        for name in OWN_SECTIONS:
+            kinds[kind]["properties"].setdefault(name, {"type": "null"})
+    for kind in {kind.__name__ for kind in _BOUND_BY_THEMSELVES} & kinds.keys():
+        kinds[kind]["required"].remove("clipping")
+        kinds[kind]["properties"]["clipping"] = {"type": "object", "description": _NO_CLIPPING}
+    if CentralTreeFit.__name__ in kinds:
+        choice = kinds[CentralTreeFit.__name__]["properties"]["algorithm"]
+        choice["enum"] = [choice.pop("const"), str(Algorithm.FEDDP_KMEANS)]
+
+
+def _section(word: Word) -> dict[str, Any]:
+    """Of a job that adds a section to the settings of others."""
+    inner = pydantic.TypeAdapter(named(word.models[0])).json_schema(ref_template="#/$defs/{model}")
+    definitions = inner.pop("$defs", {})
+    found = {"type": "object", "properties": {word.section: inner}, "required": [word.section]}
+    return found | ({"$defs": definitions} if definitions else {})
+
+
+def text_of(schema: Mapping[str, Any]) -> str:
+    """A schema as a file."""
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+
+
+def main() -> int:
+    """Writes all schemas."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in WORDS:
+        (FOLDER / f"{name}.json").write_text(text_of(job_schema(name)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""The words of the command: what each does, its flags, its settings and an example, without importing its job."""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.run.flags import OUTPUT_FLAGS
+
+_RELEASED = ("--exchange", "--released")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """One job of the command.
+
+    Attributes:
+      module: that holds its record `JOB`; it imports Beam.
+      about: what it does, one line.
+      load: `module:function` that checks its settings, given the text of the config file; imports no Beam.
+      models: `module:name` of the types of its settings.
+      example: of its settings, as YAML.
+      flags: besides --config and Beam's.
+      section: what it adds to the settings of another job; then `models` is of this section alone.
+      more: settings that it lets pass in types of other jobs, as JSON Schema by type.
+    """
+
+    module: str
+    about: str
+    load: str
+    models: tuple[str, ...]
+    example: str
+    flags: tuple[str, ...] = OUTPUT_FLAGS
+    section: str = ""
+    more: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    def loaded(self, text: str) -> Any:
+        """The settings that a text asks for; raises ConfigError, in one sentence."""
+        return named(self.load)(text)
+
+
+def named(path: str) -> Any:
+    """What `module:name` says."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+_DATA = "data: {path: lake, features: [age, hours]}\n"
+_PRIVACY = "privacy: {unit: record, epsilon: 1.0, delta: 1.0e-6}\n"
+_FIT = f"""algorithm: dp_lloyd
+{_DATA}n_clusters: 5
+{_PRIVACY}clipping: {{norm: domain, center: none}}
+dp_lloyd: {{domain: [0, 100]}}
+"""
+_MASKED = f"""algorithm: feddp_kmeans
+{_DATA}server_data: {{path: public.parquet}}
+n_clusters: 5
+{_PRIVACY}clipping: {{norm: server_radius, center: server_mean}}
+trust: masked
+masked: {{scheme: shared_secret, secret_uri: clients.secret}}
+"""
+_CLIENTS_LOAD = "schemas.kmeans.fit_config:load_config"
+_FIT_MODEL = "schemas.kmeans.fit_config:FitConfig"
+_POOLED_MODEL = "schemas.kmeans.pooled_config:PooledFitConfig"
+_ENCODE = "schemas.reports.config:EncodeConfig"
+_WITH_SEED = {"EncodeConfig": {"seed": {"type": "integer", "minimum": 0}}}
+
+WORDS: Mapping[str, Word] = {
+    "fit": Word(
+        module="pipelines.command.fit",
+        about="cluster privately: centers, noisy sizes, the guarantee and a report",
+        load="pipelines.command.settings:fit",
+        models=(_FIT_MODEL, _POOLED_MODEL),
+        example=_FIT,
+    ),
+    "prepare": Word(
+        module="pipelines.tables.prepare",
+        about="group the rows of each client in one private copy, for many jobs",
+        load="schemas.trusted_zone.prepare_config:load_prepare_config",
+        models=("schemas.trusted_zone.prepare_config:PrepareConfig", _FIT_MODEL, _POOLED_MODEL),
+        example="data: {path: lake, features: x, client_id: person}\n",
+    ),
+    "assign": Word(
+        module="pipelines.trusted_zone.assign",
+        about="write the nearest center of every row; not private, stays in the trusted zone",
+        load="schemas.trusted_zone.assign_config:load_assign_config",
+        models=("schemas.trusted_zone.assign_config:AssignConfig",),
+        example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
+    ),
+    "evaluate": Word(
+        module="pipelines.trusted_zone.evaluate",
+        about="score released centers by all rows; not private, stays in the trusted zone",
+        load="schemas.trusted_zone.evaluate_config:load_evaluate_config",
+        models=("schemas.trusted_zone.evaluate_config:EvaluateConfig",),
+        example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
+    ),
+    "profile": Word(
+        module="pipelines.profile",
+        about="describe the clusters of a fit privately: sizes, means, percentiles, histograms",
+        load="schemas.profile.config:load_profile_config",
+        models=("schemas.profile.config:ProfileConfig",),
+        example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n"
+        "privacy: {unit: record, epsilon: 0.5, delta: 1.0e-7}\n"
+        "profile: {numeric: {age: {lower: 17, upper: 90}}}\n",
+    ),
+    "sweep": Word(
+        module="pipelines.trusted_zone.sweep",
+        about="compare methods, epsilons and seeds on the same rows; stays in the trusted zone",
+        load="schemas.trusted_zone.sweep_config:load_sweep_config",
+        models=("schemas.trusted_zone.sweep_config:SweepOptions",),
+        section="sweep",
+        example=f"{_FIT}sweep: {{methods: {{here: {{}}}}, epsilons: [0.5, 1.0], seeds: 5}}\n",
+    ),
+    "upload": Word(
+        module="pipelines.masked.upload",
+        about="send one client's masked messages of the open round (trust masked)",
+        load=_CLIENTS_LOAD,
+        models=(_FIT_MODEL,),
+        flags=(*_RELEASED, "--client"),
+        example=_MASKED,
+    ),
+    "aggregate": Word(
+        module="pipelines.masked.aggregate",
+        about="add up the masked messages of the open round and add noise (trust masked)",
+        load="pipelines.command.settings:aggregate",
+        models=("schemas.masked.config:AggregateConfig",),
+        flags=("--exchange",),
+        example="key_uri: aggregator.key\nthreshold: 10\n",
+    ),
+    "unmask": Word(
+        module="pipelines.masked.unmask",
+        about="open a run and its rounds, and unmask the noisy sums (trust masked)",
+        load=_CLIENTS_LOAD,
+        models=(_FIT_MODEL,),
+        flags=(*_RELEASED, "--run_id"),
+        example=_MASKED,
+    ),
+    "encode": Word(
+        module="pipelines.reports.encode",
+        about="make one private report of each client, where no aggregator is trusted",
+        load="schemas.reports.config:load_encode_config",
+        models=(_ENCODE,),
+        more=_WITH_SEED,
+        example="data: {path: devices, features: [age, hours], client_id: person}\nn_clusters: 5\n"
+        "privacy: {unit: client, epsilon: 2.0}\ntree: {radius: 100.0}\n"
+        "reports: {mode: local, variant: nested, min_batch: 100000}\n",
+    ),
+    "shuffle": Word(
+        module="pipelines.reports.shuffle",
+        about="shuffle collected reports, so that none can be told from the others",
+        load="schemas.reports.config:load_shuffle_config",
+        models=("schemas.reports.config:ShuffleConfig", _ENCODE),
+        more=_WITH_SEED,
+        example="reports: {mode: shuffle, min_batch: 100000, arrived: arrived}\n",
+    ),
+    "decode": Word(
+        module="pipelines.reports.decode",
+        about="make a model of collected reports",
+        load="schemas.reports.config:load_decode_config",
+        models=("schemas.reports.config:DecodeConfig", _ENCODE),
+        more=_WITH_SEED,
+        example="reports: {mode: local, min_batch: 100000, path: encoded}\nseed: 7\n",
+    ),
+    "clustered_fl": Word(
+        module="pipelines.clustered_fl.job",
+        about="cluster clients by how their data train a model, and train one per cluster",
+        load="schemas.clustered_fl.config:load_clustered_fl_config",
+        models=("schemas.clustered_fl.config:ClusteredFLConfig",),
+        example="algorithm: r_dpcfl\ndata: {path: lake, client_id: client_id, features: x, label: y, classes: 10}\n"
+        "n_clusters: 4\nprivacy: {epsilon: 4.0, delta: 1.0e-4, adjacency: add_remove}\n"
+        "training: {model: softmax, rounds: 40, local_epochs: 1, batch_size: 50, learning_rate: 0.4, "
+        "clipping_norm: 1.0}\n",
+    ),
+}
+"""The jobs, in the order of the help page."""
+TOOLS: Mapping[str, str] = {
+    "ledger": "set the limits of data sets; show, verify and export what runs have spent",
+    "schema": "print the JSON Schema of a job's settings, for editors",
+    "schedule": "print the folder of the files for cron, Airflow and Dataflow",
+    "completion": "print the completion of a shell: bash, zsh or fish",
+}
+"""Words that read no data, and what they do."""

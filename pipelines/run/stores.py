@@ -1,0 +1,62 @@
+"""Places that need a library of their own: which one, said before anything is tried."""
+
+import dataclasses
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping
+
+import pydantic
+
+from schemas.errors import ConfigError
+
+DISTRIBUTION = "dapple-dp"
+STORES = {
+    "s3": ("boto3", "aws"),
+    "gs": ("google.cloud.storage", "gcp"),
+    "azfs": ("azure.storage.blob", "azure"),
+    "hdfs": ("hdfs", "hdfs"),
+}
+"""By the beginning of a path: what Beam imports for it, and the extra that brings it."""
+_SCHEME = re.compile(rf"({'|'.join(STORES)})://")
+
+
+def check_stores(settings: object) -> None:
+    """Refuses a path of a store whose library is not installed.
+
+    Args:
+      settings: of a job, or its flags: every text in them that begins like such a path is taken for one.
+
+    Raises:
+      ConfigError: with the extra that is missing.
+    """
+    for name, text in _texts(settings, ""):
+        found = _SCHEME.match(text)
+        if found is not None and not _installed(STORES[found[1]][0]):
+            raise ConfigError(
+                f"{name or 'a path'} must be on a file system that is installed, got {found[0]} without its library; "
+                f"run pip install '{DISTRIBUTION}[{STORES[found[1]][1]}]'."
+            )
+
+
+def _installed(module: str) -> bool:
+    """Whether a module could be imported; its parents are."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _texts(value: object, name: str) -> Iterator[tuple[str, str]]:
+    """All texts in settings, with their dotted names."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _texts(each, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, pydantic.BaseModel):
+        yield from _texts(dict(value), name)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from _texts({each.name: getattr(value, each.name) for each in dataclasses.fields(value)}, name)
+    elif isinstance(value, tuple | list | set | frozenset):
+        for each in value:
+            yield from _texts(each, name)

@@ -1,0 +1,127 @@
+"""What is installed: metadata, data files, and a command that knows where they are."""
+
+import email
+import json
+import os
+import pathlib
+import re
+import zipfile
+
+import pytest
+
+from pipelines.command import job_schema
+from pipelines.command.words import WORDS
+from tests.scenes import installed
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+FOLDERS = ("schemas", "transforms", "pipelines", "dapple_dp", "schedule", "examples")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return installed.dapple_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def names(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        return set(file.namelist())
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel, names):
+    [name] = [each for each in names if each.endswith(".dist-info/METADATA")]
+    with zipfile.ZipFile(wheel) as file:
+        return email.message_from_bytes(file.read(name))
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory, wheel):
+    found = installed.new_environment(tmp_path_factory.mktemp("user") / "venv")
+    found.install(wheel)
+    return found
+
+
+def test_metadata_are_complete(metadata):
+    assert (metadata["Name"], metadata["License-Expression"]) == ("dapple-dp", "Apache-2.0")
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload().startswith((ROOT / "README.md").read_text()[:40])
+    assert {"Summary", "Author", "Keywords", "Requires-Python", "Project-URL", "Home-page"} <= set(metadata.keys())
+    assert "Typing :: Typed" in metadata.get_all("Classifier")
+
+
+def test_urls_lead_to_no_invented_host(metadata):
+    urls = [metadata["Home-page"], *(each.split(", ")[1] for each in metadata.get_all("Project-URL"))]
+    assert all(url.startswith("https://pypi.org/project/dapple-dp/") for url in urls)
+
+
+def test_every_store_and_format_has_an_extra(metadata):
+    extras = set(metadata.get_all("Provides-Extra"))
+    assert {"aws", "gcp", "azure", "hdfs", "delta", "iceberg", "jax"} <= extras
+    needs = [each for each in metadata.get_all("Requires-Dist") if each.startswith("apache-beam[")]
+    assert {re.match(r"apache-beam\[(\w+)\]==2\.77\.\*", each)[1] for each in needs} == {
+        "aws",
+        "azure",
+        "gcp",
+        "hadoop",
+    }
+
+
+def test_data_files_are_in_the_wheel(names):
+    assert {f"{top}/py.typed" for top in ("dapple_dp", "schemas", "transforms", "pipelines")} <= names
+    assert {f"dapple_dp/schedule/{each.name}" for each in (ROOT / "schedule").iterdir()} <= names
+    assert {f"schemas/json/{name}.json" for name in WORDS} <= names
+    assert {"pipelines/page/templates/report.html.j2", "pipelines/page/templates/report.css"} <= names
+
+
+def test_nothing_else_lies_at_the_top(names):
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "dapple_dp",
+        "schemas",
+        "transforms",
+        "pipelines",
+    }
+
+
+def test_the_installed_command_prints_version_schedule_and_schema(environment, tmp_path):
+    assert environment.run(environment.dapple, "--version", cwd=tmp_path).stdout == "dapple 0.1.0\n"
+    folder = pathlib.Path(environment.run(environment.dapple, "schedule", cwd=tmp_path).stdout.strip())
+    assert folder == environment.packages / "dapple_dp" / "schedule"
+    assert os.access(folder / "run_partition.sh", os.X_OK)
+    done = environment.run(environment.dapple, "schema", "profile", cwd=tmp_path)
+    assert json.loads(done.stdout) == job_schema.job_schema("profile")
+
+
+def test_the_public_module_shows_its_names_and_no_others(environment, tmp_path):
+    script = (
+        "import dapple_dp\nprint(dapple_dp.__version__, dir(dapple_dp) == sorted([*dapple_dp.__all__, '__version__']))"
+    )
+    done = environment.run(environment.python, "-c", script, cwd=tmp_path)
+    assert done.stdout == "0.1.0 True\n", done.stderr
+
+
+@pytest.mark.slow
+def test_every_public_name_is_there(environment, tmp_path):
+    script = (
+        "import dapple_dp\nfor name in dapple_dp.__all__: getattr(dapple_dp, name)\nfrom dapple_dp import *\nprint(fit)"
+    )
+    done = environment.run(environment.python, "-c", script, cwd=tmp_path)
+    assert done.stdout.startswith("<function fit"), done.stderr
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    import dapple_dp
+
+    with pytest.raises(AttributeError, match="has no attribute 'DPMeans'"):
+        dapple_dp.DPMeans  # noqa: B018
+
+
+def test_nobody_is_told_to_install_the_package_of_somebody_else():
+    """`dapple` on PyPI is not this project."""
+    code = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".sh", ".yaml")]
+    for path in [*PAGES, *code]:
+        text = path.read_text()
+        assert not re.search(r"(pip|pipx|uv tool|uv pip) install\s+['\"]?dapple(?!-dp)", text), path
+        assert not re.search(r"(import|from) dapple\b(?!_dp)", text), path

@@ -1,0 +1,95 @@
+"""An environment with the built wheel, as a user has it: nothing of this repository is on its path."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Mapping
+
+from examples.runners.worker_environment import build_wheel
+
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
+_TIMEOUT = 300
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """A virtual environment; libraries come from that of the tests.
+
+    Attributes:
+      folder: of the environment.
+    """
+
+    folder: pathlib.Path
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    @property
+    def dapple(self) -> str:
+        return str(self.folder / "bin" / "dapple")
+
+    @property
+    def packages(self) -> pathlib.Path:
+        [found] = self.folder.glob("lib/python*/site-packages")
+        return found
+
+    def pip(self, *words: str) -> None:
+        subprocess.run([*_PIP, "--python", self.python, *words], check=True, timeout=_TIMEOUT, env=clean_environment())
+
+    def install(self, wheel: pathlib.Path) -> None:
+        self.pip("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel))
+
+    def uninstall(self, name: str) -> None:
+        self.pip("uninstall", "--yes", name)
+
+    def run(self, *words: str, cwd: pathlib.Path, **variables: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            words,
+            cwd=cwd,
+            env=clean_environment(variables),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+
+
+def clean_environment(more: Mapping[str, str] = {}) -> dict[str, str]:
+    """The variables of this process without those that decide where Python looks."""
+    return {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")} | dict(more)
+
+
+def new_environment(folder: pathlib.Path) -> Environment:
+    """An environment with libraries and without Dapple."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=_TIMEOUT)
+    environment = Environment(folder)
+    (environment.packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return environment
+
+
+def dapple_wheel(folder: pathlib.Path) -> pathlib.Path:
+    """The wheel of the sources as they are now, built without a network."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return build_wheel(folder)
+
+
+def foreign_wheel(folder: pathlib.Path, files: Mapping[str, str], name: str = "acme-etl") -> pathlib.Path:
+    """The wheel of somebody else's distribution with some files."""
+    source = folder / f"{name}-source"
+    for path, text in files.items():
+        target = source / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(textwrap.dedent(text))
+    packages = sorted({os.path.dirname(path) for path in files if "/" in path})
+    modules = sorted(path.removesuffix(".py") for path in files if "/" not in path)
+    about = f"name={name!r}, version='1.0', packages={packages}, py_modules={modules}"
+    (source / "setup.py").write_text(f"from setuptools import setup\nsetup({about})\n")
+    words = [*_PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)]
+    subprocess.run(words, check=True, capture_output=True, timeout=_TIMEOUT, env=clean_environment())
+    [wheel] = folder.glob(f"{name.replace('-', '_')}-*.whl")
+    return wheel
