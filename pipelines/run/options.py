@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from schemas.errors import ConfigError
-from transforms.files.octets import read_bytes
+from schemas.settings.refusal import Refusal
+from transforms.files import gate
 
 DEFAULT_RUNNER = "FnApiRunner"
 OUTPUT_FLAGS = ("--output", "--run_id")
@@ -96,10 +96,8 @@ def read_text(path: str) -> str:
     Raises:
       ConfigError: if it cannot be read as UTF-8 text.
     """
-    try:
-        return read_bytes(path).decode()
-    except (OSError, BeamIOError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config must be a readable YAML file, got {path}; check the path.") from error
+    refusal = Refusal(kind=ConfigError, rule="--config must be a readable YAML file", remedy="check the path")
+    return gate.read_text(path, refusal)
 
 
 def new_run_id() -> str:

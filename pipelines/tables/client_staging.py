@@ -21,7 +21,8 @@ from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig, PrepareOptions
 from schemas.tables.prepared_layout import PreparedManifest
-from transforms.files.octets import read_bytes, write_bytes
+from transforms.files import gate
+from transforms.files.octets import write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import CheckRows, ListShards
@@ -119,7 +120,7 @@ def _any_split(source: Source, contract: TableContract, options: PipelineOptions
     path = FileSystems.join(folder, _ANSWER)
     add = functools.partial(_build_inspection, source=source, contract=contract, path=path)
     run_graph(add, options, TRUSTED_ZONE)
-    split = bool(json.loads(read_bytes(path)))
+    split = gate.read_json(path, bool, gate.staged(path))
     FileSystems.delete([path])
     return split
 

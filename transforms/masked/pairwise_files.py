@@ -26,8 +26,9 @@ from schemas.masked.pairwise_messages import (
     sent_from_table,
     sent_to_table,
 )
-from transforms.files.octets import read_bytes, table_bytes
-from transforms.masked.exchange_files import Exchange, read_table, write_once
+from transforms.files import gate
+from transforms.files.octets import table_bytes
+from transforms.masked.exchange_files import Exchange, read_table, table_refusal, write_once
 from transforms.numerics.masked import neighbors
 
 FEWEST_CLIENTS = 3
@@ -45,7 +46,8 @@ class PairwiseExchange(Exchange):
 
     def digest(self, index: int, leg: Leg) -> str:
         """SHA-256 of the list that closed a leg."""
-        return hashlib.sha256(read_bytes(self._list_path(index, leg))).hexdigest()
+        path = self._list_path(index, leg)
+        return hashlib.sha256(gate.read_octets(path, table_refusal(path))).hexdigest()
 
     def send_rows(self, index: int, leg: Leg, client: str, rows: Sequence[Sent]) -> None:
         """Leaves keys or letters of some senders of a client; raises ProtocolError if it sent others before."""

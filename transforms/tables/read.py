@@ -8,16 +8,17 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.filesystem import BeamIOError
 from numpy.typing import NDArray
 
 from schemas.errors import InputError
+from schemas.settings.refusal import Refusal
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.columns import find, plain
 from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import decode_runs
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.files import gate
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
 from transforms.tables.source import Source, list_files
@@ -36,13 +37,8 @@ def open_parquet(path: str) -> pq.ParquetFile:
     Raises:
       InputError: if the file cannot be read as Parquet.
     """
-    try:
-        local = FileSystems.get_scheme(path) in (None, "file")
-        # A path would be looked up among Arrow's own filesystems first, which takes longer than a small file.
-        source = pa.OSFile(path) if local else FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-        return pq.ParquetFile(source, pre_buffer=False)
-    except (OSError, BeamIOError, pa.ArrowException) as error:
-        raise InputError(f"{path} must be a readable Parquet file; check the file or leave it out.") from error
+    rule = f"{path} must be a readable Parquet file"
+    return gate.open_parquet(path, Refusal(kind=InputError, rule=rule, remedy="check the file or leave it out"))
 
 
 def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
