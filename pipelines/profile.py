@@ -22,8 +22,7 @@ from schemas.profile.config import ProfileConfig, load_profile_config
 from schemas.profile.result import PROFILE_FILE, ProfileResult
 from schemas.settings.digest import config_digest
 from schemas.tables.prepared_layout import PreparedManifest
-from transforms.files import row_spill
-from transforms.files.octets import read_bytes, table_from_bytes
+from transforms.files import gate, row_spill
 from transforms.files.saved_model import SavedModel, load_model
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.profile.accounting import calibrate, statement
@@ -132,7 +131,7 @@ def _work(run: Run[ProfileConfig], planned: tuple[PreparedProfile, SavedModel]) 
         raise ConfigError(
             f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
         )
-    return ProfileResult(table_from_bytes(read_bytes(path)), statement(prepared.params.plan), fingerprint)
+    return ProfileResult(gate.read_table(path, gate.staged(path)), statement(prepared.params.plan), fingerprint)
 
 
 def _plan(run: Run[ProfileConfig]) -> tuple[PreparedProfile, SavedModel]:

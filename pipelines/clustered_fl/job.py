@@ -2,11 +2,10 @@
 
 import contextlib
 import functools
-import json
 import logging
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -17,11 +16,20 @@ from pipelines.clustered_fl.deployment import deployment_yaml
 from pipelines.clustered_fl.page import FederationView, Judged
 from pipelines.clustered_fl.prepared import PreparedFederation, prepare
 from pipelines.ledger.spending import Reservation, spending
-from pipelines.run.folder import MANIFEST, RunFolder
+from pipelines.run.folder import RunFolder
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import OutputFolder
-from pipelines.run.round_driver import finish, has_begun, is_sealed, key_digest, resumable, run_chunks, run_key
+from pipelines.run.round_driver import (
+    finish,
+    has_begun,
+    is_sealed,
+    key_digest,
+    resumable,
+    run_chunks,
+    run_key,
+    sealed_manifest,
+)
 from pipelines.tables.private_source import evaluation_source, staged_listing
 from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
 from schemas.clustered_fl.output import RELATIONS, assignments_table, models_table
@@ -31,9 +39,11 @@ from schemas.privacy.charge import Charge
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings.digest import config_digest
+from schemas.settings.json_schema import FromList
 from transforms.clustered_fl.judge_models import ClientModels, JudgeModels
 from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
-from transforms.files.octets import read_bytes, table_bytes
+from transforms.files import gate
+from transforms.files.octets import table_bytes
 from transforms.tables.read import ListShards
 from transforms.tables.source import Source
 
@@ -83,7 +93,7 @@ def judge(
     with staged_listing(evaluation_source(evaluation.path), folder) as source:
         add = functools.partial(_build_judgment, prepared=prepared, used=used, source=source, path=path)
         run_graph(add, options, TRUSTED_ZONE)
-    counts = json.loads(read_bytes(path))
+    counts = gate.read_json(path, list[Annotated[tuple[str, int, int], FromList]], gate.staged(path))
     FileSystems.delete([path])
     return tuple(Judged(*each) for each in counts)
 
@@ -200,8 +210,8 @@ def _work(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> dict[str, A
     """The manifest: of an interrupted run that had staged all, or of what is run now."""
     if not is_sealed(run.folder):
         return execute(config, run.options.beam, run.folder)
-    sealed: dict[str, Any] = json.loads(read_bytes(run.folder.path(MANIFEST)))
-    if sealed["config_digest"] != config_digest(config):
+    sealed = sealed_manifest(run.folder)
+    if sealed.get("config_digest") != config_digest(config):
         raise ConfigError(
             "the config must be that of the interrupted run of this --run_id, got a changed one; restore the config, "
             "or start anew with another --run_id."

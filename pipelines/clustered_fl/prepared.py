@@ -33,10 +33,9 @@ from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.settings.digest import config_digest
 from schemas.tables.contract import TableContract
-from transforms.clustered_fl.labeled_clients import Clients, InspectClients, parts_from_json, parts_path
+from transforms.clustered_fl.labeled_clients import Clients, InspectClients, parts_path, read_parts
 from transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
 from transforms.files.checkpoint import RunBinding
-from transforms.files.octets import read_bytes
 from transforms.privacy.keys import read_key
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -153,7 +152,7 @@ def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: Pi
     path = parts_path(folder)
     with staged_listing(private_source(config), folder) as source:
         run_graph(functools.partial(_build, source=source, contract=contract, path=path), options, TRUSTED_ZONE)
-    parts = parts_from_json(read_bytes(path))
+    parts = read_parts(path)
     FileSystems.delete([path])
     if not parts:
         raise InputError("data must have at least one valid row, got none; check the data and data.on_invalid_rows.")

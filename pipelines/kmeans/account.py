@@ -12,7 +12,6 @@ The entries of a run, in order, and what must be on the disk before the next one
 
 import contextlib
 import hashlib
-import json
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +33,10 @@ from schemas.errors import InputError, LedgerRefusedError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.charge import Charge, canonical
 from schemas.privacy.ledger_entry import RunStatus
-from transforms.files.octets import read_bytes
+from schemas.settings import json_schema
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import RunManifest
+from transforms.files import gate
 from transforms.files.publish import RELEASED_FILES
 from transforms.masked.clients import SECRET_SETTING
 from transforms.privacy.keys import delete_key, kept_key, key_digest
@@ -208,7 +210,7 @@ class RunAccount(OutputFolder):
             for uri in status.reserved["made"]:
                 delete_key(uri)
             folder.check()
-            folder.move([*json.loads(staged)["files"], MANIFEST])
+            folder.move([*json_schema.parsed(staged, RunManifest, _refusal(folder.path(MANIFEST))).files, MANIFEST])
         published = _read(FileSystems.join(folder.output, MANIFEST))
         if published is None or hashlib.sha256(published).hexdigest() != digest:
             raise LedgerRefusedError(
@@ -241,6 +243,15 @@ def _secrets(config: FitConfig, folder: RunFolder) -> dict[str, tuple[str, bool]
 def _read(path: str) -> bytes | None:
     """A file; None if there is none."""
     try:
-        return read_bytes(path) if FileSystems.exists(path) else None
-    except (OSError, BeamIOError):
+        return gate.read_octets(path, _refusal(path)) if FileSystems.exists(path) else None
+    except (BeamIOError, LedgerRefusedError):
         return None
+
+
+def _refusal(path: str) -> Refusal:
+    """What the user is told of a manifest that is not the one that was committed."""
+    return Refusal(
+        kind=LedgerRefusedError,
+        rule=f"{path} must be the manifest of a committed run",
+        remedy="choose another run_id, which is charged again",
+    )

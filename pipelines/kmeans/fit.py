@@ -31,7 +31,8 @@ from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Zone
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings.digest import config_digest
-from transforms.files.octets import read_bytes, table_bytes, table_from_bytes, write_bytes
+from transforms.files import gate
+from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASED_FILES, PublishModel
 from transforms.masked.clients import SECRET_SETTING, Masking
 from transforms.masked.rounds import RunMaskedRounds
@@ -123,7 +124,8 @@ def execute(
             )
             found = run_graph(add, options, prepared.promise)
         fingerprint = fingerprint or keyed_fingerprint(prepared, key_uri)
-    tables = [table_from_bytes(read_bytes(FileSystems.join(folder, name))) for name in RELEASED_FILES]
+    paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
+    tables = [gate.read_table(path, gate.staged(path)) for path in paths]
     model, drift = followed(prepared, model_from_tables(*tables))
     if drift is not None:
         write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table()))

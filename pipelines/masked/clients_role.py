@@ -25,11 +25,11 @@ from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.flow import Promise
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release, releases_from_table, releases_to_table
-from transforms.files.octets import read_bytes, table_bytes, table_from_bytes
+from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
 from transforms.masked.answered import Answered
 from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest
-from transforms.masked.exchange_files import Exchange
+from transforms.masked.exchange_files import Exchange, read_table, table_refusal
 from transforms.masked.pairwise_lists import read_lists
 from transforms.privacy.keys import create_key
 
@@ -198,8 +198,9 @@ class ClientsRole:
     def state(self) -> Any:
         """The state after the rounds so far: computed again from their releases, of which it is a pure function."""
         paths = [self._path(index) for index in range(self.n_released())]
-        tables = [table_from_bytes(read_bytes(path)) for path in paths]
-        releases = [release for table in tables for release in releases_from_table(table)]
+        tables = [read_table(path) for path in paths]
+        with table_refusal(self.released).covers():
+            releases = [release for table in tables for release in releases_from_table(table)]
         return replay(self.prepared.initial, self.prepared.rounds[: len(paths)], releases).state
 
     def keep(self, index: int, releases: tuple[Release, ...]) -> None:

@@ -29,7 +29,7 @@ from schemas.privacy.flow import Zone
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import releases_from_table, releases_to_table
-from transforms.files.octets import make_folder, read_bytes, table_bytes, table_from_bytes, write_bytes
+from transforms.files.octets import make_folder, table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
 from transforms.masked.clients import UnmaskReleases, broadcast_digest, check_present
 from transforms.masked.exchange_files import read_table
@@ -97,7 +97,7 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
             shares=role.shares_folder(index),
         )
         run_graph(add, options, role.step_promise)
-        role.keep(index, releases_from_table(table_from_bytes(read_bytes(part))))
+        role.keep(index, releases_from_table(read_table(part)))
         FileSystems.delete([part])
 
 

@@ -2,12 +2,10 @@
 
 import dataclasses
 import functools
-import io
 import json
 import logging
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.reports import decode_page
@@ -24,7 +22,8 @@ from schemas.privacy.release import releases_to_table
 from schemas.reports.config import DecodeConfig, load_decode_config
 from schemas.reports.parameters import ReportParameters
 from schemas.reports.split_parameters import CollectionParameters
-from transforms.files.octets import read_bytes, table_bytes, write_bytes
+from transforms.files import gate
+from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE
 from transforms.reports.batches import ReadReports
 from transforms.reports.decode import DecodedBatch, DecodeParams, DecodeReports
@@ -105,12 +104,12 @@ def _work(run: Run[DecodeConfig], job: PreparedDecode) -> DecodeResult:
     found = FileSystems.join(folder, _FOUND)
     if not FileSystems.exists(found):
         raise InputError(f"reports.path must hold at least one report, got {job.path} without; check the path.")
-    n_reports = int(json.loads(read_bytes(found)))
+    n_reports = gate.read_json(found, int, gate.staged(found))
     FileSystems.delete([found])
     centers = FileSystems.join(folder, CENTERS_FILE)
     if not FileSystems.exists(centers):
         raise too_few(job.parameters, n_reports)
-    model = model_from_tables(pq.read_table(io.BytesIO(read_bytes(centers))), releases_to_table([]))
+    model = model_from_tables(gate.read_table(centers, gate.staged(centers)), releases_to_table([]))
     return DecodeResult(model=model, n_reports=n_reports)
 
 

@@ -14,7 +14,6 @@ from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import shuffling
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
-from pipelines.run.options import read_text
 from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
 from pipelines.tables.client_staging import JobRows, staged_by_client
@@ -23,11 +22,13 @@ from schemas.errors import ConfigError
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, Zone
 from schemas.reports.config import EncodeConfig, load_encode_config
-from schemas.reports.parameters import KEY_BYTES, ReportParameters, ReportVariant, canonical
+from schemas.reports.parameters import KEY_BYTES, MOST_PARAMETER_BYTES, ReportParameters, ReportVariant, canonical
 from schemas.reports.rows import REPORTS_FOLDER
 from schemas.reports.split_parameters import CollectionParameters, collection_from_json
+from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import PrepareOptions
+from transforms.files import gate
 from transforms.files.written import WrittenFile, written_files
 from transforms.numerics.reports.design import design
 from transforms.numerics.reports.split_reports import design_split
@@ -80,7 +81,8 @@ def prepare(config: EncodeConfig) -> PreparedEncode:
 
 def _agreed(wanted: CollectionParameters, path: str) -> CollectionParameters:
     """Parameters that exist, if they are what the job asks for but for their key."""
-    found = collection_from_json(read_text(path), path)
+    refusal = Refusal(kind=ConfigError, rule="reports.parameters must be a readable file", remedy="check the path")
+    found = collection_from_json(gate.read_octets(path, refusal, MOST_PARAMETER_BYTES), path)
     if dataclasses.replace(wanted, key=found.key) != found:
         raise ConfigError(
             f"reports.parameters must agree with the job, got {path} of another one; correct the job or leave it out."

@@ -1,20 +1,20 @@
 """Collected reports: their folder, their public parameters, and whether a shuffler wrote them."""
 
 import dataclasses
-import json
 import os
 
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.run.folder import MANIFEST
 from schemas.choices import ReportMode
 from schemas.errors import ConfigError
 from schemas.reports.config import CollectedReports
-from schemas.reports.parameters import ReportParameters
+from schemas.reports.parameters import MOST_PARAMETER_BYTES, ReportParameters, parameters_refusal
 from schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
 from schemas.reports.split_parameters import CollectionParameters, collection_from_json
-from transforms.files.octets import read_bytes
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import CollectionManifest, ShuffledManifest
+from transforms.files import gate
 from transforms.numerics.reports.amplification import check_guarantee
 from transforms.numerics.reports.split_reports import check_split
 from transforms.tables.source import list_files
@@ -49,25 +49,24 @@ def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportS
     folder = folder.rstrip("/") or folder
     inside = FileSystems.join(folder, REPORTS_FOLDER)
     where = config.reports.parameters or FileSystems.join(folder, PARAMETERS_FILE)
-    try:
-        text = read_bytes(where).decode()
-        path = inside if FileSystems.exists(inside) else folder
-    except (OSError, BeamIOError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{setting} must be a folder with {PARAMETERS_FILE}, got {folder}; give the output folder of encode, "
-            "or reports.parameters."
-        ) from error
-    parameters = collection_from_json(text, where)
-    if isinstance(parameters, ReportParameters):
-        check_guarantee(parameters.guarantee)
-    else:
-        check_split(parameters)
+    rule = f"{setting} must be a folder with {PARAMETERS_FILE}"
+    remedy = "give the output folder of encode, or reports.parameters"
+    content = gate.read_octets(where, Refusal(kind=ConfigError, rule=rule, remedy=remedy), MOST_PARAMETER_BYTES)
+    path = inside if FileSystems.exists(inside) else folder
+    parameters = collection_from_json(content, where)
+    with parameters_refusal(where).covers():
+        if isinstance(parameters, ReportParameters):
+            check_guarantee(parameters.guarantee)
+        else:
+            check_split(parameters)
     config.check(parameters)
     return ReportSource(folder=folder, path=path, parameters=parameters)
 
 
 def check_shuffled(source: ReportSource, digest: str) -> None:
     """Refuses reports of mode shuffle that no shuffler of this project wrote, or to which files were added.
+
+    Where reports of mode local have a manifest, their parameters must be those that it names.
 
     Args:
       source: of the reports.
@@ -76,16 +75,15 @@ def check_shuffled(source: ReportSource, digest: str) -> None:
     Raises:
       ConfigError: if the manifest beside them does not say that they are shuffled, or lists other files.
     """
+    refusal, path = _unshuffled(source), FileSystems.join(source.folder, MANIFEST)
     if source.parameters.guarantee.mode is not ReportMode.SHUFFLE:
+        if FileSystems.exists(path):
+            _check_collection(path, digest)
         return
-    try:
-        manifest = json.loads(read_bytes(FileSystems.join(source.folder, MANIFEST)))
-        shuffled = manifest["shuffled"] is True and manifest["parameters_digest"] == digest
-        listed = {os.path.basename(name) for name in manifest["files"] if name.startswith(f"{REPORTS_FOLDER}/")}
-    except (OSError, BeamIOError, ValueError, LookupError, TypeError) as error:
-        raise _unshuffled(source) from error
-    if not shuffled:
-        raise _unshuffled(source)
+    manifest = gate.read_json(path, ShuffledManifest, refusal)
+    if not manifest.shuffled or manifest.parameters_digest != digest:
+        raise refusal.because("reports that no shuffler wrote")
+    listed = {os.path.basename(name) for name in manifest.files if name.startswith(f"{REPORTS_FOLDER}/")}
     found = {os.path.basename(path) for path in list_files(source.path, {}, "reports.path")}
     if listed != found:
         raise ConfigError(
@@ -94,9 +92,19 @@ def check_shuffled(source: ReportSource, digest: str) -> None:
         )
 
 
-def _unshuffled(source: ReportSource) -> ConfigError:
-    """The error for reports in the order of their arrival."""
-    return ConfigError(
-        f"reports.path must hold shuffled reports where reports.mode is shuffle, got {source.folder} without such a "
-        "manifest; run dapple shuffle on it, and decode its output."
+def _check_collection(path: str, digest: str) -> None:
+    """Refuses parameters that are not those under which the reports beside a manifest were made."""
+    rule = f"reports.path must hold reports of the collection in {path}"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="use the parameters file that encode wrote with them")
+    if gate.read_json(path, CollectionManifest, refusal).parameters_digest != digest:
+        raise refusal.because("parameters of another one")
+
+
+def _unshuffled(source: ReportSource) -> Refusal:
+    """What the user is told of reports in the order of their arrival."""
+    return Refusal(
+        kind=ConfigError,
+        rule=f"reports.path must hold shuffled reports where reports.mode is shuffle, and {MANIFEST} in {source.folder}"
+        " must say so",
+        remedy="run dapple shuffle on it, and decode its output",
     )

@@ -6,13 +6,13 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from pipelines.run.flags import OUTPUT_FLAGS, Parser, parse_own
 from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
-from transforms.files.octets import read_bytes
+from schemas.settings.refusal import Refusal
+from transforms.files import gate
 
 DEFAULT_RUNNER = "FnApiRunner"
 
@@ -63,10 +63,8 @@ def read_text(path: str) -> str:
     Raises:
       ConfigError: if it cannot be read as UTF-8 text.
     """
-    try:
-        return read_bytes(path).decode()
-    except (OSError, BeamIOError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config must be a readable YAML file, got {path}; check the path.") from error
+    refusal = Refusal(kind=ConfigError, rule="--config must be a readable YAML file", remedy="check the path")
+    return gate.read_text(path, refusal)
 
 
 def new_run_id() -> str:

@@ -23,6 +23,10 @@ from pipelines.run.graph import run_graph
 from pipelines.run.run_keys import resumed_nonce
 from schemas.errors import ConfigError
 from schemas.privacy.flow import Promise
+from schemas.settings import json_schema
+from schemas.settings.refusal import MalformedError, Refusal
+from schemas.settings.run_manifest import RunManifest
+from transforms.files import gate
 from transforms.files.checkpoint import (
     MANIFEST_FILE,
     Arrays,
@@ -30,9 +34,8 @@ from transforms.files.checkpoint import (
     CheckpointFolder,
     RunBinding,
     SaveArrays,
-    arrays_from_bytes,
+    read_state,
 )
-from transforms.files.octets import read_bytes
 from transforms.privacy.keys import create_key, delete_key, read_key
 
 _LOGGER = logging.getLogger(__name__)
@@ -61,6 +64,10 @@ class ChunkedProtocol(Protocol):
 
     def events(self, n_rounds: int) -> Sequence[Mapping[str, Any]]:
         """What so many rounds spend, as JSON."""
+        ...
+
+    def rounds_done(self, arrays: Arrays) -> int:
+        """The round that arrays say they are after; raises ValueError or KeyError if they are none of this protocol."""
         ...
 
 
@@ -101,6 +108,7 @@ def run_chunks(
         state = Checkpoint(rounds=0, binding=binding, plan={"events": plan}, events=(), arrays=protocol.initial())
         checkpoints.save(state)
     state.check(binding)
+    _check_state(state, protocol, checkpoints.refusal)
     if state.rounds:
         _LOGGER.info("going on after round %d of %d", state.rounds, protocol.n_rounds)
     while state.rounds < protocol.n_rounds:
@@ -108,13 +116,21 @@ def run_chunks(
         path = checkpoints.arrays_path(last)
         add = functools.partial(_build, protocol=protocol, arrays=state.arrays, first=first, last=last, path=path)
         run_graph(add, options, protocol.promise(first, last))
-        arrays = arrays_from_bytes(read_bytes(path))
+        arrays = read_state(path)
         state = Checkpoint(
             rounds=last, binding=binding, plan={"events": plan}, events=protocol.events(last), arrays=arrays
         )
         checkpoints.save(state)
         _LOGGER.info("rounds %d to %d of %d are done", first, last, protocol.n_rounds)
     return state.arrays
+
+
+def _check_state(state: Checkpoint, protocol: ChunkedProtocol, refusal: Refusal) -> None:
+    """Refuses a checkpoint whose parts contradict each other: rounds would be left out, or run more than once."""
+    with refusal.covers():
+        same = state.rounds == protocol.rounds_done(state.arrays) and 0 <= state.rounds <= protocol.n_rounds
+        if not same or plan_digest(state.events) != plan_digest(protocol.events(state.rounds)):
+            raise MalformedError("another number of rounds")
 
 
 def _build(root: beam.Pipeline, protocol: ChunkedProtocol, arrays: Arrays, first: int, last: int, path: str) -> None:
@@ -195,13 +211,22 @@ def is_sealed(folder: RunFolder) -> bool:
     return FileSystems.exists(folder.path(MANIFEST))
 
 
+def sealed_manifest(folder: RunFolder) -> dict[str, Any]:
+    """The manifest of a sealed run; raises ConfigError for another file."""
+    rule = f"{folder.path(MANIFEST)} must be the manifest of the interrupted run"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="start anew with another --run_id")
+    content = gate.read_octets(folder.path(MANIFEST), refusal)
+    json_schema.parsed(content, RunManifest, refusal)
+    return json_schema.parsed(content, dict[str, Any], refusal)
+
+
 def finish(folder: RunFolder) -> dict[str, Any]:
     """Makes the folder of a sealed run its output, without key, checkpoint and what else its manifest does not name.
 
     Returns:
       The manifest.
     """
-    manifest: dict[str, Any] = json.loads(read_bytes(folder.path(MANIFEST)))
+    manifest = sealed_manifest(folder)
     delete_key(folder.path(KEY_FILE))
     CheckpointFolder(folder.staging).clear()
     names = [*manifest["files"], MANIFEST]

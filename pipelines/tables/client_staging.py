@@ -24,7 +24,8 @@ from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig, PrepareOptions
 from schemas.tables.prepared_layout import PreparedManifest
-from transforms.files.octets import read_bytes, remove_files, write_bytes
+from transforms.files import gate
+from transforms.files.octets import remove_files, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -131,7 +132,7 @@ def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
     contract = dataclasses.replace(rows.contract, by_client=True)
     add = functools.partial(_build_inspection, source=rows.source, contract=contract, path=path)
     run_graph(add, options, TRUSTED_ZONE)
-    split = bool(json.loads(read_bytes(path)))
+    split = gate.read_json(path, bool, gate.staged(path))
     FileSystems.delete([path])
     return split
 

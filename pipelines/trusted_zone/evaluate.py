@@ -15,7 +15,7 @@ from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.privacy.not_private import NOT_PRIVATE
 from schemas.trusted_zone.evaluate_config import EvaluateConfig, load_evaluate_config
 from schemas.trusted_zone.metrics import METRICS_FILE, Metrics
-from transforms.files.octets import read_bytes
+from transforms.files import gate
 from transforms.files.saved_model import SavedModel, load_model, read_reference
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.tables.read import ListShards
@@ -54,7 +54,8 @@ def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
     with staged_listing(private_source(config), folder) as source:
         add = functools.partial(build, source=source, params=params, folder=folder)
         run_graph(add, run.options.beam, TRUSTED_ZONE)
-    return Metrics.from_json(read_bytes(FileSystems.join(folder, METRICS_FILE)).decode())
+    path = FileSystems.join(folder, METRICS_FILE)
+    return Metrics.from_json(gate.read_octets(path, gate.staged(path)))
 
 
 def _place(config: EvaluateConfig, options: JobOptions) -> TrustedFolder:

@@ -23,7 +23,8 @@ from schemas.privacy.not_private import NOT_PRIVATE, NOT_PRIVATE_METADATA
 from schemas.settings import yaml_text
 from schemas.settings.digest import config_digest
 from schemas.tables.contract import TableContract
-from transforms.files.octets import read_bytes, table_bytes, table_from_bytes, write_bytes
+from transforms.files import gate
+from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.publish import CENTERS_FILE
 from transforms.kmeans.dp_lloyd.state import LloydState
@@ -107,7 +108,8 @@ def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> None:
 
 def _write(run: Run[PooledFitConfig], config: PooledFitConfig, _: None) -> Outcome:
     run.folder.adopt(CENTERS_FILE)
-    centers_table = table_from_bytes(read_bytes(run.folder.path(CENTERS_FILE)))
+    path = run.folder.path(CENTERS_FILE)
+    centers_table = gate.read_table(path, gate.staged(path))
     return Outcome(UNPROTECTED, _manifest(config, centers_table.schema.field("center").type.list_size))
 
 

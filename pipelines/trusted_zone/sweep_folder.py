@@ -7,19 +7,20 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.run.versions import versions
 from pipelines.trusted_zone import sweep_page
 from pipelines.trusted_zone.sweep_summary import summary
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, InputError
 from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.settings.json_schema import OpenContent
+from schemas.settings.refusal import Refusal
 from schemas.trusted_zone.sweep_config import SweepConfig
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA
+from transforms.files import gate
 from transforms.files.octets import table_bytes, write_bytes
 
 STATE_FILE, RESULTS_FILE, SUMMARY_FILE, PARTS = "sweep.json", "results.parquet", "summary.parquet", "parts"
@@ -50,7 +51,7 @@ class SweepFolder:
             raise ConfigError(f"--output must be a local folder for a sweep, got {self._output}; copy it afterwards.")
         state = self._path(STATE_FILE)
         if os.path.exists(self._output) and (not os.path.isdir(self._output) or os.listdir(self._output)):
-            if _read_json(state).get("cells_digest") != self._config.digest:
+            if _cells_digest(state) != self._config.digest:
                 raise ConfigError(
                     f"--output must be a new folder or one of the same sweep, got {self._output}; choose another one."
                 )
@@ -109,7 +110,7 @@ class SweepFolder:
 
     def done(self) -> pa.Table:
         """Cells that are done."""
-        tables = [pq.read_table(path, schema=CELL_SCHEMA, partitioning=None) for path in self._parts()]
+        tables = [gate.read_table(path, _part_refusal(path), CELL_SCHEMA) for path in self._parts()]
         return pa.concat_tables([CELL_SCHEMA.empty_table(), *tables])
 
     def finish(self) -> tuple[pa.Table, pa.Table]:
@@ -134,11 +135,18 @@ def write_atomically(path: str, content: bytes) -> None:
     os.replace(partial, path)
 
 
-def _read_json(path: str) -> dict[str, Any]:
-    """A JSON object; empty if there is none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+class _State(OpenContent):
+    """What is believed of `sweep.json`."""
+
+    cells_digest: str
+
+
+def _cells_digest(path: str) -> str | None:
+    """Digest of the cells of the sweep in a folder; None if it is of none."""
+    refusal = Refusal(kind=ConfigError, rule=f"{path} must be what a sweep wrote", remedy="choose another --output")
+    return gate.read_json(path, _State, refusal).cells_digest if os.path.exists(path) else None
+
+
+def _part_refusal(path: str) -> Refusal:
+    """What the user is told of a part of a sweep that cannot be read."""
+    return Refusal(kind=InputError, rule=f"{path} must be a part of this sweep", remedy="delete it, and run it again")

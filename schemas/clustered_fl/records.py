@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import io
 import math
 from typing import Any, Self
 
@@ -189,17 +188,15 @@ class FederatedState:
             em_iterations=int(arrays["em_iterations"]),
         )
 
-    def to_bytes(self) -> bytes:
-        """An npz file; equal states give equal bytes."""
-        with io.BytesIO() as file:
-            np.savez(file, allow_pickle=False, **self.to_arrays())
-            return file.getvalue()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Self:
-        """Reads `to_bytes`'s result; raises KeyError, OSError or ValueError for anything else."""
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return cls.from_arrays(dict(arrays))
+    def check(self, n_clients: int, n_parameters: int) -> None:
+        """Refuses a state of another federation; raises ValueError."""
+        n_models = len(self.models)
+        shapes = (self.models.shape, self.assignments.shape, self.responsibilities.shape)
+        if shapes != ((n_models, n_parameters), (n_clients,), (n_clients, n_models)) or not n_models:
+            raise ValueError("the state must have the clients and parameters of its federation, got others.")
+        finite = np.isfinite(self.models).all() and np.isfinite(self.responsibilities).all()
+        if not finite or ((self.assignments < 0) | (self.assignments >= n_models)).any():
+            raise ValueError("the state must assign every client to a finite model, got another one.")
 
     def digest(self) -> str:
         """SHA-256 of names, types, shapes and values, in hexadecimal."""

@@ -7,8 +7,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from schemas.errors import InputError
 from schemas.privacy.release import Release, releases_from_table
+from schemas.settings import json_text
+from schemas.settings.refusal import Refusal
 
+_FOREIGN = Refusal(kind=InputError, rule="metadata of a model's centers must be what fit wrote", remedy="fit again")
 _PROXY_COSTS = b"proxy_costs"
 _NOISY_COST = b"noisy_cost"
 _NOISY_MEANS = b"noisy_means"
@@ -108,14 +112,22 @@ def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:
     metadata = centers.schema.metadata or {}
     ordered = centers.sort_by("cluster")
     flat = ordered.column("center").combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    cost, means = metadata.get(_NOISY_COST), metadata.get(_NOISY_MEANS)
+    with _FOREIGN.covers():
+        # Costs of points far out may be infinite.
+        costs, cost, means = (
+            json_text.parse(metadata.get(name, b"null"), finite=False)
+            for name in (_PROXY_COSTS, _NOISY_COST, _NOISY_MEANS)
+        )
+        noisy_cost = None if cost is None else NoisyCost(**cost)
+        noisy_means = None if means is None else np.array(means, dtype=np.float64)
+        proxy_costs = np.array(costs or [], dtype=np.float64)
     numbers = tuple(ordered.column("cluster").to_pylist())
     return ClusterModel(
         centers=np.asarray(flat, dtype=np.float64).reshape(ordered.num_rows, -1),
         noisy_sizes=ordered.column("noisy_size").to_numpy(),
         releases=releases_from_table(releases),
-        proxy_costs=np.array(json.loads(metadata.get(_PROXY_COSTS, b"[]")), dtype=np.float64),
-        noisy_cost=None if cost is None else NoisyCost(**json.loads(cost)),
-        noisy_means=None if means is None else np.array(json.loads(means), dtype=np.float64),
+        proxy_costs=proxy_costs,
+        noisy_cost=noisy_cost,
+        noisy_means=noisy_means,
         numbers=() if numbers == tuple(range(len(numbers))) else numbers,
     )

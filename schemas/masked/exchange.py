@@ -5,10 +5,11 @@ The plan is public; messages and sums are uniform to whoever lacks the clients' 
 
 import dataclasses
 import json
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
@@ -16,6 +17,9 @@ from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import Release
+from schemas.settings.json_schema import FileContent, parsed
+from schemas.settings.refusal import MalformedError, Refusal
+from schemas.settings.run_manifest import Digest
 
 MESSAGE_SCHEMA = pa.schema(
     [
@@ -35,6 +39,79 @@ SUM_SCHEMA = pa.schema(
         pa.field("values", pa.large_binary(), nullable=False),
     ]
 )
+
+
+_MOST_PLAN_BYTES = 1 << 24
+_MOST_WORDS = 1 << 28
+_MOST_ROUNDS = 1 << 12
+_LARGEST_SCALE = 2.0**62
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,255}$")]
+_Length = Annotated[int, Field(ge=1, le=_MOST_WORDS)]
+_RateBelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class _ReleaseContent(FileContent):
+    """A `ReleasePlan` in `plan.json`."""
+
+    name: _Name
+    shape: Annotated[list[_Length], Field(max_length=4)]
+    mechanism: Literal["discrete_gaussian", "discrete_laplace"]
+    sensitivity: Annotated[int, Field(ge=1, lt=1 << 62)]
+    share: Annotated[float, Field(gt=0.0)]
+    geometry: Literal["vector", "symmetric"]
+    noise_multiplier: Annotated[float, Field(gt=0.0)]
+
+    def plan(self) -> ReleasePlan:
+        """The release; raises MalformedError if its noise would leave the lattice."""
+        if self.noise_multiplier * self.sensitivity >= _LARGEST_SCALE:
+            raise MalformedError("noise beyond the lattice")
+        spec = ReleaseSpec(
+            name=self.name,
+            shape=tuple(self.shape),
+            mechanism=Mechanism(self.mechanism),
+            sensitivity=self.sensitivity,
+            share=self.share,
+            geometry=Geometry(self.geometry),
+        )
+        return ReleasePlan(spec=spec, noise_multiplier=self.noise_multiplier)
+
+
+class _RoundContent(FileContent):
+    """A `RoundPlan` in `plan.json`."""
+
+    path: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$", max_length=255)]
+    releases: Annotated[list[_ReleaseContent], Field(min_length=1, max_length=64)]
+
+    def plan(self) -> RoundPlan:
+        """The round; raises MalformedError if its vector is longer than a message can be."""
+        found = RoundPlan(path=self.path, releases=tuple(each.plan() for each in self.releases))
+        if found.size > _MOST_WORDS:
+            raise MalformedError(f"more than {_MOST_WORDS} words in a round")
+        return found
+
+
+class _PairwiseContent(FileContent):
+    """`PairwiseParams` in `plan.json`."""
+
+    corrupt: _RateBelowOne
+    dropout: _RateBelowOne
+
+
+class _PlanContent(FileContent):
+    """All of `plan.json`."""
+
+    run: _Name
+    nonce: Annotated[str, Field(pattern=rf"^(?:[0-9a-f]{{2}}){{{NONCE_BYTES},255}}$")]
+    settings: _Name
+    rounds: Annotated[list[_RoundContent], Field(max_length=_MOST_ROUNDS)]
+    pairwise: _PairwiseContent | None
+
+
+class BroadcastContent(FileContent):
+    """Content of `broadcast.json`: digest of what is broadcast, and path of the round."""
+
+    broadcast: Digest
+    round: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,55 +141,27 @@ class ExchangePlan:
         return json.dumps(found, indent=2, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> "ExchangePlan":
+    def from_json(cls, text: bytes | str) -> "ExchangePlan":
         """Inverse of `to_json`.
 
         Raises:
           ProtocolError: if the text is something else.
         """
-        try:
-            found = json.loads(text)
-            rounds = tuple(
-                RoundPlan(path=each["path"], releases=tuple(map(_release_from_json, each["releases"])))
-                for each in found["rounds"]
-            )
-            pairwise = None if found["pairwise"] is None else PairwiseParams(**found["pairwise"])
-            run, nonce, settings = (_text(found[name]) for name in ("run", "nonce", "settings"))
-            return cls(run=run, nonce=_nonce(nonce), settings=settings, rounds=rounds, pairwise=pairwise)
-        except (ValueError, TypeError, KeyError) as error:
-            raise ProtocolError(
-                "plan.json must be what `dapple unmask` wrote, got another file; open a new run."
-            ) from error
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError("not a text")
-    return value
-
-
-def _nonce(text: str) -> bytes:
-    nonce = bytes.fromhex(text)
-    if len(nonce) < NONCE_BYTES:
-        raise ValueError("too short")
-    return nonce
+        rule = "plan.json must be what `dapple unmask` wrote"
+        refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
+        content = parsed(text, _PlanContent, refusal, _MOST_PLAN_BYTES)
+        with refusal.covers():
+            rounds = tuple(each.plan() for each in content.rounds)
+            if len({each.path for each in rounds}) < len(rounds):
+                raise MalformedError("a round twice")
+            pairwise = None if content.pairwise is None else PairwiseParams(**dict(content.pairwise))
+            nonce = bytes.fromhex(content.nonce)
+            return cls(run=content.run, nonce=nonce, settings=content.settings, rounds=rounds, pairwise=pairwise)
 
 
 def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:
     spec = dataclasses.asdict(plan.spec) | {"mechanism": str(plan.spec.mechanism), "geometry": str(plan.spec.geometry)}
     return spec | {"noise_multiplier": plan.noise_multiplier}
-
-
-def _release_from_json(row: dict[str, Any]) -> ReleasePlan:
-    spec = ReleaseSpec(
-        name=row["name"],
-        shape=tuple(row["shape"]),
-        mechanism=Mechanism(row["mechanism"]),
-        sensitivity=row["sensitivity"],
-        share=row["share"],
-        geometry=Geometry(row["geometry"]),
-    )
-    return ReleasePlan(spec=spec, noise_multiplier=row["noise_multiplier"])
 
 
 def messages_to_table(messages: MaskedMessages, plan: RoundPlan) -> pa.Table:
@@ -151,7 +200,8 @@ def sum_from_table(table: pa.Table, plan: RoundPlan) -> MaskedReleases:
       ProtocolError: if the row is not the sum of that round.
     """
     row = table.to_pylist()[0] if table.schema.equals(SUM_SCHEMA) and table.num_rows == 1 else None
-    if row is None or row["round"] != plan.path or len(row["values"]) != 8 * plan.size:
+    sound = row is not None and row["round"] == plan.path and len(row["values"]) == 8 * plan.size
+    if row is None or not sound or None in row["senders"] or None in row["tags"]:
         raise ProtocolError(f"the sum of round {plan.path} must hold {plan.size} words, got another; ask for it again.")
     values = np.frombuffer(row["values"], dtype="<i8").astype(np.int64)
     ends = np.cumsum([each.spec.size for each in plan.releases])

@@ -3,16 +3,26 @@
 import dataclasses
 import enum
 import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from schemas.errors import LedgerRefusedError
 from schemas.privacy.charge import Charge, canonical
+from schemas.settings.json_schema import parsed
+from schemas.settings.refusal import Refusal
 
 CHAIN_START = "0" * 64
 """What the first entry holds instead of a digest."""
 COLUMNS = ("sequence", "time", "kind", "dataset", "run", "content", "previous", "digest")
+
+
+def _refusal(entry: int | str) -> Refusal:
+    """What the user is told of an entry that no ledger writes, though its digest is right."""
+    return Refusal(
+        kind=LedgerRefusedError,
+        rule=f"entry {entry} of the ledger must be one that this program wrote",
+        remedy="go back to a copy that `dapple ledger verify` accepts",
+    )
 
 
 class EntryKind(enum.StrEnum):
@@ -65,8 +75,7 @@ class LedgerEntry:
     @property
     def body(self) -> dict[str, Any]:
         """`content` as plain data."""
-        found: dict[str, Any] = json.loads(self.content)
-        return found
+        return parsed(self.content, dict[str, Any], _refusal(self.sequence))
 
     @property
     def row(self) -> tuple[Any, ...]:
@@ -96,7 +105,8 @@ class RunStatus:
     @property
     def charge(self) -> Charge:
         """What it spends."""
-        return Charge.from_json(self.reserved["charge"])
+        with _refusal("of a run").covers():
+            return Charge.from_json(self.reserved["charge"])
 
     @property
     def state(self) -> str:
@@ -147,7 +157,8 @@ def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
         if entry.kind == EntryKind.LIMIT:
             continue
         before = found.get(entry.run)
-        kind = EntryKind(entry.kind)
+        with _refusal(entry.sequence).covers():
+            kind = EntryKind(entry.kind)
         if kind not in _FOLLOWS[before.kind if before else None]:
             raise LedgerRefusedError(
                 f"entry {entry.sequence} of the ledger must not be {kind} on run {entry.run}, which is "

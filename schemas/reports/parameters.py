@@ -6,12 +6,17 @@ Standard library only, so that a device can read it.
 import dataclasses
 import decimal
 import enum
+import itertools
 import json
+import sys
 from fractions import Fraction
 from typing import Any, Self
 
 from schemas.choices import ReportMode
 from schemas.errors import ConfigError
+from schemas.settings import json_text
+from schemas.settings.plain_fields import Fields, is_finite
+from schemas.settings.refusal import MalformedError, Refusal
 
 FORMAT_VERSION = 1
 WORD = 1 << 64
@@ -20,6 +25,19 @@ MOST_SIZE = 1 << 16
 """Codewords of a report, at most, so that an index has two octets."""
 MOST_LEVELS = 12
 """Of a tree of reports; its decoder keeps 2**depth sums."""
+MOST_FEATURES = 1 << 12
+"""Of a report; its decoder keeps a sum per pair of them."""
+MOST_CLUSTERS = 1 << 16
+"""Of a decoded model."""
+MOST_PARAMETER_BYTES = 1 << 24
+"""Octets of `parameters.json`, at most."""
+MOST_STATED_EPSILON = 1000.0
+"""Largest epsilon that a file can promise; beyond it nothing is promised."""
+TERMS = frozenset({"version", "variant", "n_clusters", "features", "radius", "depth", "key", "guarantee"})
+"""Fields of `parameters.json` of any variant."""
+_MOST_BATCH = 1 << 40
+_MOST_CHOICES = 2
+_LEAST, _LARGEST = sys.float_info.min, sys.float_info.max
 
 
 class ReportVariant(enum.StrEnum):
@@ -111,6 +129,30 @@ class ReportGuarantee:
     delta: float
     min_batch: int
 
+    @classmethod
+    def from_plain(cls, content: object, local_epsilon: float | None = None) -> Self:
+        """The guarantee in `parameters.json`; raises MalformedError for another content.
+
+        Args:
+          content: plain data.
+          local_epsilon: of one report, where the file does not say it.
+        """
+        names = {"mode", "epsilon", "delta", "min_batch"}
+        fields = Fields(content, names | ({"local_epsilon"} if local_epsilon is None else set()))
+        mode = ReportMode(fields.text("mode"))
+        shuffled = mode is ReportMode.SHUFFLE
+        if local_epsilon is None:
+            local_epsilon = fields.number("local_epsilon", _LEAST, MOST_STATED_EPSILON)
+        return cls(
+            mode=mode,
+            local_epsilon=local_epsilon,
+            epsilon=fields.number("epsilon", _LEAST, MOST_STATED_EPSILON),
+            delta=fields.number("delta", _LEAST, 1.0 - sys.float_info.epsilon)
+            if shuffled
+            else fields.number("delta", 0.0, 0.0),
+            min_batch=fields.whole("min_batch", 1, _MOST_BATCH),
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionTerms:
@@ -142,7 +184,7 @@ class CollectionTerms:
     @property
     def columns(self) -> list[dict[str, Any]] | None:
         """`encoding` as plain data: columns with their parameters."""
-        return None if self.encoding is None else list(json.loads(self.encoding))
+        return None if self.encoding is None else list(json_text.parse(self.encoding))
 
     def terms(self, variant: ReportVariant) -> dict[str, Any]:
         """All but the guarantee as plain data, with version and variant."""
@@ -158,20 +200,25 @@ class CollectionTerms:
         }
 
     @staticmethod
-    def fields_of(content: dict[str, Any]) -> dict[str, Any]:
-        """Fields that `terms` wrote, without version and variant.
-
-        Raises:
-          LookupError, TypeError or ValueError: if the content is something else.
-        """
+    def fields_of(content: Fields) -> dict[str, Any]:
+        """Fields that `terms` wrote, without version and variant; raises MalformedError for another content."""
+        columns = content.plain("encoding")
         return {
-            "n_clusters": int(content["n_clusters"]),
-            "features": tuple(content["features"]),
-            "radius": float(content["radius"]),
-            "depth": int(content["depth"]),
-            "key": bytes.fromhex(content["key"]),
-            "encoding": canonical(content.get("encoding")),
+            "n_clusters": content.whole("n_clusters", 1, MOST_CLUSTERS),
+            "features": content.texts("features", MOST_FEATURES),
+            "radius": content.number("radius", 1e-100, 1e100),
+            "depth": content.whole("depth", 0, MOST_LEVELS),
+            "key": content.octets("key"),
+            "encoding": None if columns is None else canonical([*content.each("encoding", MOST_FEATURES, _column)]),
         }
+
+    def check_size(self) -> None:
+        """Refuses what nobody could decode, before anybody tries; raises ConfigError."""
+        if self.n_features > MOST_FEATURES or self.n_clusters > MOST_CLUSTERS:
+            raise ConfigError(
+                f"report parameters must have at most {MOST_FEATURES} features and {MOST_CLUSTERS} clusters, got "
+                f"{self.n_features} and {self.n_clusters}; use fewer."
+            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +234,8 @@ class ReportParameters(CollectionTerms):
     choices: tuple[tuple[SubsetChoice, float], ...]
 
     def __post_init__(self) -> None:
-        """Refuses mechanisms that do not keep the promise, so that a client need not trust who wrote the file."""
+        """Refuses sizes nobody can decode and mechanisms that break the promise: no client need trust the file."""
+        self.check_size()
         kept = all(choice.keeps(epsilon) for choice, epsilon in self.choices)
         total = sum((Fraction(epsilon) for _, epsilon in self.choices), Fraction(0))
         if not self.choices or not kept or total > Fraction(self.guarantee.local_epsilon):
@@ -249,27 +297,68 @@ class ReportParameters(CollectionTerms):
         Raises:
           ConfigError: if it is not that, is of another version, or does not keep its promise.
         """
-        try:
-            content: dict[str, Any] = json.loads(text)
-            if content["version"] != FORMAT_VERSION:
-                raise ValueError("another version")
-            guarantee = content["guarantee"] | {"mode": ReportMode(content["guarantee"]["mode"])}
-            choices = tuple(
-                (
-                    SubsetChoice(size=each["size"], near=each["near"], threshold=int(each["threshold"])),
-                    float(each["epsilon"]),
-                )
-                for each in content["choices"]
-            )
-            return cls(
-                variant=ReportVariant(content["variant"]),
-                **cls.fields_of(content),
-                guarantee=ReportGuarantee(**guarantee),
-                choices=choices,
-            )
-        except ConfigError:
-            raise
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise ConfigError(
-                f"{where} must be report parameters of version {FORMAT_VERSION}; use the file that encode wrote."
-            ) from error
+        refusal = parameters_refusal(where)
+        with refusal.covers():
+            return cls.from_plain(json_text.parse(text, MOST_PARAMETER_BYTES))
+
+    @classmethod
+    def from_plain(cls, content: object) -> Self:
+        """Reads the content of `to_json`'s text; raises MalformedError or ConfigError for another."""
+        fields = Fields(content, TERMS | {"choices"}, {"encoding"})
+        if fields.whole("version", 0, FORMAT_VERSION) != FORMAT_VERSION:
+            raise MalformedError("another version")
+        return cls(
+            variant=ReportVariant(fields.text("variant")),
+            **cls.fields_of(fields),
+            guarantee=ReportGuarantee.from_plain(fields.plain("guarantee")),
+            choices=fields.each("choices", _MOST_CHOICES, _choice),
+        )
+
+
+def parameters_refusal(where: str) -> Refusal:
+    """What the user is told of a file that does not hold report parameters."""
+    rule = f"{where} must be report parameters of version {FORMAT_VERSION}"
+    return Refusal(kind=ConfigError, rule=rule, remedy="use the file that encode wrote")
+
+
+def _choice(content: object) -> tuple[SubsetChoice, float]:
+    """A mechanism and its epsilon."""
+    fields = Fields(content, {"size", "near", "threshold", "epsilon"})
+    size = fields.whole("size", 2, MOST_SIZE)
+    choice = SubsetChoice(size=size, near=fields.whole("near", 1, size - 1), threshold=fields.digits("threshold"))
+    return choice, fields.number("epsilon", 0.0, MOST_STATED_EPSILON)
+
+
+_NUMBERS = ({"column", "weight", "mean", "stddev"}, {"column", "weight", "edges"}, {"column", "weight", "vocabulary"})
+
+
+def _column(content: object) -> dict[str, Any]:
+    """A column of an encoding, as a device will use it."""
+    if not isinstance(content, dict) or content.keys() not in _NUMBERS:
+        raise MalformedError("other fields in 'encoding'")
+    fields = Fields(content, set(content))
+    fields.text("column")
+    fields.number("weight", _LEAST, _LARGEST)
+    if "mean" in content:
+        fields.number("mean", -_LARGEST, _LARGEST)
+        fields.number("stddev", _LEAST, _LARGEST)
+    elif "edges" in content:
+        edges = fields.each("edges", MOST_FEATURES, _edge)
+        if any(low >= high for low, high in itertools.pairwise(edges)):
+            raise MalformedError("edges that do not ascend")
+    else:
+        _check_vocabulary(fields.each("vocabulary", MOST_FEATURES, lambda value: value))
+    return content
+
+
+def _edge(value: object) -> float:
+    if not is_finite(value):
+        raise MalformedError("another content at 'edges'")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _check_vocabulary(values: tuple[object, ...]) -> None:
+    """Categories are distinct, and of one type."""
+    kinds = {type(value) for value in values}
+    if len(kinds) > 1 or not kinds <= {str, int, bool} or len(set(values)) < len(values):
+        raise MalformedError("another content at 'vocabulary'")

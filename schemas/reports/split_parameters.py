@@ -3,22 +3,29 @@
 import dataclasses
 import json
 import math
-from typing import Any, Self
+import sys
+from typing import Self
 
-from schemas.choices import ReportMode
 from schemas.errors import ConfigError
 from schemas.reports.parameters import (
     FORMAT_VERSION,
     KEY_BYTES,
     MOST_LEVELS,
+    MOST_PARAMETER_BYTES,
+    TERMS,
     CollectionTerms,
     ReportGuarantee,
     ReportParameters,
     ReportVariant,
+    parameters_refusal,
 )
+from schemas.settings import json_text
+from schemas.settings.plain_fields import Fields
+from schemas.settings.refusal import MalformedError
 
 MESSAGE_BYTES = 12
 """Octets of one message: place and share."""
+_MOST_MESSAGES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,7 @@ class SplitParameters(CollectionTerms):
 
     def __post_init__(self) -> None:
         """Refuses parameters that no collection can have; whether they keep the promise is the numerics' to say."""
+        self.check_size()
         sound = len(self.key) == KEY_BYTES and 1e-100 <= self.radius <= 1e100 and 1 <= self.depth <= MOST_LEVELS
         sound = sound and self.n_messages >= 2 and 2 < self.modulus < 1 << 62 and self.client_stddev > 0.0
         if not sound or not self.features or not 1 <= self.n_clusters <= 1 << self.depth:
@@ -82,35 +90,30 @@ class SplitParameters(CollectionTerms):
         return json.dumps(content, indent=2, sort_keys=True)
 
     @classmethod
-    def from_plain(cls, content: dict[str, Any]) -> Self:
-        """Reads the content of `to_json`'s text."""
-        guarantee = content["guarantee"] | {"mode": ReportMode(content["guarantee"]["mode"]), "local_epsilon": math.inf}
+    def from_plain(cls, content: object) -> Self:
+        """Reads the content of `to_json`'s text; raises MalformedError or ConfigError for another."""
+        fields = Fields(content, TERMS | {"client_stddev", "modulus", "n_messages"}, {"encoding"})
         return cls(
-            **cls.fields_of(content),
-            guarantee=ReportGuarantee(**guarantee),
-            client_stddev=float(content["client_stddev"]),
-            modulus=int(content["modulus"]),
-            n_messages=int(content["n_messages"]),
+            **cls.fields_of(fields),
+            guarantee=ReportGuarantee.from_plain(fields.plain("guarantee"), math.inf),
+            client_stddev=fields.number("client_stddev", sys.float_info.min, 2.0**62),
+            modulus=fields.digits("modulus"),
+            n_messages=fields.whole("n_messages", 2, _MOST_MESSAGES),
         )
 
 
 CollectionParameters = ReportParameters | SplitParameters
 
 
-def collection_from_json(text: str, where: str) -> CollectionParameters:
+def collection_from_json(text: bytes | str, where: str) -> CollectionParameters:
     """Public parameters of any collection.
 
     Raises:
       ConfigError: if the text is none, is of another version, or breaks its promise.
     """
-    try:
-        content = json.loads(text)
-        if content["version"] == FORMAT_VERSION and content["variant"] == ReportVariant.SPLIT_AND_MIX:
-            return SplitParameters.from_plain(content)
-    except ConfigError:
-        raise
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise ConfigError(
-            f"{where} must be report parameters of version {FORMAT_VERSION}; use the file that encode wrote."
-        ) from error
-    return ReportParameters.from_json(text, where)
+    with parameters_refusal(where).covers():
+        content = json_text.parse(text, MOST_PARAMETER_BYTES)
+        split = isinstance(content, dict) and content.get("variant") == str(ReportVariant.SPLIT_AND_MIX)
+        if split and content["version"] != FORMAT_VERSION:
+            raise MalformedError("another version")
+        return SplitParameters.from_plain(content) if split else ReportParameters.from_plain(content)

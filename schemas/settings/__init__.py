@@ -1,1 +1,1 @@
-"""How settings are read: YAML text, sections that know their keys, refusals in one sentence."""
+"""How settings and files are read: YAML and JSON text, sections that know their keys, refusals in one sentence."""

@@ -4,21 +4,69 @@ Parameters are written in the job or learned from the public server data, never 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
 from schemas.errors import InputError
+from schemas.settings.json_schema import FileContent, checked
+from schemas.settings.refusal import MalformedError, Refusal
 from schemas.tables import columns
 from schemas.tables.encoded_column import BinnedColumn, EncodedColumn, OneHotColumn, ScaledColumn, category_type
 from schemas.tables.encoding import ColumnEncoding, OneHot, QuantileBins, Standardize
 
 MOST_CATEGORIES = 4096
 """Most distinct values of the server data that become features of one column."""
+
+
+def _ascending(edges: list[float]) -> list[float]:
+    if any(low >= high for low, high in itertools.pairwise(edges)):
+        raise ValueError("edges must ascend")
+    return edges
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    if len(set(values)) < len(values):
+        raise ValueError("categories must be distinct")
+    return values
+
+
+_FOREIGN = Refusal(kind=InputError, rule="an encoding must be one that fit wrote", remedy="fit again")
+_Weight = Annotated[float, Field(gt=0.0)]
+
+
+class _ScaledContent(FileContent):
+    """A `ScaledColumn` in a file."""
+
+    column: str
+    weight: _Weight
+    mean: float
+    stddev: Annotated[float, Field(gt=0.0)]
+
+
+class _BinnedContent(FileContent):
+    """A `BinnedColumn` in a file."""
+
+    column: str
+    weight: _Weight
+    edges: Annotated[list[float], Field(min_length=1), AfterValidator(_ascending)]
+
+
+class _OneHotContent(FileContent):
+    """A `OneHotColumn` in a file."""
+
+    column: str
+    weight: _Weight
+    vocabulary: Annotated[list[str] | list[bool] | list[int], Field(min_length=1), AfterValidator(_distinct)]
+
+
+_ColumnContent: Any = _ScaledContent | _BinnedContent | _OneHotContent
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +126,8 @@ class Encoder:
         Raises:
           InputError: if a column has other parameters than one that `to_json` wrote.
         """
-        return cls(columns=tuple(map(_from_json, columns)))
+        with _FOREIGN.covers():
+            return cls(columns=tuple(map(_from_json, columns)))
 
     def column_of(self, index: int) -> EncodedColumn:
         """The column that feature `index`, from 0, comes from."""
@@ -118,7 +167,8 @@ class Encoder:
 
 
 def _from_json(column: Mapping[str, object]) -> EncodedColumn:
-    """The column that has these parameters."""
+    """The column that has these parameters, checked."""
+    checked(dict(column), _ColumnContent)
     parameters: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in column.items()
     }
@@ -126,7 +176,7 @@ def _from_json(column: Mapping[str, object]) -> EncodedColumn:
     for kind in kinds:
         if {field.name for field in dataclasses.fields(kind)} == set(parameters):
             return kind(**parameters)
-    raise InputError("an encoding must be one that fit wrote, got other parameters; fit again.")
+    raise MalformedError("other parameters")
 
 
 def _valid_rows(

@@ -7,9 +7,14 @@ larger than a row group has a run of row groups of its own.
 import dataclasses
 import hashlib
 import json
-from typing import Any, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
+
+from pydantic import Field
 
 from schemas.errors import InputError
+from schemas.settings.json_schema import FileContent, parsed
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import Digest, FileName
 from schemas.tables.snapshot import Snapshot
 
 LAYOUT = "client-sharded"
@@ -33,6 +38,35 @@ class PreparedFile(NamedTuple):
     n_rows: int
     n_bytes: int
     sha256: str
+
+
+class _FileContent(FileContent):
+    """A `PreparedFile` in `manifest.json`."""
+
+    name: FileName
+    n_rows: int = Field(ge=0)
+    n_bytes: int = Field(ge=0)
+    sha256: Digest
+
+
+class _SnapshotContent(FileContent):
+    """A `Snapshot` in `manifest.json`."""
+
+    format: str
+    version: int
+
+
+class _Content(FileContent):
+    """All of `manifest.json`."""
+
+    layout: str
+    version: int
+    files_digest: Digest
+    client_id: str = Field(min_length=1)
+    features: str | Annotated[list[str], Field(min_length=1)]
+    max_rows_per_client: Annotated[int, Field(ge=1)] | None
+    files: list[_FileContent]
+    snapshot: _SnapshotContent | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +107,7 @@ class PreparedManifest:
         return hashlib.sha256(json.dumps([list(each) for each in self.files]).encode()).hexdigest()
 
     @classmethod
-    def from_json(cls, text: str, where: str) -> Self:
+    def from_json(cls, text: bytes | str, where: str) -> Self:
         """Reads `to_json`'s text.
 
         Args:
@@ -83,19 +117,19 @@ class PreparedManifest:
         Raises:
           InputError: if it is not a whole manifest of this layout and version.
         """
-        try:
-            content: dict[str, Any] = json.loads(text)
-            marks = content["layout"], content["version"], content["files_digest"]
-            features, snapshot = content["features"], content.get("snapshot")
+        refusal = Refusal(
+            kind=InputError, rule=f"{where} must be a manifest that prepare wrote", remedy="run prepare again"
+        )
+        content = parsed(text, _Content, refusal)
+        marks = content.layout, content.version, content.files_digest
+        with refusal.covers():
             manifest = cls(
-                client_id=content["client_id"],
-                features=features if isinstance(features, str) else tuple(features),
-                max_rows_per_client=content["max_rows_per_client"],
-                files=tuple(PreparedFile(**each) for each in content["files"]),
-                snapshot=None if snapshot is None else Snapshot.from_json(snapshot),
+                client_id=content.client_id,
+                features=content.features if isinstance(content.features, str) else tuple(content.features),
+                max_rows_per_client=content.max_rows_per_client,
+                files=tuple(PreparedFile(**dict(each)) for each in content.files),
+                snapshot=None if content.snapshot is None else Snapshot.from_json(dict(content.snapshot)),
             )
-        except (ValueError, TypeError, LookupError) as error:
-            raise InputError(f"{where} must be a manifest that prepare wrote; run prepare again.") from error
         if marks != (LAYOUT, LAYOUT_VERSION, manifest.files_digest):
             raise InputError(
                 f"{where} must be an unchanged manifest of layout {LAYOUT}, version {LAYOUT_VERSION}, got another; "
@@ -131,11 +165,9 @@ def decode_runs(metadata: dict[bytes, bytes] | None, n_row_groups: int, where: s
     text = (metadata or {}).get(RUNS_KEY)
     if text is None:
         return [1] * n_row_groups
-    try:
-        runs = json.loads(text)
-        sound = all(type(run) is int and run >= 1 for run in runs) and sum(runs) == n_row_groups
-    except (ValueError, TypeError):
-        sound = False
-    if not sound:
-        raise InputError(f"{where} must have as many row groups as its metadata say, got others; run prepare again.")
+    rule = f"{where} must have as many row groups as its metadata say"
+    refusal = Refusal(kind=InputError, rule=rule, remedy="run prepare again")
+    runs = parsed(text, list[Annotated[int, Field(ge=1)]], refusal)
+    if sum(runs) != n_row_groups:
+        raise refusal.because("others")
     return runs

@@ -4,7 +4,10 @@ import dataclasses
 import json
 from typing import Any, Self
 
+from schemas.errors import InputError
 from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.settings.json_schema import parsed
+from schemas.settings.refusal import Refusal
 
 METRICS_FILE = "metrics.json"
 
@@ -87,17 +90,24 @@ class Metrics:
         return json.dumps(content, indent=2, allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Reads `to_json`'s text."""
-        content: dict[str, Any] = json.loads(text)
-        return cls(
-            n_rows=content["n_rows"],
-            cost=content["cost"],
-            cluster_sizes=tuple(content["cluster_sizes"]),
-            separation=_part(Separation, content),
-            classes=_part(ClassAgreement, content) if "adjusted_rand" in content else None,
-            reference=_part(ReferenceMatch, content) if "centroid_mse" in content else None,
-        )
+    def from_json(cls, text: bytes | str) -> Self:
+        """Reads `to_json`'s text.
+
+        Raises:
+          InputError: if it is another text.
+        """
+        rule = f"{METRICS_FILE} must be the file that this run wrote"
+        refusal = Refusal(kind=InputError, rule=rule, remedy="run the job again")
+        content = parsed(text, dict[str, Any], refusal)
+        with refusal.covers():
+            return cls(
+                n_rows=content["n_rows"],
+                cost=content["cost"],
+                cluster_sizes=tuple(content["cluster_sizes"]),
+                separation=_part(Separation, content),
+                classes=_part(ClassAgreement, content) if "adjusted_rand" in content else None,
+                reference=_part(ReferenceMatch, content) if "centroid_mse" in content else None,
+            )
 
 
 def _part(kind: Any, content: dict[str, Any]) -> Any:

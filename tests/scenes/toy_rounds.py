@@ -71,6 +71,9 @@ class ToyProtocol:
     def events(self, n_rounds: int) -> Sequence[dict[str, int]]:
         return [{"round": number} for number in range(1, n_rounds + 1)]
 
+    def rounds_done(self, arrays: Arrays) -> int:
+        return int(arrays["last"])
+
     def expected(self, key: bytes) -> np.ndarray:
         """The total without Beam."""
         total = np.zeros(1, dtype=np.int64)

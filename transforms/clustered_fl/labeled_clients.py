@@ -23,6 +23,7 @@ from schemas.errors import InputError, PrivacyFlowError
 from schemas.tables.columns import plain
 from schemas.tables.contract import group_by_client
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.files import gate
 from transforms.files.octets import write_bytes
 from transforms.numerics.clustered_fl.bounded_rows import bound_features
 from transforms.tables import client_ids
@@ -140,9 +141,12 @@ class InspectClients(beam.PTransform):
         return parts | "Gather" >> beam.combiners.ToList() | "Write" >> beam.Map(_write_parts, self.path)
 
 
-def parts_from_json(content: bytes) -> list[ClientPart]:
-    """What `InspectClients` wrote."""
-    return [ClientPart(**row | {"shard": ShardRef(**row["shard"])}) for row in json.loads(content)]
+def read_parts(path: str) -> list[ClientPart]:
+    """What `InspectClients` wrote; raises InputError for another file."""
+    refusal = gate.staged(path)
+    found = gate.read_json(path, list[dict[str, Any]], refusal)
+    with refusal.covers():
+        return [ClientPart(**row | {"shard": ShardRef(**row["shard"])}) for row in found]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -240,6 +240,13 @@ class FederatedProtocol:
             state = places | f"Round{number}" >> FederatedRound(train=train)
         return state | "Arrays" >> beam.Map(_to_arrays)
 
+    def rounds_done(self, arrays: Arrays) -> int:
+        """The round of a state, whose shapes must be those of the federation."""
+        federation = self._setup.federation
+        state = FederatedState.from_arrays(dict(arrays))
+        state.check(federation.n_clients, federation.shape.n_parameters)
+        return state.round_number
+
     def promise(self, first: int, last: int) -> Promise:
         """Every round trains under the terms by which it was accounted for."""
         rounds = range(first, last + 1)

@@ -10,21 +10,27 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
+from pydantic import Field
 
 from schemas.errors import ConfigError, InputError
-from transforms.files.octets import read_bytes, write_bytes
+from schemas.settings.json_schema import FileContent
+from schemas.settings.refusal import Refusal
+from transforms.files import gate
+from transforms.files.octets import write_bytes
 
 MANIFEST_FILE = "checkpoint.json"
 Arrays = Mapping[str, NDArray]
 """What a protocol knows between two rounds, by name; never objects, so that nothing has to be unpickled."""
+MOST_ROUNDS = 10**9
+"""Rounds of a run, at most."""
 _FORMAT = 1
+_REMEDY = "start anew with another --run_id"
 _REMEDIES = {
     "config_digest": ("the config", "restore the config"),
     "input_fingerprint": ("the input", "restore the input"),
@@ -53,6 +59,37 @@ class RunBinding:
     code_version: str
 
 
+_Digest = Annotated[str, Field(max_length=1 << 12)]
+
+
+class _BindingContent(FileContent):
+    """A `RunBinding` in `checkpoint.json`."""
+
+    config_digest: _Digest
+    input_fingerprint: _Digest
+    key_digest: _Digest
+    plan_digest: _Digest
+    code_version: _Digest
+
+
+class _ArraysContent(FileContent):
+    """The file of arrays in `checkpoint.json`: a bare name as `_arrays_name` makes it, never a path."""
+
+    file: str = Field(pattern=r"^round-[0-9]{6,18}\.npz$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class _Content(FileContent):
+    """All of `checkpoint.json`."""
+
+    format: Literal[1]
+    rounds: int = Field(ge=0, le=MOST_ROUNDS)
+    binding: _BindingContent
+    plan: dict[str, Any]
+    events: list[dict[str, Any]]
+    arrays: _ArraysContent
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """A run after some of its rounds.
@@ -72,7 +109,7 @@ class Checkpoint:
     arrays: Arrays
 
     def check(self, binding: RunBinding) -> None:
-        """Refuses a run that is not the one the checkpoint is of.
+        """Refuses a run that is not the one that the checkpoint is of.
 
         Raises:
           ConfigError: in one sentence, what has changed.
@@ -97,10 +134,10 @@ def arrays_to_bytes(arrays: Arrays) -> bytes:
     return buffer.getvalue()
 
 
-def arrays_from_bytes(content: bytes) -> dict[str, NDArray]:
-    """Inverse of `arrays_to_bytes`; raises ValueError for arrays of objects."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as found:
-        return {name: found[name] for name in found.files}
+def read_state(path: str) -> dict[str, NDArray]:
+    """Arrays that a pipeline wrote for the launcher; raises InputError for another file."""
+    rule = f"{path} must be the arrays that the last rounds wrote"
+    return gate.read_arrays(path, Refusal(kind=InputError, rule=rule, remedy=_REMEDY))
 
 
 class CheckpointFolder:
@@ -133,9 +170,9 @@ class CheckpointFolder:
             "arrays": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
         }
         before = self._manifest()
-        self._replace_manifest(json.dumps(manifest, indent=2, sort_keys=True).encode())
-        if before is not None and before["arrays"]["file"] != name:
-            _delete(self._path(before["arrays"]["file"]))
+        self._replace_manifest(json.dumps(manifest, indent=2, sort_keys=True, allow_nan=False).encode())
+        if before is not None and before.arrays.file != name:
+            _delete(self._path(before.arrays.file))
 
     def latest(self) -> Checkpoint | None:
         """The checkpoint of the run; None if there is none yet.
@@ -146,18 +183,17 @@ class CheckpointFolder:
         manifest = self._manifest()
         if manifest is None:
             return None
-        try:
-            content = read_bytes(self._path(manifest["arrays"]["file"]))
-        except (OSError, BeamIOError):
-            content = b""
-        if hashlib.sha256(content).hexdigest() != manifest["arrays"]["sha256"]:
-            raise self._damaged()
+        content = gate.read_octets(self._path(manifest.arrays.file), self.refusal)
+        if hashlib.sha256(content).hexdigest() != manifest.arrays.sha256:
+            raise self.refusal.because("other arrays")
+        if manifest.arrays.file != _arrays_name(manifest.rounds):
+            raise self.refusal.because("arrays of another round")
         return Checkpoint(
-            rounds=manifest["rounds"],
-            binding=RunBinding(**manifest["binding"]),
-            plan=manifest["plan"],
-            events=manifest["events"],
-            arrays=arrays_from_bytes(content),
+            rounds=manifest.rounds,
+            binding=RunBinding(**dict(manifest.binding)),
+            plan=manifest.plan,
+            events=manifest.events,
+            arrays=gate.arrays_of(content, self.refusal),
         )
 
     def clear(self) -> None:
@@ -171,24 +207,16 @@ class CheckpointFolder:
         """A file in the folder."""
         return FileSystems.join(self._folder, name)
 
-    def _damaged(self) -> InputError:
-        return InputError(
-            f"{self._path(MANIFEST_FILE)} must be a checkpoint as it was written, got a damaged one; start anew with "
-            "another --run_id."
-        )
+    @property
+    def refusal(self) -> Refusal:
+        """What the user is told of files that are not as they were written."""
+        rule = f"{self._path(MANIFEST_FILE)} must be a checkpoint as it was written"
+        return Refusal(kind=InputError, rule=rule, remedy=_REMEDY)
 
-    def _manifest(self) -> dict[str, Any] | None:
+    def _manifest(self) -> _Content | None:
         """Content of the manifest; None if there is none."""
         path = self._path(MANIFEST_FILE)
-        if not FileSystems.exists(path):
-            return None
-        try:
-            found = json.loads(read_bytes(path))
-        except (OSError, BeamIOError, ValueError) as error:
-            raise self._damaged() from error
-        if not isinstance(found, dict) or found.get("format") != _FORMAT:
-            raise self._damaged()
-        return found
+        return gate.read_json(path, _Content, self.refusal) if FileSystems.exists(path) else None
 
     def _replace_manifest(self, content: bytes) -> None:
         """Puts the manifest into place: on a disk by a flush and a rename, in an object store as one object."""

@@ -16,7 +16,7 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def read_bytes(path: str) -> bytes:
-    """Reads a whole file on any Beam filesystem."""
+    """Octets of a whole file that are hashed or compared; a file that is believed is read by `gate`."""
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         return bytes(file.read())
 
@@ -44,15 +44,3 @@ def table_bytes(table: pa.Table) -> bytes:
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()
-
-
-def table_from_bytes(content: bytes) -> pa.Table:
-    """A Parquet file as a table.
-
-    Arrow reads a Python file by threads that may outlive the call, and a process that ends just then aborts. So the
-    octets are handed over, and no thread is started.
-
-    Raises:
-      pyarrow.ArrowException: if it is no Parquet file.
-    """
-    return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)

@@ -2,21 +2,21 @@
 
 import dataclasses
 import hashlib
-import json
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
 from schemas.errors import ConfigError, InputError
+from schemas.settings import json_schema
+from schemas.settings.refusal import MalformedError, Refusal
+from schemas.settings.run_manifest import ModelManifest, RunManifest
 from schemas.tables.columns import plain_type
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoder import Encoder
-from transforms.files.octets import read_bytes, table_from_bytes
+from transforms.files import gate
 from transforms.files.publish import CENTERS_FILE
 
 MANIFEST = "run.json"
@@ -78,16 +78,18 @@ def load_model(folder: str, setting: str = "model") -> SavedModel:
       ConfigError: if it holds no finished fit, or the centers are not those that the fit wrote.
     """
     folder = folder.rstrip("/") or folder
-    manifest, content = _files(folder, setting)
+    rule = f"{MANIFEST} in {folder} must be the file that fit wrote"
+    foreign = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
+    manifest, content = _files(folder, setting, foreign)
     digest = hashlib.sha256(content).hexdigest()
-    if manifest["files"].get(CENTERS_FILE) != digest:
+    if manifest.files.get(CENTERS_FILE) != digest:
         raise ConfigError(f"{CENTERS_FILE} in {folder} must be the file that fit wrote, got another; fit again.")
-    centers = _centers(content, f"{folder}/{CENTERS_FILE}", setting)
+    centers, numbers = _centers(content, f"{folder}/{CENTERS_FILE}", setting)
     try:
-        encoder = None if manifest["encoding"] is None else Encoder.from_json(manifest["encoding"])
-        names = tuple(manifest["features"])
-    except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{MANIFEST} in {folder} must be the file that fit wrote, got another; fit again.") from error
+        encoder = None if manifest.encoding is None else Encoder.from_json(manifest.encoding)
+    except InputError as error:
+        raise foreign.because("another encoding") from error
+    names = tuple(manifest.features)
     if len(names) != centers.shape[1] or (encoder is not None and encoder.names != names):
         raise ConfigError(f"{MANIFEST} in {folder} must name the features of its centers; fit again.")
     return SavedModel(
@@ -96,7 +98,7 @@ def load_model(folder: str, setting: str = "model") -> SavedModel:
         digest=digest,
         feature_names=names,
         encoder=encoder,
-        numbers=_numbers(table_from_bytes(content)),
+        numbers=numbers,
     )
 
 
@@ -104,21 +106,19 @@ def _numbers(table: pa.Table) -> tuple[int, ...]:
     """Numbers of the clusters, ascending; empty where they are 0, 1, ..."""
     plain = tuple(range(table.num_rows))
     numbers = tuple(sorted(table.column("cluster").to_pylist())) if "cluster" in table.column_names else plain
+    if any(type(number) is not int or number < 0 for number in numbers) or len(set(numbers)) < len(numbers):
+        raise MalformedError("clusters without numbers of their own")
     return () if numbers == plain else numbers
 
 
-def _files(folder: str, setting: str) -> tuple[dict[str, Any], bytes]:
+def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, bytes]:
     """Manifest and centers."""
-    try:
-        manifest: dict[str, Any] = json.loads(read_bytes(FileSystems.join(folder, MANIFEST)))
-        if not isinstance(manifest["files"], dict):
-            raise TypeError("files must be a mapping")
-        return manifest, read_bytes(FileSystems.join(folder, CENTERS_FILE))
-    except (OSError, BeamIOError, ValueError, LookupError, TypeError) as error:
-        raise ConfigError(
-            f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}, got {folder}; "
-            "check the path."
-        ) from error
+    rule = f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
+    octets = gate.read_octets(FileSystems.join(folder, MANIFEST), refusal)
+    json_schema.parsed(octets, RunManifest, refusal)
+    manifest = json_schema.parsed(octets, ModelManifest, foreign)
+    return manifest, gate.read_octets(FileSystems.join(folder, CENTERS_FILE), refusal)
 
 
 def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
@@ -133,13 +133,10 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
     """
     path = path.rstrip("/") or path
     inside = FileSystems.join(path, CENTERS_FILE)
-    try:
-        content = read_bytes(inside if FileSystems.exists(inside) else path)
-    except (OSError, BeamIOError) as error:
-        raise ConfigError(
-            f"evaluate.reference must be a Parquet file or the output folder of a fit, got {path}; check the path."
-        ) from error
-    centers = _centers(content, path, "evaluate.reference")
+    rule = "evaluate.reference must be a Parquet file or the output folder of a fit"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
+    content = gate.read_octets(inside if FileSystems.exists(inside) else path, refusal)
+    centers, _ = _centers(content, path, "evaluate.reference")
     if centers.shape[1] != n_features:
         raise ConfigError(
             f"evaluate.reference must hold centers of {n_features} features like the model, got {centers.shape[1]}; "
@@ -148,15 +145,18 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
     return centers
 
 
-def _centers(content: bytes, path: str, setting: str) -> NDArray[np.float64]:
-    """The matrix in the column `center` of a Parquet file."""
+def _centers(content: bytes, path: str, setting: str) -> tuple[NDArray[np.float64], tuple[int, ...]]:
+    """The matrix in the column `center` of a Parquet file, in the order of numbers, and the numbers."""
     rule = f"{setting} must hold finite centers of one width in a list column 'center' of {path}"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="give a file with such centers")
+    table = gate.table_of(content, refusal)
     try:
-        table = table_from_bytes(content)
-        column = (table.sort_by("cluster") if "cluster" in table.column_names else table).column("center")
-        if not pa.types.is_nested(plain_type(column.type)):
-            raise TypeError("not a list")
-        contract = TableContract(feature_list="center")
-        return contract.to_points(pa.table({"center": column}), path).astype(np.float64).reshape(len(column) or -1, -1)
-    except (pa.ArrowException, InputError, LookupError, TypeError, ValueError) as error:
-        raise ConfigError(f"{rule}; give a file with such centers.") from error
+        with refusal.covers():
+            numbers = _numbers(table)
+            column = (table.sort_by("cluster") if "cluster" in table.column_names else table).column("center")
+            if not pa.types.is_nested(plain_type(column.type)):
+                raise MalformedError("no lists")
+            points = TableContract(feature_list="center").to_points(pa.table({"center": column}), path)
+            return points.astype(np.float64).reshape(len(column) or -1, -1), numbers
+    except InputError as error:
+        raise refusal.because("others") from error

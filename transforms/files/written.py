@@ -1,13 +1,16 @@
 """Files that workers write, and the listing by which the launcher learns their names and digests."""
 
 import json
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError
-from transforms.files.octets import read_bytes, write_bytes
+from schemas.settings.json_schema import FromList
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import Digest, FileName
+from transforms.files import gate
+from transforms.files.octets import write_bytes
 
 LISTING_FILE = "files.json"
 
@@ -36,11 +39,8 @@ def written_files(folder: str) -> list[WrittenFile]:
       ConfigError: if the launcher cannot see the listing.
     """
     listing = FileSystems.join(folder, LISTING_FILE)
-    try:
-        files = [WrittenFile(*entry) for entry in json.loads(read_bytes(listing))]
-        FileSystems.delete([listing])
-    except (OSError, BeamIOError) as error:
-        raise ConfigError(
-            f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
-        ) from error
-    return files
+    rule = "--output must be a folder that workers and launcher share"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another place")
+    found = gate.read_json(listing, list[Annotated[tuple[FileName, Digest], FromList]], refusal)
+    FileSystems.delete([listing])
+    return [WrittenFile(*entry) for entry in found]

@@ -12,11 +12,11 @@ import hashlib
 import json
 
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ProtocolError
 from schemas.masked.exchange import (
+    BroadcastContent,
     ExchangePlan,
     messages_from_table,
     messages_to_table,
@@ -26,9 +26,12 @@ from schemas.masked.exchange import (
 from schemas.masked.message import MaskedMessages
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
-from transforms.files.octets import read_bytes, table_bytes, table_from_bytes
+from schemas.settings.refusal import Refusal
+from transforms.files import gate
+from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
 
+_MOST_BROADCAST_BYTES = 1 << 16
 _PLAN, _BROADCAST, _MESSAGES, _SUM = "plan.json", "broadcast.json", "messages", "sum.parquet"
 
 
@@ -56,7 +59,8 @@ class Exchange:
             raise ProtocolError(
                 f"--exchange must hold a plan.json, got {self.folder} without; run `dapple unmask` first."
             )
-        return ExchangePlan.from_json(read_bytes(self._path(_PLAN)).decode())
+        path = self._path(_PLAN)
+        return ExchangePlan.from_json(gate.read_octets(path, _refusal(path)))
 
     def open_round(self, index: int, digest: bytes) -> None:
         """Says that messages under this broadcast may be sent."""
@@ -74,7 +78,11 @@ class Exchange:
 
     def broadcast(self, index: int) -> bytes:
         """Digest of what is broadcast in a round."""
-        return bytes.fromhex(json.loads(read_bytes(self._path(self._round(index), _BROADCAST)))["broadcast"])
+        path = self._path(self._round(index), _BROADCAST)
+        found = gate.read_json(path, BroadcastContent, _refusal(path), _MOST_BROADCAST_BYTES)
+        if found.round != self.plan().rounds[index].path:
+            raise _refusal(path).because("that of another round")
+        return bytes.fromhex(found.broadcast)
 
     def is_closed(self, index: int) -> bool:
         """Whether the aggregator has said who is in the round."""
@@ -115,8 +123,9 @@ class Exchange:
         """
         if not self.is_closed(index):
             raise ProtocolError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
-        content = read_bytes(path := self._path(self._round(index), _SUM))
-        found = sum_from_table(as_table(content, path), plan or self.plan().rounds[index])
+        path = self._path(self._round(index), _SUM)
+        content = gate.read_octets(path, table_refusal(path))
+        found = sum_from_table(gate.table_of(content, table_refusal(path)), plan or self.plan().rounds[index])
         return found, hashlib.sha256(content).hexdigest()
 
     def _round(self, index: int) -> str:
@@ -129,20 +138,15 @@ class Exchange:
 
 def read_table(path: str) -> pa.Table:
     """A whole Parquet file; raises ProtocolError if it is none."""
-    try:
-        content = read_bytes(path)
-    except (OSError, BeamIOError) as error:
-        raise _unreadable(path) from error
-    return as_table(content, path)
+    return gate.read_table(path, table_refusal(path))
 
 
-def as_table(content: bytes, path: str) -> pa.Table:
-    """A Parquet file that was read; raises ProtocolError if it is none."""
-    try:
-        return table_from_bytes(content)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path) from error
+def table_refusal(path: str) -> Refusal:
+    """What the user is told of a file that is no table."""
+    rule = f"{path} must be a readable Parquet file"
+    return Refusal(kind=ProtocolError, rule=rule, remedy="take it away or have it sent again")
 
 
-def _unreadable(path: str) -> ProtocolError:
-    return ProtocolError(f"{path} must be a readable Parquet file; take it away or have it sent again.")
+def _refusal(path: str) -> Refusal:
+    """What the user is told of a file that `dapple unmask` did not write."""
+    return Refusal(kind=ProtocolError, rule=f"{path} must be what `dapple unmask` wrote", remedy="open a new run")

@@ -26,9 +26,10 @@ from schemas.masked.pairwise_messages import (
     sent_from_table,
     sent_to_table,
 )
-from transforms.files.octets import read_bytes, table_bytes
+from transforms.files import gate
+from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
-from transforms.masked.exchange_files import Exchange, read_table
+from transforms.masked.exchange_files import Exchange, read_table, table_refusal
 from transforms.numerics.masked import neighbors
 
 FEWEST_CLIENTS = 3
@@ -46,7 +47,8 @@ class PairwiseExchange(Exchange):
 
     def digest(self, index: int, leg: Leg) -> str:
         """SHA-256 of the list that closed a leg."""
-        return hashlib.sha256(read_bytes(self._list_path(index, leg))).hexdigest()
+        path = self._list_path(index, leg)
+        return hashlib.sha256(gate.read_octets(path, table_refusal(path))).hexdigest()
 
     def send_rows(self, index: int, leg: Leg, client: str, rows: Sequence[Sent]) -> None:
         """Leaves all keys or letters of a client, in one file; raises ProtocolError if it sent others before."""

@@ -23,7 +23,6 @@ Gaussian differential privacy", for the sum of squares; Whitehouse, Ramdas, Roge
 composition in differential privacy", Theorem 1, for the martingale argument (there for zCDP).
 """
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -34,10 +33,17 @@ from scipy.special import log_ndtr
 
 from schemas.errors import BudgetExceededError, LedgerRefusedError
 from schemas.privacy.charge import Charge, LatticeNoise, Limit
+from schemas.settings.json_schema import parsed
+from schemas.settings.refusal import Refusal
 from transforms.privacy.discretization import upper_ratio
 
 MOST_RUNS = 10_000
 """Runs of Gaussian releases on one data set, at most."""
+_SCOPE = Refusal(
+    kind=LedgerRefusedError,
+    rule="the scope of a charge must be partitions by column",
+    remedy="go back to a copy that `dapple ledger verify` accepts",
+)
 _TAIL_PART = 4e-4
 _RATIO_PART = 2e-5
 
@@ -171,7 +177,7 @@ def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
 
 def _columns(scope: str) -> str:
     """Partition columns of a scope."""
-    return ",".join(sorted(json.loads(scope)))
+    return ",".join(sorted(parsed(scope, dict[str, str], _SCOPE)))
 
 
 def _has_gaussian_part(limit: Limit) -> bool:

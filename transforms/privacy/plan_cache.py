@@ -6,13 +6,27 @@ A cache file is a hint: whoever loads one recomputes what it costs. Plans depend
 import hashlib
 import importlib.metadata
 import json
-import math
 import os
 import pathlib
 import tempfile
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from schemas.errors import InputError
+from schemas.settings.json_schema import FileContent
+from schemas.settings.refusal import Refusal
+from transforms.files import gate
 
 FORMAT_VERSION = 1
+_MOST_CACHE_BYTES = 1 << 12
+_REFUSAL = Refusal(kind=InputError, rule="a stored plan must be a level of noise", remedy="it is searched again")
+
+
+class _Content(FileContent):
+    """All of a cache file."""
+
+    level: Annotated[float, Field(gt=0.0)]
 
 
 def digest(request: dict[str, Any]) -> str:
@@ -28,11 +42,11 @@ def digest(request: dict[str, Any]) -> str:
 def load(request_digest: str) -> float | None:
     """The stored level: a finite number > 0, otherwise unchecked; None if there is none or it cannot be read."""
     try:
-        content = json.loads(_path(request_digest).read_text(encoding="utf-8"))
-        level = content["level"]
-    except (OSError, ValueError, RuntimeError, LookupError, TypeError):
+        path = str(_path(request_digest))
+        level = gate.read_json(path, _Content, _REFUSAL, _MOST_CACHE_BYTES).level
+    except (InputError, RuntimeError):
         return None
-    return level if isinstance(level, float) and math.isfinite(level) and level > 0.0 else None
+    return level
 
 
 def store(request_digest: str, level: float) -> None:

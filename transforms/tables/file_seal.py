@@ -16,6 +16,8 @@ from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import InputError
+from schemas.settings.refusal import Refusal
+from transforms.files import gate
 
 _TAIL_BYTES = 8
 """Length of the footer, and the mark of a Parquet file."""
@@ -79,7 +81,7 @@ def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
     Raises:
       InputError: if it is no regular file, or no Parquet file.
     """
-    with _opened(path, path) as (source, _), _parsed(source, path) as file:
+    with _opened(path, path) as (source, _), gate.parquet_of(source, _refusal(path)) as file:
         yield file
 
 
@@ -102,7 +104,7 @@ def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFil
     with _opened(file, name) as (source, found):
         if not listed.covers(found):
             raise _changed(name)
-        with _parsed(source, name) as parsed:
+        with gate.parquet_of(source, _refusal(name)) as parsed:
             yield parsed, found
         if _state(file, source, name) != found[:2]:
             raise _changed(name)
@@ -134,21 +136,10 @@ def _opened(path: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
         else:
             source = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except (OSError, BeamIOError, pa.ArrowException) as error:
-        raise _unreadable(name) from error
+        raise _refusal(name).because() from error
     with source:
         size, changed = _state(path, source, name)
         yield source, FileSeal(size, changed, _footer_digest(source, size, name))
-
-
-@contextlib.contextmanager
-def _parsed(source: Any, name: str) -> Iterator[pq.ParquetFile]:
-    """An open file as Parquet."""
-    try:
-        file = pq.ParquetFile(source, pre_buffer=False)
-    except (OSError, BeamIOError, pa.ArrowException) as error:
-        raise _unreadable(name) from error
-    with file:
-        yield file
 
 
 def _state(path: str, source: Any, name: str) -> tuple[int, str]:
@@ -159,7 +150,7 @@ def _state(path: str, source: Any, name: str) -> tuple[int, str]:
             return found.st_size, str(found.st_mtime_ns)
         stored = FileSystems.get_filesystem(path).metadata(path)
     except (OSError, BeamIOError) as error:
-        raise _unreadable(name) from error
+        raise _refusal(name).because() from error
     return stored.size_in_bytes, str(stored.last_updated_in_seconds or "")
 
 
@@ -173,12 +164,14 @@ def _footer_digest(source: Any, size: int, name: str) -> str:
         footer = bytes(source.read(size - start))
         source.seek(0)
     except (OSError, BeamIOError, pa.ArrowException) as error:
-        raise _unreadable(name) from error
+        raise _refusal(name).because() from error
     return hashlib.blake2b(footer, digest_size=16).hexdigest()
 
 
-def _unreadable(name: str) -> InputError:
-    return InputError(f"{name} must be a readable Parquet file; check the file or leave it out.")
+def _refusal(name: str) -> Refusal:
+    """What the user is told of a file that cannot be read."""
+    rule = f"{name} must be a readable Parquet file"
+    return Refusal(kind=InputError, rule=rule, remedy="check the file or leave it out")
 
 
 def _changed(name: str) -> InputError:

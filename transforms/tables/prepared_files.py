@@ -13,9 +13,10 @@ from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
 from schemas.errors import InputError
+from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY, PreparedFile, PreparedManifest, encode_runs
-from transforms.files.octets import read_bytes
+from transforms.files import gate
 from transforms.numerics.tables import partition
 
 ROW_GROUP_ROWS = 1 << 16
@@ -122,12 +123,17 @@ def read_manifest(folder: str) -> PreparedManifest | None:
     try:
         if not FileSystems.exists(path):
             return None
-        manifest = PreparedManifest.from_json(read_bytes(path).decode(), path)
+        manifest = PreparedManifest.from_json(gate.read_octets(path, _unreadable(path)), path)
         found = FileSystems.match([folder.rstrip("/") + "/**"])[0].metadata_list
-    except (OSError, BeamIOError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} must be readable; check the permissions or run prepare again.") from error
+    except (OSError, BeamIOError) as error:
+        raise _unreadable(path).because() from error
     sizes = {os.path.basename(each.path): each.size_in_bytes for each in found if each.path.endswith(".parquet")}
     manifest.check_files(sizes, folder)
     if any(os.path.basename(each.name) != each.name for each in manifest.files):
         raise InputError(f"{path} must name files in its own folder, got others; run prepare again.")
     return manifest
+
+
+def _unreadable(path: str) -> Refusal:
+    rule = f"{path} must be readable"
+    return Refusal(kind=InputError, rule=rule, remedy="check the permissions or run prepare again")

@@ -5,15 +5,18 @@ import hashlib
 import json
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, model_from_tables
 from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.release import RELEASE_SCHEMA
+from schemas.settings import json_schema
+from schemas.settings.refusal import MalformedError, Refusal
+from schemas.settings.run_manifest import PreviousManifest, PrivacyFile
 from schemas.tables.encoder import Encoder
-from transforms.files.octets import read_bytes, table_from_bytes
+from transforms.files import gate
 from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
 from transforms.files.saved_model import MANIFEST, SavedModel, load_model
 from transforms.numerics.statistics.frame import Frame
@@ -100,8 +103,8 @@ class PreviousRun:
             )
 
 
-def _encoding(encoder: Encoder | None) -> Any:
-    return None if encoder is None else json.loads(json.dumps(encoder.to_json()))
+def _encoding(encoder: Encoder | None) -> str | None:
+    return None if encoder is None else json.dumps(encoder.to_json(), sort_keys=True)
 
 
 def frame_json(frame: Frame) -> dict[str, Any]:
@@ -120,41 +123,47 @@ def load_previous(folder: str) -> PreviousRun:
       ConfigError: if it holds no finished private fit, or a file is not the one that the fit wrote.
     """
     saved = load_model(folder, _SETTING)
-    manifest: dict[str, Any] = json.loads(read_bytes(FileSystems.join(saved.folder, MANIFEST)))
-    if manifest.get("private") is False:
+    where = FileSystems.join(saved.folder, MANIFEST)
+    rule = f"{MANIFEST} in {saved.folder} must name clusters, frame and privacy unit"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
+    octets = gate.read_octets(where, refusal)
+    if json_schema.parsed(octets, dict[str, Any], refusal).get("private") is False:
         raise ConfigError(
             f"{_SETTING} must be a private fit, got one without privacy in {saved.folder}; its centers are not "
             "released, so nothing may follow from them."
         )
+    manifest = json_schema.parsed(octets, PreviousManifest, refusal)
     centers, releases, privacy = (
         _file(saved.folder, manifest, name) for name in (CENTERS_FILE, RELEASES_FILE, _PRIVACY)
     )
-    try:
-        clusters, model = manifest["clusters"], model_from_tables(*map(table_from_bytes, (centers, releases)))
-        return PreviousRun(
-            run_id=str(manifest["run_id"]),
-            saved=saved,
-            model=model,
-            rows=tuple(int(row) for row in clusters["released_rows"]),
-            next_number=int(clusters["next_number"]),
-            unit=PrivacyUnit(json.loads(privacy)["unit"]),
-            frame=manifest["frame"],
-        )
-    except (LookupError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{MANIFEST} in {saved.folder} must name clusters, frame and privacy unit, got something else; fit again."
-        ) from error
+    tables = gate.table_of(centers, refusal), gate.table_of(releases, refusal, RELEASE_SCHEMA)
+    with refusal.covers():
+        return _run_of(saved, manifest, model_from_tables(*tables), json_schema.parsed(privacy, PrivacyFile, refusal))
 
 
-def _file(folder: str, manifest: dict[str, Any], name: str) -> bytes:
+def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, privacy: PrivacyFile) -> PreviousRun:
+    """The run; raises MalformedError if its parts contradict each other."""
+    clusters, frame = manifest.clusters, manifest.frame
+    rows = tuple(clusters.released_rows)
+    if sorted(rows) != list(range(model.n_clusters)) or clusters.next_number <= max(model.cluster_numbers):
+        raise MalformedError("numbers of other clusters")
+    return PreviousRun(
+        run_id=manifest.run_id,
+        saved=saved,
+        model=model,
+        rows=rows,
+        next_number=clusters.next_number,
+        unit=PrivacyUnit(privacy.unit),
+        frame=None if frame is None else frame.model_dump(),
+    )
+
+
+def _file(folder: str, manifest: PreviousManifest, name: str) -> bytes:
     """A file that the manifest lists."""
-    try:
-        content = read_bytes(FileSystems.join(folder, name))
-    except (OSError, BeamIOError) as error:
-        raise ConfigError(
-            f"{_SETTING} must be the output folder of a finished private fit, with {name}, got {folder}; "
-            "check the path."
-        ) from error
-    if manifest["files"].get(name) != hashlib.sha256(content).hexdigest():
+    rule = f"{_SETTING} must be the output folder of a finished private fit, with {name}"
+    content = gate.read_octets(
+        FileSystems.join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path")
+    )
+    if manifest.files.get(name) != hashlib.sha256(content).hexdigest():
         raise ConfigError(f"{name} in {folder} must be the file that fit wrote, got another; fit again.")
     return content

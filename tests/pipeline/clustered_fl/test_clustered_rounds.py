@@ -17,7 +17,7 @@ from schemas.errors import ProtocolError
 from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.tables.contract import TableContract
 from tests.scenes import federation, lake
-from transforms.clustered_fl.labeled_clients import Clients, InspectClients, parts_from_json
+from transforms.clustered_fl.labeled_clients import Clients, InspectClients, read_parts
 from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup, _TrainPrivatelyFn
 from transforms.files.checkpoint import RunBinding
 from transforms.tables.read import ListShards
@@ -41,7 +41,7 @@ def inspect(root, path, out):
 def clients_of(folder, path) -> Clients:
     out = str(folder / "clients.json")
     run_graph(functools.partial(inspect, path=path, out=out), beam_options([]), TRUSTED_ZONE)
-    return Clients.of(parts_from_json((folder / "clients.json").read_bytes()), contract())
+    return Clients.of(read_parts(str(folder / "clients.json")), contract())
 
 
 def trained(

@@ -1,0 +1,71 @@
+"""What a JSON file must hold: models of its content, and the one way from text to a checked record."""
+
+import functools
+from typing import Any, TypeVar, cast
+
+import pydantic
+
+from schemas.settings import json_text
+from schemas.settings.refusal import MalformedError, Refusal
+
+_Content = TypeVar("_Content")
+_LONGEST_NAME = 80
+_EXACT = pydantic.ConfigDict(strict=True, allow_inf_nan=False)
+FromList = pydantic.Field(strict=False)
+"""Marks a tuple, which JSON writes as a list."""
+
+
+class FileContent(pydantic.BaseModel):
+    """Content of a file: exact types, finite numbers, no other keys."""
+
+    model_config = pydantic.ConfigDict(**_EXACT, frozen=True, extra="forbid")
+
+
+class OpenContent(FileContent):
+    """The part of a file's content that is believed; further keys are for people."""
+
+    model_config = pydantic.ConfigDict(extra="ignore")
+
+
+@functools.cache
+def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+    is_model = isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
+    return pydantic.TypeAdapter(kind) if is_model else pydantic.TypeAdapter(kind, config=_EXACT)
+
+
+def checked(content: object, kind: type[_Content]) -> _Content:
+    """Plain data as a model.
+
+    Args:
+      content: as JSON gives it.
+      kind: a model, or another type that pydantic can check.
+
+    Raises:
+      MalformedError: naming the first place that is wrong, not what is there.
+    """
+    try:
+        found: _Content = _adapter(cast(Any, kind)).validate_python(content)
+    except pydantic.ValidationError as error:
+        place = ".".join(
+            map(str, error.errors(include_url=False, include_input=False, include_context=False)[0]["loc"])
+        )
+        raise MalformedError(f"another content at {place[:_LONGEST_NAME]!r}" if place else "another content") from error
+    return found
+
+
+def parsed(
+    text: bytes | str,
+    kind: type[_Content],
+    refusal: Refusal,
+    most_bytes: int = json_text.MOST_BYTES,
+) -> _Content:
+    """Content of a JSON text.
+
+    Args:
+      text: UTF-8.
+      kind: what it must hold.
+      refusal: what the user is told of another text.
+      most_bytes: of the text.
+    """
+    with refusal.covers():
+        return checked(json_text.parse(text, most_bytes), kind)

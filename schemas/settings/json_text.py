@@ -1,0 +1,95 @@
+"""JSON as the files of jobs hold it: bounded, not nested deeply, finite numbers, every key once.
+
+Standard library only, so that a device can use it.
+"""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from schemas.settings.refusal import MalformedError
+
+MOST_BYTES = 1 << 28
+"""Octets of a JSON file, at most: the manifest of a data set of a million files has fewer."""
+MOST_DEPTH = 32
+"""Lists and objects within each other; files of this program have fewer than 10."""
+_MOST_DIGITS = 40
+_LONGEST_KEY = 40
+# A string that does not end reaches to the end of the text, so that no octet is looked at twice.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def parse(content: bytes | str, most_bytes: int = MOST_BYTES, *, finite: bool = True) -> Any:
+    """Plain data of one JSON text.
+
+    Args:
+      content: UTF-8.
+      most_bytes: of the text.
+      finite: whether NaN and infinities are refused.
+
+    Raises:
+      MalformedError: if it is no JSON, too long or too deep, holds a number that is not finite or a key twice.
+
+    Example:
+      >>> parse('{"rounds": 3}')
+      {'rounds': 3}
+    """
+    octets = content.encode(errors="surrogatepass") if isinstance(content, str) else content
+    if len(octets) > most_bytes:
+        raise MalformedError(f"more than {most_bytes} octets")
+    _check_depth(octets)
+    try:
+        found = json.loads(
+            octets.decode(),
+            object_pairs_hook=_object,
+            parse_float=_finite if finite else float,
+            parse_int=_integer,
+            parse_constant=_finite if finite else float,
+        )
+        if _SURROGATE.search(octets):
+            json.dumps(found, ensure_ascii=False).encode()
+    except MalformedError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("a text that is no JSON") from error
+    return found
+
+
+def _check_depth(octets: bytes) -> None:
+    """Counts brackets outside of strings, since a parser would call itself for each of them."""
+    if octets.count(b"[") + octets.count(b"{") <= MOST_DEPTH:
+        return
+    depth = 0
+    for token in _TOKEN.finditer(octets):
+        first = token[0][:1]
+        if first in (b"[", b"{"):
+            depth += 1
+            if depth > MOST_DEPTH:
+                raise MalformedError(f"values nested more than {MOST_DEPTH} deep")
+        elif first in (b"]", b"}"):
+            depth -= 1
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise MalformedError(f"the key {twice[:_LONGEST_KEY]!r} twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise MalformedError("a number that is not finite")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise MalformedError(f"an integer of more than {_MOST_DIGITS} digits")
+    return int(text)

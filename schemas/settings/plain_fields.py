@@ -1,0 +1,86 @@
+"""Fields of a JSON object, each asked for by name, type and range.
+
+Standard library only, so that a device can use it; elsewhere models of pydantic say the same.
+"""
+
+import math
+import re
+from collections.abc import Callable, Set
+from typing import Any, TypeVar
+
+from schemas.settings.refusal import MalformedError
+
+_MOST_DIGITS = 20
+_MOST_LETTERS = 1 << 12
+_HEX = re.compile(r"(?:[0-9a-f]{2})*\Z")
+_Field = TypeVar("_Field")
+
+
+class Fields:
+    """A JSON object with exactly these keys; every question raises MalformedError if the field is something else.
+
+    Args:
+      content: plain data.
+      names: keys that must be there.
+      optional: keys that may be there.
+    """
+
+    def __init__(self, content: object, names: Set[str], optional: Set[str] = frozenset()):
+        if not isinstance(content, dict) or not names <= content.keys() <= names | optional:
+            raise MalformedError("other fields")
+        self._content: dict[str, Any] = content
+
+    def _checked(self, name: str, sound: Callable[[Any], bool]) -> Any:
+        value = self._content[name]
+        if not sound(value):
+            raise MalformedError(f"another content at {name!r}")
+        return value
+
+    def whole(self, name: str, least: int, most: int) -> int:
+        """An integer from `least` to `most`."""
+        found: int = self._checked(name, lambda value: type(value) is int and least <= value <= most)
+        return found
+
+    def number(self, name: str, least: float, most: float) -> float:
+        """A number from `least` to `most`."""
+        return float(self._checked(name, lambda value: type(value) in (int, float) and least <= value <= most))
+
+    def text(self, name: str) -> str:
+        """A string that is not empty."""
+        return str(self._checked(name, _is_text))
+
+    def texts(self, name: str, most: int) -> tuple[str, ...]:
+        """Distinct strings, at least one and at most `most`."""
+        found = self._checked(name, lambda value: isinstance(value, list) and 1 <= len(value) <= most)
+        if not all(map(_is_text, found)) or len(set(found)) < len(found):
+            raise MalformedError(f"another content at {name!r}")
+        return tuple(found)
+
+    def digits(self, name: str) -> int:
+        """An integer >= 0 that is written as a string, since it may not fit into a double."""
+        return int(self._checked(name, lambda value: _is_text(value) and value.isascii() and _is_short_number(value)))
+
+    def octets(self, name: str) -> bytes:
+        """Octets that are written in hexadecimal."""
+        return bytes.fromhex(self._checked(name, lambda value: isinstance(value, str) and bool(_HEX.match(value))))
+
+    def each(self, name: str, most: int, made: Callable[[object], _Field]) -> tuple[_Field, ...]:
+        """What `made` gives for the entries of a list, at least one and at most `most`."""
+        return tuple(map(made, self._checked(name, lambda value: isinstance(value, list) and 1 <= len(value) <= most)))
+
+    def plain(self, name: str) -> Any:
+        """Plain data, unchecked; None if the field is not there."""
+        return self._content.get(name)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= _MOST_LETTERS
+
+
+def _is_short_number(text: str) -> bool:
+    return text.isdigit() and len(text) <= _MOST_DIGITS
+
+
+def is_finite(value: object) -> bool:
+    """Whether it is a finite number, and no boolean."""
+    return type(value) is int or (type(value) is float and math.isfinite(value))

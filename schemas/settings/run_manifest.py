@@ -1,0 +1,68 @@
+"""What jobs believe of the manifests, `run.json`, of earlier runs; the rest of such a file is for people."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from schemas.settings.json_schema import OpenContent
+
+FileName = Annotated[
+    str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_][A-Za-z0-9_.=-]*$", max_length=512)
+]
+"""A file inside of the folder of the manifest: never absolute, never above it."""
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""SHA-256 in hexadecimal."""
+
+
+class RunManifest(OpenContent):
+    """Files of a run with their digests."""
+
+    files: dict[FileName, Digest]
+
+
+class ModelManifest(RunManifest):
+    """The manifest of a run that wrote a model."""
+
+    features: Annotated[list[str], Field(min_length=1)]
+    encoding: list[dict[str, Any]] | None
+
+
+class CollectionManifest(OpenContent):
+    """The manifest of reports."""
+
+    parameters_digest: Digest
+
+
+class ShuffledManifest(CollectionManifest, RunManifest):
+    """The manifest of shuffled reports."""
+
+    shuffled: bool
+
+
+class ClusterNumbers(OpenContent):
+    """How clusters of a run are numbered."""
+
+    released_rows: list[Annotated[int, Field(ge=0)]]
+    next_number: Annotated[int, Field(ge=0, lt=1 << 31)]
+
+
+class PublicFrame(OpenContent):
+    """The public frame of a run."""
+
+    clipping_norm: Annotated[float, Field(gt=0.0)]
+    domain: Annotated[list[Any], Field(min_length=2, max_length=2)] | None
+    center: list[float]
+
+
+class PreviousManifest(ModelManifest):
+    """The manifest of a run that a recurring one may follow."""
+
+    run_id: str
+    clusters: ClusterNumbers
+    frame: PublicFrame | None
+
+
+class PrivacyFile(OpenContent):
+    """What a recurring run believes of `privacy.json`."""
+
+    unit: str

@@ -1,0 +1,225 @@
+"""No code of the packages opens or parses a file around `transforms.files.gate`, but for the places listed here."""
+
+import ast
+import functools
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PACKAGES = ("schemas", "transforms", "pipelines")
+
+OPENERS = {
+    "open",
+    "io.open",
+    "io.FileIO",
+    "os.open",
+    "os.fdopen",
+    "codecs.open",
+    "mmap.mmap",
+    "gzip.open",
+    "bz2.open",
+    "lzma.open",
+    "zipfile.ZipFile",
+    "tarfile.open",
+    "shelve.open",
+    "sqlite3.connect",
+    "json.load",
+    "json.loads",
+    "json.JSONDecoder",
+    "marshal.load",
+    "marshal.loads",
+    "pickle.load",
+    "pickle.loads",
+    "pickle.Unpickler",
+    "tomllib.load",
+    "tomllib.loads",
+    "csv.reader",
+    "csv.DictReader",
+    "configparser.ConfigParser",
+    "eval",
+    "exec",
+    "ast.literal_eval",
+    "schemas.settings.json_text.parse",
+    "transforms.files.octets.read_bytes",
+}
+"""Names that open a file or parse what may be one."""
+PARSERS = ("yaml", "numpy", "pyarrow", "pandas", "xml", "fastavro", "cloudpickle", "dill", "msgpack", "apache_beam.io")
+VERBS = (
+    "load",
+    "loads",
+    "full_load",
+    "unsafe_load",
+    "safe_load",
+    "load_all",
+    "compose",
+    "parse",
+    "genfromtxt",
+    "fromfile",
+    "loadtxt",
+    "memmap",
+    "open_memmap",
+    "open_file",
+    "open_stream",
+    "open_csv",
+    "memory_map",
+    "OSFile",
+    "input_stream",
+    "ParquetFile",
+    "ParquetDataset",
+    "dataset",
+    "FileSystems.open",
+)
+"""What libraries of `PARSERS` call the same; names that start with `read_` count as well."""
+METHODS = {"read_bytes", "read_text", "model_validate_json", "validate_json", "parse_raw", "parse_file", "fromfile"}
+
+ALLOWED = {
+    ("transforms/files/gate.py", "*"): "the gate itself",
+    ("schemas/settings/yaml_text.py", "yaml.load"): "the gate's parser of YAML",
+    ("schemas/settings/json_text.py", "json.loads"): "the gate's parser of JSON",
+    ("schemas/settings/json_schema.py", "schemas.settings.json_text.parse"): "the gate's check of JSON",
+    ("schemas/reports/parameters.py", "schemas.settings.json_text.parse"): "for devices, which have no pydantic",
+    ("schemas/reports/split_parameters.py", "schemas.settings.json_text.parse"): "for devices, which have no pydantic",
+    ("schemas/kmeans/model.py", "schemas.settings.json_text.parse"): "metadata of a table, whose costs may be infinite",
+    ("transforms/files/octets.py", "apache_beam.io.filesystems.FileSystems.open"): "octets that are compared only",
+    ("transforms/masked/exchange_files.py", "transforms.files.octets.read_bytes"): "octets that are compared only",
+    ("pipelines/run/folder.py", "transforms.files.octets.read_bytes"): "octets that are hashed only",
+    ("pipelines/kmeans/prepared/fingerprint.py", "apache_beam.io.filesystems.FileSystems.open"): "hashed only",
+    ("pipelines/run/versions.py", ".read_bytes"): "the program's own sources, hashed only",
+    ("pipelines/page/svg.py", ".read_text"): "a style sheet of the program",
+    ("transforms/privacy/keys.py", "apache_beam.io.filesystems.FileSystems.open"): "a key: 32 octets, or refused",
+    ("transforms/privacy/keys.py", "os.open"): "writes a new key",
+    ("transforms/privacy/keys.py", "os.fdopen"): "writes a new key",
+    ("transforms/privacy/plan_cache.py", "open"): "writes a file",
+    ("transforms/files/checkpoint.py", "os.open"): "flushes a file to the disk",
+    ("transforms/files/row_spill.py", "open"): "octets of this run, by place and length",
+    ("transforms/tables/group_clients.py", "pyarrow.ipc.open_stream"): "octets of this run, between its workers",
+    ("transforms/profile/measure_clusters.py", "pyarrow.ipc.open_stream"): "octets of this run, between its workers",
+    ("transforms/trusted_zone/sweep_cells.py", "pickle.loads"): "octets of this run, between its workers",
+    ("pipelines/run/folder.py", "os.open"): "locks a folder",
+    ("pipelines/run/round_driver.py", "os.open"): "locks a folder",
+    ("pipelines/ledger/store.py", "os.open"): "makes a file",
+    (
+        "pipelines/ledger/store.py",
+        "sqlite3.connect",
+    ): "SQLite's own checks, and a chain of digests",
+    ("pipelines/command/main.py", "open"): "the null device",
+    ("pipelines/command/main.py", "os.fdopen"): "stderr",
+    ("pipelines/command/flex_template.py", "open"): "writes a config",
+    ("pipelines/api.py", "pyarrow.parquet.read_table"): "the table that the call itself has written",
+}
+"""Where a file may be opened or parsed elsewhere, and why nothing in it is believed unchecked."""
+
+
+def _aliases(tree: ast.AST) -> dict[str, str]:
+    """What imported names stand for."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                first = each.name.partition(".")[0]
+                found[each.asname or first] = each.name if each.asname else first
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+    return found
+
+
+def _dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    inner = _dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{inner}.{node.attr}" if inner else ""
+
+
+def _opener(node: ast.AST, aliases: dict[str, str], own: set[str]) -> str:
+    """What a reference opens or parses a file with; empty if it does not."""
+    if isinstance(node, ast.Attribute) and node.attr in METHODS and _dotted(node.value) not in aliases:
+        return f".{node.attr}"
+    dotted = _dotted(node)
+    first, _, rest = dotted.partition(".")
+    if not dotted or (first in own and first not in aliases):
+        return ""
+    name = f"{aliases.get(first, first)}.{rest}".rstrip(".")
+    library = next((each for each in PARSERS if f"{name}.".startswith(f"{each}.")), "")
+    verb = any(f".{name}".endswith(f".{each}") for each in VERBS) or name.rpartition(".")[2].startswith("read_")
+    return name if name in OPENERS or (library and verb) else ""
+
+
+def _annotations(tree: ast.AST) -> set[ast.AST]:
+    """Nodes that only say of what type something is."""
+    given = [getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns")]
+    return {inside for each in given if isinstance(each, ast.AST) for inside in ast.walk(each)}
+
+
+def openers(source: str) -> set[str]:
+    """Everything in a source that opens or parses a file, whether it is called there or handed on."""
+    tree = ast.parse(source)
+    aliases = _aliases(tree)
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    types = _annotations(tree)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute) and node not in types]
+    found = {_opener(node, aliases, own) for node in nodes}
+    # An import under another roof hides what is done with it.
+    imported = {name for name in aliases.values() if name in OPENERS}
+    hidden = {name for name in aliases.values() if name.startswith(PARSERS) and name.rpartition(".")[2] in VERBS}
+    return (found | imported | hidden) - {""}
+
+
+@functools.cache
+def found_openers() -> frozenset[tuple[str, str]]:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return frozenset((str(path.relative_to(ROOT)), each) for path in paths for each in openers(path.read_text()))
+
+
+def test_every_file_is_opened_by_the_gate():
+    around = {each for each in found_openers() if each not in ALLOWED and (each[0], "*") not in ALLOWED}
+    assert around == set()
+
+
+def test_no_exception_is_left_over():
+    used = {(path, name) for path, name in found_openers()} | {(path, "*") for path, _ in found_openers()}
+    assert set(ALLOWED) - used == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import json\njson.loads('1')",
+        "from json import loads as understood\nunderstood('1')",
+        "import functools, json\nread = functools.partial(json.load)",
+        "import yaml\nyaml.safe_load(text)",
+        "import numpy as np\nnp.load(path)",
+        "from numpy import load",
+        "import pyarrow.parquet as pq\npq.read_table(path)",
+        "import pyarrow.parquet as pq\npq.ParquetFile(path)",
+        "import pyarrow as pa\npa.OSFile(path)",
+        "import pyarrow.dataset\npyarrow.dataset.dataset(path)",
+        "import pathlib\npathlib.Path(path).read_text()",
+        "Path(path).read_bytes()",
+        "open(path)",
+        "opened = map(open, paths)",
+        "import pickle\npickle.loads(octets)",
+        "from transforms.files.octets import read_bytes\nread_bytes(path)",
+        "from transforms.files import octets\noctets.read_bytes(path)",
+        "from apache_beam.io.filesystems import FileSystems\nFileSystems.open(path)",
+        "Model.model_validate_json(text)",
+        "import sqlite3\nsqlite3.connect(path)",
+    ],
+)
+def test_a_planted_opener_is_found(source):
+    assert openers(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import json\njson.dumps(1)",
+        "from transforms.files import gate\ngate.read_json(path, Kind, refusal)",
+        "def open(path): ...\nopen(path)",
+        "folder.open()",
+        "import numpy as np\nnp.savez(file)",
+        "import pyarrow.parquet as pq\ndef rows(file: pq.ParquetFile) -> pq.ParquetFile: ...",
+    ],
+)
+def test_other_code_is_none(source):
+    assert not openers(source)

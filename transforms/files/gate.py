@@ -1,0 +1,196 @@
+"""The gate: every file that is believed is opened and parsed here, bounded and in one sentence.
+
+A file that is a pipe or a device, too long, nested too deeply, or not of its schema is refused before it costs time
+or memory. Whatever a parser raises becomes the error that the caller has chosen.
+`tests/unit/files/test_gate_is_passed.py` finds code that opens a file around it.
+"""
+
+import io
+import os
+import stat
+import zipfile
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.errors import InputError
+from schemas.settings import json_schema, json_text, yaml_text
+from schemas.settings.refusal import MalformedError, Refusal
+
+MOST_BYTES = 1 << 30
+"""Octets of a file that is read as a whole, at most."""
+MOST_ARRAYS = 64
+_MOST_TABLE_BYTES = 1 << 32
+_MOST_TABLE_ROWS = 1 << 28
+_BATCH_ROWS = 1 << 16
+_Content = TypeVar("_Content")
+
+
+def staged(path: str) -> Refusal:
+    """What the user is told of a file in a run's own folder that is not as the workers wrote it."""
+    return Refusal(kind=InputError, rule=f"{path} must be the file that this run wrote", remedy="run the job again")
+
+
+def read_octets(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> bytes:
+    """A whole file on any Beam filesystem.
+
+    Args:
+      path: of a regular file; links are followed.
+      refusal: what the user is told if it cannot be read.
+      most_bytes: of the file; no more are read.
+    """
+    try:
+        with _opened(path) as file:
+            content = bytes(file.read(most_bytes + 1))
+    except (OSError, BeamIOError, ValueError) as error:
+        raise refusal.because(path) from error
+    if len(content) > most_bytes:
+        raise refusal.because(f"more than {most_bytes} octets")
+    return content
+
+
+def read_text(path: str, refusal: Refusal, most_bytes: int = yaml_text.MOST_BYTES) -> str:
+    """A whole text in UTF-8; arguments as in `read_octets`."""
+    content = read_octets(path, refusal, most_bytes)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise refusal.because(path) from error
+
+
+def read_json(path: str, kind: type[_Content], refusal: Refusal, most_bytes: int = json_text.MOST_BYTES) -> _Content:
+    """Content of a JSON file, checked.
+
+    Args:
+      path: see `read_octets`.
+      kind: a model of the content, or another type that pydantic can check.
+      refusal: what the user is told of another file.
+      most_bytes: of the file.
+    """
+    return json_schema.parsed(read_octets(path, refusal, most_bytes), kind, refusal, most_bytes)
+
+
+def read_table(path: str, refusal: Refusal, schema: pa.Schema | None = None) -> pa.Table:
+    """A whole Parquet file; arguments as in `table_of`."""
+    return table_of(read_octets(path, refusal), refusal, schema)
+
+
+def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None) -> pa.Table:
+    """Octets of a Parquet file as a table.
+
+    Arrow reads a Python file by threads that may outlive the call, and a process that ends just then aborts. So the
+    octets are handed over, and no thread is started.
+
+    Args:
+      content: of the file.
+      refusal: what the user is told of another file.
+      schema: that the table must have, nullability included; None takes any.
+    """
+    with refusal.covers():
+        with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as file:
+            _check_footer(file.metadata)
+            table = _bounded_table(file)
+        table.validate(full=True)
+        if schema is not None and not table.schema.equals(schema):
+            raise MalformedError("other columns")
+        return table
+
+
+def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
+    """An open file as Parquet, to be read in parts.
+
+    Args:
+      source: octets, as Arrow or Beam opens them.
+      refusal: what the user is told of another file.
+    """
+    try:
+        return pq.ParquetFile(source, pre_buffer=False)
+    except Exception as error:
+        raise refusal.because() from error
+
+
+def read_arrays(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> dict[str, NDArray[Any]]:
+    """Arrays of an npz file by name; arguments as in `read_octets`."""
+    return arrays_of(read_octets(path, refusal, most_bytes), refusal)
+
+
+def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
+    """Arrays of an npz file as `numpy.savez` writes it: not compressed, no objects, so nothing is unpickled.
+
+    Args:
+      content: of the file.
+      refusal: what the user is told of another one.
+    """
+    with refusal.covers(), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        names = [each.filename for each in members]
+        if len(members) > MOST_ARRAYS or len(set(names)) < len(names):
+            raise MalformedError("too many arrays, or one twice")
+        if any(each.compress_type != zipfile.ZIP_STORED for each in members):
+            raise MalformedError("compressed arrays")
+        if sum(each.file_size for each in members) > len(content):
+            raise MalformedError("arrays that overlap")
+        return {_array_name(name): _array(archive.read(name)) for name in names}
+
+
+def _opened(path: str) -> BinaryIO:
+    """A file to read; on a local disk it must be a regular one, and a pipe is not waited for."""
+    if FileSystems.get_scheme(path) not in (None, "file"):
+        remote: BinaryIO = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        return remote
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _check_footer(metadata: pq.FileMetaData) -> None:
+    """Refuses a table whose footer announces more than a file read as a whole may hold."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    values = sum(group.column(leaf).num_values for group in groups for leaf in range(group.num_columns))
+    stored = sum(group.total_byte_size for group in groups)
+    if metadata.num_rows > _MOST_TABLE_ROWS or max(8 * values, stored) > _MOST_TABLE_BYTES:
+        raise MalformedError("more values than such a file can hold")
+
+
+def _bounded_table(file: pq.ParquetFile) -> pa.Table:
+    """All rows, in batches, so that a dictionary that repeats long values cannot fill the memory."""
+    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+    longest = max((group.total_byte_size for group in groups), default=0)
+    rows = max(1, min(_BATCH_ROWS, _MOST_TABLE_BYTES // max(longest, 1)))
+    batches, size = [], 0
+    for batch in file.iter_batches(rows, use_threads=False):
+        size += batch.nbytes
+        if size > _MOST_TABLE_BYTES:
+            raise MalformedError("more values than such a file can hold")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, file.schema_arrow)
+
+
+def _array_name(member: str) -> str:
+    if not member.endswith(".npy"):
+        raise MalformedError("a member that is no array")
+    return member.removesuffix(".npy")
+
+
+def _array(content: bytes) -> NDArray[Any]:
+    """One array; its header must announce as many octets as follow, so that no more memory is asked for."""
+    file = io.BytesIO(content)
+    version = np.lib.format.read_magic(file)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise MalformedError("an array of an unknown format")
+    shape, _, dtype = readers[version](file)
+    size = dtype.itemsize
+    for length in shape:
+        size *= length
+    if dtype.hasobject or min(shape, default=0) < 0 or size != len(content) - file.tell():
+        raise MalformedError("an array of objects or of another size")
+    found: NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    return found
