@@ -4,7 +4,6 @@ To look whether a file is there and then to write it lets two writers believe th
 O_EXCL; Google's and Amazon's stores and HDFS take a condition with the write. Any other place is refused.
 """
 
-import importlib
 import os
 from collections.abc import Callable
 
@@ -55,28 +54,31 @@ def _on_disk(path: str, content: bytes) -> None:
 
 def _on_google(path: str, content: bytes) -> None:
     """Generation 0 is that of an object that is not there."""
-    gcsio = importlib.import_module("apache_beam.io.gcp.gcsio")
-    errors = importlib.import_module("google.api_core.exceptions")
-    bucket, name = gcsio.parse_gcs_path(path)
+    from apache_beam.io.gcp.gcsio import GcsIO, parse_gcs_path
+    from google.api_core.exceptions import GoogleAPIError, PreconditionFailed
+
+    bucket, name = parse_gcs_path(path)
     try:
-        gcsio.GcsIO().client.bucket(bucket).blob(name).upload_from_string(content, if_generation_match=0)
-    except errors.PreconditionFailed as error:
+        GcsIO().client.bucket(bucket).blob(name).upload_from_string(content, if_generation_match=0)
+    except PreconditionFailed as error:
         raise FileExistsError(path) from error
-    except errors.GoogleAPIError as error:
+    except GoogleAPIError as error:
         raise OSError(f"{path} cannot be written") from error
 
 
 def _on_amazon(path: str, content: bytes) -> None:
     """An object with any tag is one that is there; a conflict is another writer at the same moment."""
-    errors = importlib.import_module("botocore.exceptions")
-    store = importlib.import_module("boto3").client("s3")
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    store = boto3.client("s3")
     bucket, _, name = path.removeprefix("s3://").partition("/")
     try:
         store.put_object(Bucket=bucket, Key=name, Body=content, IfNoneMatch="*")
-    except errors.ClientError as error:
+    except ClientError as error:
         taken = error.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict")
         raise (FileExistsError(path) if taken else OSError(f"{path} cannot be written")) from error
-    except errors.BotoCoreError as error:
+    except BotoCoreError as error:
         raise OSError(f"{path} cannot be written") from error
 
 

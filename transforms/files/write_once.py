@@ -6,7 +6,8 @@ import secrets
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ProtocolError
-from transforms.files.octets import read_bytes, write_bytes
+from transforms.files import new_file
+from transforms.files.octets import read_bytes
 
 
 def write_once(path: str, content: bytes, *, private: bool = False) -> None:
@@ -29,8 +30,7 @@ def write_once(path: str, content: bytes, *, private: bool = False) -> None:
 def _created(path: str, content: bytes, *, private: bool) -> bool:
     """Whether the file was made here; False if somebody else was first. On a disk it is never seen half written."""
     if FileSystems.get_scheme(path) not in (None, "file"):
-        write_bytes(path, content)
-        return False
+        return _created_in_store(path, content)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = f"{path}.{secrets.token_hex(8)}.part"
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
@@ -44,4 +44,13 @@ def _created(path: str, content: bytes, *, private: bool) -> bool:
         return False
     finally:
         os.unlink(part)
+    return True
+
+
+def _created_in_store(path: str, content: bytes) -> bool:
+    """The same on a store, which must be able to say who was first."""
+    try:
+        new_file.create(path, content)
+    except FileExistsError:
+        return False
     return True

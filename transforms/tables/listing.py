@@ -165,7 +165,7 @@ def read_listing(listing: Listing) -> Iterator[ListedFile]:
         with FileSystems.open(listing.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             for line in _lines(file, digest):
                 yield ListedFile(*json.loads(line))
-    except (OSError, BeamIOError, ValueError, TypeError) as error:
+    except (OSError, BeamIOError, ValueError, TypeError, RecursionError) as error:
         raise _other_listing() from error
     if digest.hexdigest() != listing.digest:
         raise _other_listing()
