@@ -97,6 +97,7 @@ class PrivacyStatement:
     def to_json(self) -> dict[str, Any]:
         """Content of `privacy.json`."""
         content = dataclasses.asdict(self) | {"unit": str(self.unit), "events": list(self.events)}
+        content["extended"] = list(self.extended)
         content["trust"] = str(self.trust)
         for name in ("masked", "extended"):
             if not content[name]:

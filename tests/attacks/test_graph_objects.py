@@ -409,3 +409,12 @@ def test_a_round_needs_a_state_of_its_graph(world):
         return world.shards(root, job) | "Statistic" >> beam.ParDo(fn, AsSingleton(nothing))
 
     assert "must start from a state whose privacy unit is record, got no state" in refused(build, world.job().promise)
+
+
+def test_a_plan_of_clients_needs_a_state_of_clients(world):
+    """One wrong value: every row is counted where clients are promised."""
+    job = world.job("client")
+    settings = dataclasses.replace(job.initial.settings, unit=PrivacyUnit.RECORD)
+    wrong = dataclasses.replace(job, initial=dataclasses.replace(job.initial, settings=settings))
+    sentence = refused(lambda root: world.fit(root, wrong), job.promise)
+    assert "must start from a state whose privacy unit is client, got a state of the other unit" in sentence
