@@ -65,7 +65,8 @@ def prepare(config: ProfileConfig, model: SavedModel) -> PreparedProfile:
         model=NearestCenters.of(model.centers), contract=contract, plan=calibrate(config, len(model.centers))
     )
     source = private_source(config)
-    _check_whole_rows(config, source.manifest)
+    if source.listed is not None:
+        _check_whole_rows(config, source.listed.files.manifest)
     _check_first_file(source, params)
     return PreparedProfile(config, source, params, model.numbers)
 

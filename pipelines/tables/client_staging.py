@@ -74,7 +74,7 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    manifest = rows.source.manifest
+    manifest = None if rows.source.listed is None else rows.source.listed.files.manifest
     bounded = _is_bounded(rows.data, manifest)
     whole = not rows.contract.by_client or (manifest is not None and manifest.client_id == rows.data.client_id)
     copy = _copy_folder(folder)

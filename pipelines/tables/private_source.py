@@ -5,6 +5,7 @@ No other module of `pipelines` finds private files. `ListShards` refuses a sourc
 
 import contextlib
 import dataclasses
+import functools
 import glob
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, InputError
-from transforms.tables.listing import FileList
+from transforms.tables.listing import FileList, OneListing
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.snapshots import resolve
 from transforms.tables.source import Source, find_files
@@ -60,34 +61,37 @@ PUBLIC = (
 
 
 def private_source(config: Any, listed: Source | None = None) -> Source:
-    """The private files of a job, listed; what the job calls public is none of them.
+    """The private files of a job, which are listed when they are first asked for; what is public is none of them.
+
+    A job that has no budget left is refused before its files are looked for, so nothing is listed here.
 
     Args:
       config: the job's settings, with a section `data`.
-      listed: of a job of several parts, the files that were listed for the first one.
+      listed: of a job of several parts, what the first one got.
 
     Raises:
       ConfigError: if the library that reads the log of a table is not installed, or a part has other data.
-      InputError: if there are no files, one is no regular file, two are one under two names, or one is called public.
+      InputError: if the snapshot cannot be used; when they are listed, if there are no files, one is no regular file,
+        two are one under two names, or one is called public.
     """
-    source = _listed(resolve(config.data)) if listed is None else listed
+    source = _with_listing(resolve(config.data)) if listed is None else listed
     if source.path != config.data.path or source.listed is None:
         raise ConfigError(f"{_DATA} must be the same in all parts of a job, got {config.data.path}; run two jobs.")
     for each in PUBLIC:
         path = each.path(config)
         if path is not None:
-            _check_apart(source.listed, each, path)
+            source.listed.check(functools.partial(_check_apart, public=each, path=path))
     return source
 
 
 def evaluation_source(path: str) -> Source:
-    """Rows that models are judged on, listed; see `PUBLIC` for what they are compared with."""
-    return _listed(Source(path=path), "evaluation.path")
+    """Rows that models are judged on; see `PUBLIC` for what they are compared with."""
+    return _with_listing(Source(path=path), "evaluation.path")
 
 
 def grouped_source(folder: str) -> Source:
     """The files of a copy of private rows, listed by the manifest that was written with them."""
-    return _listed(Source(path=folder))
+    return _with_listing(Source(path=folder))
 
 
 @contextlib.contextmanager
@@ -95,26 +99,29 @@ def staged_listing(source: Source, folder: str) -> Iterator[Source]:
     """The source as graphs can read it: with its listing in a private folder, until the graphs are done.
 
     Args:
-      source: listed.
+      source: of `private_source`; its files are listed now, if they have not been.
       folder: private; exists, and workers share it.
     """
     if source.listed is None:
         raise ConfigError(f"{_DATA} must have been listed before it is read, got {source.path}; see private_source.")
     path = FileSystems.join(folder, LISTING_FILE)
     try:
-        listing = source.listed.write(path)
         # A graph must hold no names of files, nor a manifest with its numbers of rows.
-        yield dataclasses.replace(source, files=None, manifest=None, listed=None, listing=listing)
+        yield dataclasses.replace(source, files=None, listed=None, listing=source.listed.files.write(path))
     finally:
         with contextlib.suppress(OSError, BeamIOError):
             FileSystems.delete([path])
 
 
-def _listed(source: Source, setting: str = _DATA) -> Source:
-    """The source with the list of its files; a prepared folder's files are those of its manifest."""
+def _with_listing(source: Source, setting: str = _DATA) -> Source:
+    """The source with the one listing of its files."""
+    return dataclasses.replace(source, listed=OneListing(functools.partial(_find, source, setting)))
+
+
+def _find(source: Source, setting: str) -> FileList:
+    """Lists files; those of a prepared folder are the ones that its manifest names."""
     manifest = None if source.files is not None else read_manifest(source.path)
-    source = dataclasses.replace(source, manifest=manifest)
-    return dataclasses.replace(source, listed=FileList.of(source.found(), setting))
+    return FileList.of(source.found(manifest), setting, manifest)
 
 
 def _check_apart(private: FileList, public: PublicInput, path: str) -> None:

@@ -43,15 +43,19 @@ N_CLIENTS = 30
 
 
 def listed(path: object, **settings) -> Source:
-    return private_source.private_source(SimpleNamespace(data=DataConfig(path=str(path), features="x", **settings)))
+    """The files of a job, which are listed now."""
+    data = DataConfig(path=str(path), features="x", **settings)
+    source = private_source.private_source(SimpleNamespace(data=data))
+    assert source.listed.files
+    return source
 
 
 def names(source: Source) -> list[str]:
-    return [each.path for each in source.listed]
+    return [each.path for each in source.listed.files]
 
 
 def shards_of(source: Source) -> list[ShardRef]:
-    return [shard for each in source.listed for shard in _list_row_groups(each, CONTRACT)]
+    return [shard for each in source.listed.files for shard in _list_row_groups(each, CONTRACT)]
 
 
 def part(n_rows: int = 60, seed: int = 0) -> pa.Table:
@@ -131,7 +135,7 @@ def test_copies_in_a_prepared_folder_are_not_read(place, monkeypatch):
     monkeypatch.setattr(private_source, "read_manifest", and_then_copies)
     source = listed(folder)
     assert names(source) == [str(folder / "shard-0000000.parquet")]
-    assert source.manifest is not None
+    assert source.listed.files.manifest is not None
 
 
 def test_what_a_killed_attempt_left_in_the_copy_is_not_read(place):
@@ -371,7 +375,7 @@ def test_a_mounted_volume_that_is_renewed_is_read_as_it_was(tmp_path):
     assert read_columns(shards_of(source)[0], ["x"]) == expected
     shutil.rmtree(tmp_path / "mount" / "..2026_11_20")
     with pytest.raises(InputError, match=r"part-00\.parquet must be readable"):
-        read_columns(ShardRef(names(source)[0], 0, 60, file=source.listed.first.file, seal="1 1 1"), ["x"])
+        read_columns(ShardRef(names(source)[0], 0, 60, file=source.listed.files.first.file, seal="1 1 1"), ["x"])
 
 
 # --- the listing itself
@@ -433,7 +437,15 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(place):
     for files in ((outside,), (manifest.files[0]._replace(name="./shard-0000000.parquet"),)):
         path.write_text(dataclasses.replace(manifest, files=files).to_json())
         with pytest.raises(InputError, match=r"must (name files in its own folder|hold the files of its manifest)"):
-            grouped_source(str(folder))
+            _ = grouped_source(str(folder)).listed.files
+
+
+def test_files_are_listed_once_and_not_before_they_are_asked_for(place):
+    source = private_source.private_source(SimpleNamespace(data=DataConfig(path=str(place / "lake"), features="x")))
+    pq.write_table(part(), place / "lake" / "part-01.parquet")
+    assert len(source.listed.files) == 2
+    pq.write_table(part(), place / "lake" / "part-02.parquet")
+    assert len(source.listed.files) == 2
 
 
 # --- structure: no job goes around

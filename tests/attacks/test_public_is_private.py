@@ -94,11 +94,12 @@ ALIASES = (
 def test_server_data_that_are_private_data_are_refused(place, alias):
     settings = lake.job(str(place / "lake"), alias(place))
     with pytest.raises(InputError, match=r"server_data\.path must be public and no file of data\.path, got .*; name"):
-        prepare(validated(settings))
+        _ = prepare(validated(settings)).source.listed.files
 
 
 def test_public_server_data_are_taken(place):
-    assert prepare(validated(lake.job(str(place / "lake"), lake.write_server(place / "server.parquet")))).rounds
+    found = prepare(validated(lake.job(str(place / "lake"), lake.write_server(place / "server.parquet"))))
+    assert len(found.source.listed.files) == 2
 
 
 def test_the_command_refuses_and_writes_and_charges_nothing(place):
@@ -113,7 +114,7 @@ def test_server_data_that_are_a_file_of_the_snapshot(tmp_path):
     (name,) = (path for path in os.listdir(root) if path.endswith(".parquet"))
     settings = lake.job(root, f"{root}/{name}", data__table={"format": "delta"})
     with pytest.raises(InputError, match=r"server_data\.path must be public"):
-        prepare(validated(settings))
+        _ = prepare(validated(settings)).source.listed.files
 
 
 def test_private_data_that_are_a_link_to_the_server_data(place):
@@ -121,7 +122,7 @@ def test_private_data_that_are_a_link_to_the_server_data(place):
     server = lake.write_server(place / "server.parquet")
     (place / "lake" / "today.parquet").symlink_to(server)
     with pytest.raises(InputError, match=r"server_data\.path must be public"):
-        prepare(validated(lake.job(str(place / "lake"), server)))
+        _ = prepare(validated(lake.job(str(place / "lake"), server))).source.listed.files
 
 
 def test_a_fit_without_privacy_keeps_to_it_too(place):
@@ -134,7 +135,7 @@ def test_a_fit_without_privacy_keeps_to_it_too(place):
         }
     )
     with pytest.raises(InputError, match=r"server_data\.path must be public"):
-        job_rows(config)
+        _ = job_rows(config).source.listed.files
 
 
 @pytest.mark.parametrize("job", ["assign", "evaluate"])
@@ -159,7 +160,7 @@ def test_every_public_setting_is_compared(place, public):
     section = {public.name: path}
     config = job_with(data=data, **({public.section: SimpleNamespace(**section)} if public.section else section))
     with pytest.raises(InputError, match=rf"{public.setting.replace('.', '[.]')} must be public"):
-        private_source(config)
+        _ = private_source(config).listed.files
 
 
 def test_parts_of_a_job_have_the_same_data(place):
@@ -167,6 +168,19 @@ def test_parts_of_a_job_have_the_same_data(place):
     lake.write_files(place / "other", [lake.table_of(lake.mixture(30))])
     with pytest.raises(ValueError, match=r"data\.path must be the same in all parts of a job"):
         private_source(job_with(data=DataConfig(path=str(place / "other"), features="x")), first)
+
+
+def test_every_part_of_a_sweep_is_compared(place):
+    """Cells share one listing, and each has server data of its own."""
+    data = DataConfig(path=str(place / "lake"), features="x")
+    first = private_source(job_with(data=data))
+    private_source(job_with(data=data, server_data=SimpleNamespace(path=one_file_of_it(place))), first)
+    with pytest.raises(InputError, match=r"server_data\.path must be public"):
+        _ = first.listed.files
+    second = private_source(job_with(data=data))
+    assert second.listed.files
+    with pytest.raises(InputError, match=r"server_data\.path must be public"):
+        private_source(job_with(data=data, server_data=SimpleNamespace(path=one_file_of_it(place))), second)
 
 
 NOT_PUBLIC = {
@@ -269,4 +283,4 @@ def test_evaluation_rows_of_clustered_fl_are_compared(place):
     evaluation = SimpleNamespace(path=str(place / "lake"))
     data = DataConfig(path=one_file_of_it(place), features="x")
     with pytest.raises(InputError, match=r"evaluation\.path must be public"):
-        private_source(job_with(data=data, evaluation=evaluation))
+        _ = private_source(job_with(data=data, evaluation=evaluation)).listed.files

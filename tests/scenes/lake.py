@@ -169,8 +169,8 @@ def staged(source: Source, folder: str | pathlib.Path) -> Source:
     listed = source.listed or private_source(SimpleNamespace(data=DataConfig(path=source.path, features="x"))).listed
     place = pathlib.Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    listing = listed.write(str(place / f"{secrets.token_hex(4)}.files"))
-    return dataclasses.replace(source, files=None, manifest=None, listed=None, listing=listing)
+    listing = listed.files.write(str(place / f"{secrets.token_hex(4)}.files"))
+    return dataclasses.replace(source, files=None, listed=None, listing=listing)
 
 
 def ready(settings: dict[str, Any], folder: str | pathlib.Path) -> PreparedFit:

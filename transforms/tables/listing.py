@@ -11,13 +11,14 @@ import json
 import os
 import posixpath
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import InputError
+from schemas.tables.prepared_layout import PreparedManifest
 from transforms.tables.file_seal import FileSeal, check_regular, is_local, local_path, seal_of
 
 _READERS = 8
@@ -70,46 +71,45 @@ class FileList:
 
     Args:
       setting: that named them, for messages.
+      manifest: of a folder that `prepare` wrote; None of another.
     """
 
-    def __init__(self, setting: str):
+    def __init__(self, setting: str, manifest: PreparedManifest | None = None):
+        self.manifest = manifest
         self._setting = setting
         # A database without a name is SQLite's own temporary file: in memory while it is small, and gone with it.
         self._rows = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._rows.execute("CREATE TABLE files (path BLOB PRIMARY KEY, file BLOB, seal TEXT, real TEXT UNIQUE)")
 
     @classmethod
-    def of(cls, found: Iterable[FoundFile], setting: str, *, footers: bool = True) -> "FileList":
-        """Lists files.
+    def of(cls, found: Iterable[FoundFile], setting: str, manifest: PreparedManifest | None = None) -> "FileList":
+        """Lists files; the seals of those on a local disk have the digests of their footers.
 
         Args:
           found: in any order.
           setting: that named them, for messages.
-          footers: whether seals of local files have the digests of their footers.
+          manifest: of the folder, if `prepare` wrote it.
 
         Raises:
           InputError: if one is no regular file, or two are one under two names.
         """
-        files = cls(setting)
+        files = cls(setting, manifest)
         rest = iter(found)
         with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
             while chunk := list(itertools.islice(rest, _AT_ONCE)):
                 looked = [_looked_at(each, setting) for each in chunk]
-                seals = [file for _, file, _ in looked] if footers else []
-                many = len(seals) > 2 * _READERS
-                whole = list((pool.map if many else map)(_sealed, seals))
-                files._add(chunk, looked, whole)
+                each = pool.map if len(looked) > 2 * _READERS else map
+                for (path, *_), (real, file, _), seal in zip(chunk, looked, each(_sealed, looked), strict=True):
+                    files._add(ListedFile(path, file, seal.text), real)
         return files
 
-    def _add(self, chunk: list[FoundFile], looked: list[tuple[str, str, FileSeal]], whole: list[FileSeal]) -> None:
-        """Adds files that were looked at."""
-        for index, (found, (real, file, seal)) in enumerate(zip(chunk, looked, strict=True)):
-            sealed = whole[index] if whole and is_local(file) else seal
-            row = (_octets(found.path), _octets(file), sealed.text, real)
-            try:
-                self._rows.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
-            except sqlite3.IntegrityError:
-                self._refuse_second_name(found.path, real)
+    def _add(self, listed: ListedFile, real: str) -> None:
+        """Adds a file that was looked at."""
+        row = (os.fsencode(listed.path), os.fsencode(listed.file), listed.seal, real)
+        try:
+            self._rows.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
+        except sqlite3.IntegrityError:
+            self._refuse_second_name(listed.path, real)
 
     def _refuse_second_name(self, path: str, real: str) -> None:
         """Stops at a file that is there already, unless it is there under the same name."""
@@ -152,6 +152,35 @@ class FileList:
                 digest.update(line)
                 target.write(line)
         return Listing(path, digest.hexdigest())
+
+
+class OneListing:
+    """The files of a job: listed when they are first asked for, which is after the job was charged, and never again.
+
+    Args:
+      find: lists them.
+    """
+
+    def __init__(self, find: Callable[[], FileList]):
+        self._find = find
+        self._checks: list[Callable[[FileList], None]] = []
+        self._files: FileList | None = None
+
+    def check(self, check: Callable[[FileList], None]) -> None:
+        """Has the list checked before anybody gets it, or at once if it is there."""
+        self._checks.append(check)
+        if self._files is not None:
+            check(self._files)
+
+    @property
+    def files(self) -> FileList:
+        """The list; raises what finding and checking it raise."""
+        if self._files is None:
+            files = self._find()
+            for check in self._checks:
+                check(files)
+            self._files = files
+        return self._files
 
 
 def read_listing(listing: Listing) -> Iterator[ListedFile]:
@@ -209,9 +238,7 @@ def _identity(path: str) -> tuple[str, bool]:
     return f"{state.st_dev} {state.st_ino}", True
 
 
-def _sealed(file: str) -> FileSeal:
-    return seal_of(file) if is_local(file) else FileSeal(0, "")
-
-
-def _octets(path: str) -> bytes:
-    return os.fsencode(path)
+def _sealed(looked: tuple[str, str, FileSeal]) -> FileSeal:
+    """The seal of a file that was looked at, with its footer where that costs next to nothing."""
+    _, file, seal = looked
+    return seal_of(file) if is_local(file) else seal

@@ -51,7 +51,7 @@ def first_schema(source: Source) -> tuple[str, pa.Schema]:
     """
     if source.listed is None:
         raise unlisted()
-    path, real, seal = source.listed.first
+    path, real, seal = source.listed.files.first
     with open_sealed(real, seal, path) as (file, _):
         return path, file.schema_arrow
 

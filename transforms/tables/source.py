@@ -14,7 +14,7 @@ from schemas.errors import InputError
 from schemas.tables.prepared_layout import PreparedManifest
 from schemas.tables.snapshot import Snapshot
 from transforms.tables.file_seal import is_local, local_path
-from transforms.tables.listing import FileList, FoundFile, Listing
+from transforms.tables.listing import FoundFile, Listing, OneListing
 
 _WILDCARDS = "[*?"
 
@@ -28,8 +28,7 @@ class Source:
       partitions: filter on Hive partition folders; for a snapshot it has been applied.
       snapshot: what `files` are the files of; None if they are listed by path.
       files: of the snapshot, sorted; None if they are listed by path.
-      manifest: of a folder that `prepare` wrote, whose files are the ones it names; None of another.
-      listed: the files, once the job has listed them; see `pipelines.tables.private_source`.
+      listed: the one listing of the job; None before it is told how, see `pipelines.tables.private_source`.
       listing: where workers find that list; None before it lies in the staging folder.
     """
 
@@ -37,21 +36,23 @@ class Source:
     partitions: dict[str, str] = dataclasses.field(default_factory=dict)
     snapshot: Snapshot | None = None
     files: tuple[str, ...] | None = None
-    manifest: PreparedManifest | None = None
-    listed: FileList | None = None
+    listed: OneListing | None = None
     listing: Listing | None = None
 
-    def found(self) -> Iterator[FoundFile]:
+    def found(self, manifest: PreparedManifest | None = None) -> Iterator[FoundFile]:
         """The files as they are there now, in any order; at least one.
+
+        Args:
+          manifest: of a folder that `prepare` wrote, whose files are the ones it names.
 
         Raises:
           InputError: if there are none.
         """
         if self.files is not None:
             yield from (_state(path) for path in self.files)
-        elif self.manifest is not None and not self.partitions:
+        elif manifest is not None and not self.partitions:
             folder = self.path.rstrip("/")
-            yield from (_state(FileSystems.join(folder, each.name)) for each in self.manifest.files)
+            yield from (_state(FileSystems.join(folder, each.name)) for each in manifest.files)
         else:
             yield from find_files(self.path, self.partitions)
 

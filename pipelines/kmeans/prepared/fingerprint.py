@@ -107,4 +107,4 @@ def _listed(source: Source) -> Iterable[ListedFile]:
     """The files that the job has listed, by path."""
     if source.listed is None:
         raise unlisted()
-    return source.listed
+    return source.listed.files

@@ -278,17 +278,20 @@ def test_only_hive_folders_can_be_declared_disjoint(more):
 
 
 def test_the_fingerprint_is_of_the_content(place):
-    prepared, key = lake.prepared(place.job), lake.write_key(place.folder / "key")
-    before = content_fingerprint(prepared, "digest", key)
+    key, other = lake.write_key(place.folder / "key"), lake.write_key(place.folder / "other", bytes(range(32)))
+
+    def found(digest="digest", key=key):
+        return content_fingerprint(lake.prepared(place.job), digest, key)
+
+    before = found()
     for path in pathlib.Path(place.lake).iterdir():
         os.utime(path, (1, 1))
-    assert content_fingerprint(prepared, "digest", key) == before
-    assert content_fingerprint(prepared, "other", key) != before
-    other = lake.write_key(place.folder / "other", bytes(range(32)))
-    assert content_fingerprint(prepared, "digest", other) != before
+    assert found() == before
+    assert found("other") != before
+    assert found(key=other) != before
     path = next(pathlib.Path(place.lake).iterdir())
     path.rename(path.with_name("renamed.parquet"))
-    assert content_fingerprint(prepared, "digest", key) != before
+    assert found() != before
 
 
 def test_a_job_with_checkpoints_of_its_own_goes_on_for_free(place):
