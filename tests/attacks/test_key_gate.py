@@ -83,8 +83,8 @@ def calls(module, *names):
 
 
 def test_places_and_nonces_are_made_in_one_module():
-    makers = {name_of(module) for module in MODULES if calls(module, "run_place", "derived_key", "_derived")}
-    assert makers == {"pipelines.run.run_keys", "transforms.privacy.keys"}
+    makers = {name_of(module) for module in MODULES if calls(module, "run_place", "derived_key")}
+    assert makers == {"pipelines.run.run_keys"}
     nonces = {name_of(module) for module in MODULES if "RunNonce(" in (ROOT / module).read_text()}
     assert nonces == {"pipelines.run.run_keys", "pipelines.kmeans.account", "pipelines.masked.clients_role"}
 
@@ -223,15 +223,15 @@ def world(tmp_path_factory):
     return graphs.World(tmp_path_factory.mktemp("world"))
 
 
-@pytest.mark.parametrize("stage", [AddNoise, AddFurtherNoise])
-def test_a_noise_stage_under_a_kept_key_is_not_run(world, monkeypatch, stage):
+@pytest.mark.parametrize(("stage", "element"), [(AddNoise, np.zeros(3, dtype=np.int64)), (AddFurtherNoise, ())])
+def test_a_noise_stage_under_a_kept_key_is_not_run(world, monkeypatch, stage, element):
     plan = world.job().rounds[0].plan
     ran = []
     monkeypatch.setattr("pipelines.run.graph.check_graph", lambda *_: None)
     monkeypatch.setattr(beam.Pipeline, "run", lambda *_: ran.append(1))
 
     def build(root):
-        exact = root | beam.Create([np.zeros(plan.size, dtype=np.int64)])
+        exact = root | beam.Create([element])
         _ = exact | "Stage" >> stage(plan=plan, key_uri=world.key)
 
     with pytest.raises(PrivacyFlowError, match=r"must hold the key of one run, got the kept key"):

@@ -65,6 +65,16 @@ class FaultBench:
             assert not self.check(run)
 
 
+_COMMAND = """
+import sys
+from pipelines.command.main import main
+from tests.scenes import lake
+with lake.written_keys_draw():
+    sys.exit(main(sys.argv[1:]))
+"""
+"""The command, under the key that the test has written, so that runs can be compared."""
+
+
 class Run:
     """A `dapple fit` that may be killed."""
 
@@ -72,7 +82,7 @@ class Run:
         self.output = output
         self._log = output.parent.with_suffix(".err")
         output.parent.mkdir()
-        words = [sys.executable, "-m", "pipelines", "fit", "--config", str(job), "--output", str(output), *flags]
+        words = [sys.executable, "-c", _COMMAND, "fit", "--config", str(job), "--output", str(output), *flags]
         with self._log.open("w") as log:
             self._child = subprocess.Popen(
                 words, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True, cwd=pathlib.Path.cwd()
