@@ -17,8 +17,8 @@ from schemas.reports.parameters import (
     ReportVariant,
 )
 
-MESSAGE_BYTES = 12
-"""Octets of one message: place and share."""
+MESSAGE_BYTES = 20
+"""Octets of one message as it arrives: its upload, place and share."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
