@@ -249,7 +249,7 @@ REPORTS: dict[str, Settings] = {
 
 
 def reports(desk: Desk, name: str) -> Digests:
-    """Encode, shuffle what it has written as if it had arrived, decode."""
+    """Encode, shuffle what was written as if it had arrived, decode; messages of uploads are not written."""
     case, more = f"reports/{name}", REPORTS[name]
     n_clients = 1500 if name == "shuffled" else 300
     path = desk.folder / f"devices-{n_clients}"
@@ -266,11 +266,12 @@ def reports(desk: Desk, name: str) -> Digests:
     }
     encoded = desk.run(case, "encode", settings)
     folder = desk.folder / "runs" / case
+    steps = ("encode", "decode") if name == "split_and_mix" else ("encode", "shuffle", "decode")
     places = {"arrived": str(encoded / "reports.parquet"), "parameters": str(encoded / "parameters.json")}
-    job = {"reports": places | {"path": str(folder / "shuffle")}}
-    desk.run(case, "shuffle", job)
-    desk.run(case, "decode", job)
-    found = {step: digests_of(folder / step) for step in ("encode", "shuffle", "decode")}
+    job = {"reports": places | {"path": str(folder / steps[-2])}}
+    for step in steps[1:]:
+        desk.run(case, step, job)
+    found = {step: digests_of(folder / step) for step in steps}
     return {f"{step}/{file}": digest for step, files in found.items() for file, digest in files.items()}
 
 
@@ -307,6 +308,7 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
         options |= {"scheme": "pairwise", "threshold": 2} if pairwise else {}
         jobs.append(lake.job(str(path), desk.server, unit, trust="masked", masked=options, **algorithm))
     desk.run(case, "unmask", jobs[0], *ours, "--run_id", "octets")
+    desk.run(case, "aggregate", {"key_uri": desk.key, "threshold": 2}, *between)
     while not (folder / "released" / "result").exists():
         for leg in range(4 if pairwise else 1):
             for client, job in enumerate(jobs):

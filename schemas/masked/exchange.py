@@ -47,6 +47,7 @@ class ExchangePlan:
       settings: digest of the settings that all clients must share.
       rounds: paths, laws of noise, sensitivities and shapes, in order.
       pairwise: None for masks from a shared secret; else the shares of clients that may collude and drop out.
+      collector: with pairwise masks the public key of whoever unmasks: shares are sealed to it.
     """
 
     run: str
@@ -54,6 +55,7 @@ class ExchangePlan:
     settings: str
     rounds: tuple[RoundPlan, ...]
     pairwise: PairwiseParams | None = None
+    collector: bytes | None = None
 
     def to_json(self) -> str:
         """Content of `plan.json`."""
@@ -61,6 +63,7 @@ class ExchangePlan:
         pairwise = None if self.pairwise is None else self.pairwise._asdict()
         found: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
         found |= {"rounds": rounds, "pairwise": pairwise}
+        found["collector"] = None if self.collector is None else self.collector.hex()
         return json.dumps(found, indent=2, sort_keys=True)
 
     @classmethod
@@ -78,7 +81,9 @@ class ExchangePlan:
             )
             pairwise = None if found["pairwise"] is None else PairwiseParams(**found["pairwise"])
             run, nonce, settings = (_text(found[name]) for name in ("run", "nonce", "settings"))
-            return cls(run=run, nonce=_nonce(nonce), settings=settings, rounds=rounds, pairwise=pairwise)
+            collector = None if found["collector"] is None else bytes.fromhex(_text(found["collector"]))
+            plan = cls(run=run, nonce=_nonce(nonce), settings=settings, rounds=rounds, pairwise=pairwise)
+            return dataclasses.replace(plan, collector=collector)
         except (ValueError, TypeError, KeyError) as error:
             raise ProtocolError(
                 "plan.json must be what `dapple unmask` wrote, got another file; open a new run."

@@ -110,9 +110,9 @@ def test_what_is_released_has_the_noise_of_the_clients_own_plan(parties):
     for client in range(2):
         assert parties.upload(client).code == 0
     assert parties.aggregate().code == 0
-    exchange = Exchange(parties.exchange)
-    own = exchange.plan().rounds[0]
+    own = Exchange(parties.exchange).plan().rounds[0]
     tamper(parties, of_releases("noise_multiplier", 1e-9))
+    exchange = Exchange(parties.exchange)
     assert [each.plan for each in exchange.read_sum(0, own)[0].releases] == list(own.releases)
 
 
@@ -162,12 +162,12 @@ def reopened(parties, *, nonce=None):
 def test_two_runs_of_one_id_share_neither_sender_nor_mask(parties):
     assert parties.upload(0).code == 0
     first = Exchange(parties.exchange)
-    one = first.read_messages(0, first.message_files(0)[0])
+    one = parties.read(0, first.message_files(0)[0])
     second = Exchange(reopened(parties).exchange)
     assert first.plan().run == second.plan().run
     assert first.plan().nonce != second.plan().nonce
     assert parties.upload(0).code == 0
-    other = second.read_messages(0, second.message_files(0)[0])
+    other = parties.read(0, second.message_files(0)[0])
     assert not set(one.senders) & set(other.senders)
     assert not set(one.tags) & set(other.tags)
     assert not np.equal(one.values, other.values).any()

@@ -1,8 +1,9 @@
 """The exchange folder of masked aggregation: who writes which file, once, and how it is read.
 
     plan.json                        written by the clients' role when the run is opened
+    aggregator.json                  written by the aggregator: the public key that messages are sealed to
     00_outer_product/broadcast.json  written by the clients' role: the round is open
-    00_outer_product/messages/*      written by clients; a retry writes the same octets
+    00_outer_product/messages/*      written by clients, sealed for the aggregator; a retry writes the same octets
     00_outer_product/sum.parquet     written by the aggregator: the round is closed, who is in it is final
 
 Nothing here needs a secret, and nothing that is written here is private to whoever holds none.
@@ -10,6 +11,7 @@ Nothing here needs a secret, and nothing that is written here is private to whoe
 
 import hashlib
 import json
+import os
 
 import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError
@@ -28,8 +30,15 @@ from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
 from transforms.files.octets import read_bytes, table_bytes, table_from_bytes
 from transforms.files.write_once import write_once
+from transforms.masked.sealing import SEALED, Sealing
+from transforms.numerics.masked.public_keys import is_sound
+from transforms.numerics.masked.sealed import unseal
+from transforms.numerics.privacy.keystream import encode_label
 
 _PLAN, _BROADCAST, _MESSAGES, _SUM = "plan.json", "broadcast.json", "messages", "sum.parquet"
+_AGGREGATOR = "aggregator.json"
+MESSAGES = "messages"
+"""What the aggregator's key is for."""
 
 
 class Exchange:
@@ -41,6 +50,7 @@ class Exchange:
 
     def __init__(self, folder: str):
         self.folder = folder.rstrip("/")
+        self._plan: ExchangePlan | None = None
 
     def is_open(self) -> bool:
         """Whether there is a plan."""
@@ -51,12 +61,39 @@ class Exchange:
         write_once(self._path(_PLAN), plan.to_json().encode())
 
     def plan(self) -> ExchangePlan:
-        """The plan; raises ProtocolError if there is none."""
+        """The plan, which is read once; raises ProtocolError if there is none."""
+        if self._plan is not None:
+            return self._plan
         if not self.is_open():
             raise ProtocolError(
                 f"--exchange must hold a plan.json, got {self.folder} without; run `dapple unmask` first."
             )
-        return ExchangePlan.from_json(read_bytes(self._path(_PLAN)).decode())
+        self._plan = ExchangePlan.from_json(read_bytes(self._path(_PLAN)).decode())
+        return self._plan
+
+    def publish_key(self, public: bytes) -> bool:
+        """Says what messages are sealed to; False if it was said before, ProtocolError if there is another key."""
+        said = FileSystems.exists(self._path(_AGGREGATOR))
+        write_once(self._path(_AGGREGATOR), json.dumps({"key": public.hex()}).encode())
+        return not said
+
+    def aggregator_key(self) -> bytes:
+        """What messages are sealed to.
+
+        Raises:
+          ProtocolError: if the aggregator has not said it, or the key is none.
+        """
+        if not FileSystems.exists(self._path(_AGGREGATOR)):
+            raise ProtocolError(
+                f"--exchange must hold the aggregator's key, got {self.folder} without; run `dapple aggregate` first."
+            )
+        try:
+            key = bytes.fromhex(json.loads(read_bytes(self._path(_AGGREGATOR)))["key"])
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise _no_key() from error
+        if not is_sound(key):
+            raise _no_key()
+        return key
 
     def open_round(self, index: int, digest: bytes) -> None:
         """Says that messages under this broadcast may be sent."""
@@ -80,23 +117,35 @@ class Exchange:
         """Whether the aggregator has said who is in the round."""
         return FileSystems.exists(self._path(self._round(index), _SUM))
 
-    def send(self, index: int, client: str, messages: MaskedMessages) -> None:
-        """Leaves all messages of a client for the aggregator, in one file.
+    def send(self, index: int, client: str, messages: MaskedMessages, sealing: Sealing) -> None:
+        """Leaves all messages of a client for the aggregator, in one file, sealed.
 
         Raises:
           ProtocolError: if the client sent others before in this round.
         """
         content = table_bytes(messages_to_table(messages, self.plan().rounds[index]))
-        write_once(self._path(self._round(index), _MESSAGES, f"{client}.parquet"), content)
+        name = f"{client}{SEALED}"
+        sealed = sealing.seal(content, self._label(index, name))
+        write_once(self._path(self._round(index), _MESSAGES, name), sealed)
 
     def message_files(self, index: int) -> list[str]:
         """Paths of the messages that have arrived, sorted."""
-        pattern = self._path(self._round(index), _MESSAGES, "*.parquet")
+        pattern = self._path(self._round(index), _MESSAGES, f"*{SEALED}")
         return sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list)
 
-    def read_messages(self, index: int, path: str) -> MaskedMessages:
-        """Messages of one file; raises ProtocolError if it is no file of messages."""
-        return messages_from_table(read_table(path), self.plan().rounds[index])
+    def read_messages(self, index: int, path: str, private: bytes) -> MaskedMessages:
+        """Messages of one file; raises ProtocolError if it is no file of messages that was sealed for this reader."""
+        content = unseal(read_bytes(path), private, self._label(index, os.path.basename(path)))
+        if content is None:
+            raise ProtocolError(
+                f"{path} must be sealed for this aggregator, this round and the client it is called after, got another "
+                "file; take it away or have it sent again."
+            )
+        return messages_from_table(as_table(content, path), self.plan().rounds[index])
+
+    def _label(self, index: int, name: str) -> bytes:
+        """What a sealed file is."""
+        return encode_label(self.plan().nonce, self.plan().rounds[index].path, name)
 
     def close_round(self, index: int, masked: MaskedReleases) -> None:
         """Writes the noised masked sum and who is in it; raises ProtocolError if the round was closed otherwise."""
@@ -125,6 +174,10 @@ class Exchange:
 
     def _path(self, *parts: str) -> str:
         return FileSystems.join(self.folder, *parts)
+
+
+def _no_key() -> ProtocolError:
+    return ProtocolError("aggregator.json must hold a public key, got something else; open a new run.")
 
 
 def read_table(path: str) -> pa.Table:
