@@ -301,10 +301,13 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
     between = ("--exchange", str(folder / "exchange"))
     ours = (*between, "--released", str(folder / "released"))
     jobs = []
-    for client, secret in enumerate(desk.secrets):
+    (folder / "secrets").mkdir(parents=True)
+    # Notes beside a secret know the nonce, which is that of every case here: so each case has files of its own.
+    secrets = [lake.write_key(folder / "secrets" / str(number), key) for number, key in enumerate(SECRETS)]
+    for client, secret in enumerate(secrets):
         path = folder / f"rows-{client}"
         lake.write_lake(path, lake.mixture(48, seed=client), np.arange(48) // 12, row_group_size=12)
-        options: Settings = {"secret_uri": secret if pairwise else desk.secrets[0]}
+        options: Settings = {"secret_uri": secret if pairwise else secrets[0]}
         options |= {"scheme": "pairwise", "threshold": 2} if pairwise else {}
         jobs.append(lake.job(str(path), desk.server, unit, trust="masked", masked=options, **algorithm))
     desk.run(case, "unmask", jobs[0], *ours, "--run_id", "octets")
