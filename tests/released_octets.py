@@ -249,7 +249,7 @@ REPORTS: dict[str, Settings] = {
 
 
 def reports(desk: Desk, name: str) -> Digests:
-    """Encode, shuffle what it has written as if it had arrived, decode."""
+    """Encode, shuffle what was written as if it had arrived, decode; messages of uploads are not written."""
     case, more = f"reports/{name}", REPORTS[name]
     n_clients = 1500 if name == "shuffled" else 300
     path = desk.folder / f"devices-{n_clients}"
@@ -266,11 +266,12 @@ def reports(desk: Desk, name: str) -> Digests:
     }
     encoded = desk.run(case, "encode", settings)
     folder = desk.folder / "runs" / case
+    steps = ("encode", "decode") if name == "split_and_mix" else ("encode", "shuffle", "decode")
     places = {"arrived": str(encoded / "reports.parquet"), "parameters": str(encoded / "parameters.json")}
-    job = {"reports": places | {"path": str(folder / "shuffle")}}
-    desk.run(case, "shuffle", job)
-    desk.run(case, "decode", job)
-    found = {step: digests_of(folder / step) for step in ("encode", "shuffle", "decode")}
+    job = {"reports": places | {"path": str(folder / steps[-2])}}
+    for step in steps[1:]:
+        desk.run(case, step, job)
+    found = {step: digests_of(folder / step) for step in steps}
     return {f"{step}/{file}": digest for step, files in found.items() for file, digest in files.items()}
 
 
@@ -300,13 +301,17 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
     between = ("--exchange", str(folder / "exchange"))
     ours = (*between, "--released", str(folder / "released"))
     jobs = []
-    for client, secret in enumerate(desk.secrets):
+    (folder / "secrets").mkdir(parents=True)
+    # Notes beside a secret know the nonce, which is that of every case here: so each case has files of its own.
+    secrets = [lake.write_key(folder / "secrets" / str(number), key) for number, key in enumerate(SECRETS)]
+    for client, secret in enumerate(secrets):
         path = folder / f"rows-{client}"
         lake.write_lake(path, lake.mixture(48, seed=client), np.arange(48) // 12, row_group_size=12)
-        options: Settings = {"secret_uri": secret if pairwise else desk.secrets[0]}
+        options: Settings = {"secret_uri": secret if pairwise else secrets[0]}
         options |= {"scheme": "pairwise", "threshold": 2} if pairwise else {}
         jobs.append(lake.job(str(path), desk.server, unit, trust="masked", masked=options, **algorithm))
     desk.run(case, "unmask", jobs[0], *ours, "--run_id", "octets")
+    desk.run(case, "aggregate", {"key_uri": desk.key, "threshold": 2}, *between)
     while not (folder / "released" / "result").exists():
         for leg in range(4 if pairwise else 1):
             for client, job in enumerate(jobs):

@@ -71,6 +71,7 @@ def main() -> None:
     write_inputs()
     released = ("--released", str(OUTPUT / "clients" / "released"))
     state = dapple("unmask", HOSPITALS[0], *released)
+    dapple("aggregate", "aggregator")
     while "output" not in state:
         index = state["round"]
         for name in HOSPITALS:

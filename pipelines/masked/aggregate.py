@@ -28,23 +28,26 @@ from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from schemas.privacy.statement import PrivacyStatement
 from schemas.settings import yaml_text
 from transforms.masked.aggregator import AggregateMasked
-from transforms.masked.exchange_files import Exchange
+from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.numerics.masked.sealed import private_key, public_key
 from transforms.privacy import accounting
 from transforms.privacy.discretization import lattice_noise
+from transforms.privacy.keys import read_key
 from transforms.privacy_flow.graph_spending import check_chunk
 
 _DELTA = 1e-9
+_OPENED = "opened"
 _ROUNDING = 1.0 + 1e-9
 """Two ways to figure the same epsilon differ in their last digits."""
 _LOGGER = logging.getLogger(__name__)
 
 
-def _read(path: str, folder: str, index: int) -> Iterator[MaskedMessages]:
-    """Messages of one file; of no file, a batch without messages."""
+def _read(path: str, folder: str, index: int, key_uri: str) -> Iterator[MaskedMessages]:
+    """Messages of one file, which is sealed to the aggregator's key; of no file, a batch without messages."""
     exchange = Exchange(folder)
     if path:
-        yield exchange.read_messages(index, path)
+        yield exchange.read_messages(index, path, _private_key(exchange, key_uri))
     else:
         size = exchange.plan().rounds[index].size
         yield MaskedMessages((), (), np.zeros((0, size), dtype=np.int64))
@@ -56,12 +59,18 @@ def _close(masked: MaskedReleases, folder: str, index: int, pairwise: bool) -> N
     Exchange(folder).close_round(index, masked)
 
 
-def build(root: beam.Pipeline, config: AggregateConfig, exchange: Exchange, index: int) -> None:
+def _private_key(exchange: Exchange, key_uri: str) -> bytes:
+    """What opens messages of the run."""
+    return private_key(read_key(key_uri), exchange.plan().nonce, MESSAGES)
+
+
+def build(root: beam.Pipeline, config: AggregateConfig, kept_key: str, exchange: Exchange, index: int) -> None:
     """Adds the job to a pipeline.
 
     Args:
       root: an empty pipeline.
       config: the aggregator's job.
+      kept_key: where the key lies that opens messages, the same in all rounds.
       exchange: where messages are and the sum goes.
       index: of the round.
     """
@@ -73,7 +82,7 @@ def build(root: beam.Pipeline, config: AggregateConfig, exchange: Exchange, inde
     _ = (
         root
         | "Files" >> beam.Create(["", *exchange.message_files(index)])
-        | "Read" >> beam.FlatMap(_read, exchange.folder, index)
+        | "Read" >> beam.FlatMap(_read, exchange.folder, index, kept_key)
         | "Aggregate" >> aggregate
         | "Close" >> beam.Map(_close, exchange.folder, index, plan.pairwise is not None)
     )
@@ -113,12 +122,13 @@ class OpenRound:
     Attributes:
       exchange: where messages are and the sum goes.
       index: of the round.
-      leg: that was closed instead of the round, with pairwise masks; None if the round is to be closed.
+      leg: that was closed instead of the round, with pairwise masks, or "opened" where the aggregator has only said its
+        key; None if the round is to be closed.
     """
 
     exchange: Exchange
     index: int
-    leg: Leg | None
+    leg: Leg | str | None
 
     @property
     def plan(self) -> RoundPlan:
@@ -145,6 +155,9 @@ def _plan(run: Run[AggregateConfig]) -> OpenRound:
     index = exchange.last_round()
     if exchange.is_closed(index):
         raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
+    key_uri = made_key(run.settings.key_uri)
+    if exchange.publish_key(public_key(_private_key(exchange, key_uri))):
+        return OpenRound(exchange=exchange, index=index, leg=_OPENED)
     pairwise = exchange.plan().pairwise is not None
     leg = _close_list(exchange.folder, index, run.settings.threshold) if pairwise else None
     return OpenRound(exchange=exchange, index=index, leg=leg)
@@ -161,14 +174,16 @@ def _reserve(run: Run[AggregateConfig], opened: OpenRound) -> Reservation | None
 def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
     """Adds up the messages and adds noise, unless a list was closed."""
     if opened.leg is not None:
-        _LOGGER.info("listed: round %d, %s", opened.index, opened.leg)
+        _LOGGER.info("done: round %d, %s", opened.index, opened.leg)
         return
     # An attempt has a nonce of its own: a sum is written once, by the attempt that draws its noise.
     place = RunNonce.new(opened.exchange.plan().run).place(made_key(run.settings.key_uri))
     config = run.settings.model_copy(update={"key_uri": place})
     rounds = opened.exchange.plan().rounds
     promise = Promise(zone=Zone.PUBLIC, plans=(PromisedPlan(rounds=rounds),), stages=(opened.plan,))
-    add = functools.partial(build, config=config, exchange=opened.exchange, index=opened.index)
+    add = functools.partial(
+        build, config=config, kept_key=run.settings.key_uri, exchange=opened.exchange, index=opened.index
+    )
     check_chunk(run_graph(add, run.options.beam, promise).rounds, rounds, opened.index)
     _LOGGER.info("closed: round %d", opened.index)
 

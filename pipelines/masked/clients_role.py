@@ -31,8 +31,13 @@ from transforms.masked.answered import Answered
 from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest
 from transforms.masked.exchange_files import Exchange, read_table, table_refusal
 from transforms.masked.pairwise_lists import read_lists
-from transforms.privacy.keys import create_key
+from transforms.masked.sealing import Sealing
+from transforms.numerics.masked.public_keys import is_sound
+from transforms.numerics.masked.sealed import private_key, public_key
+from transforms.privacy.keys import create_key, read_key
 
+SHARES = "shares"
+"""What the key of whoever unmasks is for."""
 _LOCAL = (
     "data.path",
     "data.table",
@@ -57,6 +62,7 @@ class OpenRound:
       masking: of the client; of nobody for whoever unmasks.
       exchange: the folder.
       key_uri: the place of the clients' key of this run, which draws further noise and chooses rows.
+      sealing: to the aggregator, or of shares to whoever unmasks; None for whoever sends nothing.
     """
 
     index: int
@@ -64,6 +70,13 @@ class OpenRound:
     masking: Masking
     exchange: str
     key_uri: str
+    sealing: Sealing | None = None
+
+    def sealed_for(self) -> Sealing:
+        """How a client that sends seals; raises ValueError for whoever sends nothing."""
+        if self.sealing is None:
+            raise ValueError("a round must be opened for a client to send in it; name the client.")
+        return self.sealing
 
     def broadcast(self, root: beam.Pipeline) -> beam.PCollection:
         """The state, one element of a graph."""
@@ -138,7 +151,8 @@ class ClientsRole:
                 "the job must have the settings of the run's plan.json, got others; use one job file, "
                 "in which clients differ only in places."
             )
-        if (plan.rounds, plan.pairwise) != (self.rounds, self.pairwise):
+        sealed = self.pairwise is None or is_sound(plan.collector or b"")
+        if (plan.rounds, plan.pairwise) != (self.rounds, self.pairwise) or not sealed:
             raise ProtocolError(
                 "plan.json must have the rounds, noise, sensitivities and shapes that this job's settings give, got "
                 "others; open a new run, with one version of dapple everywhere."
@@ -176,8 +190,43 @@ class ClientsRole:
         masking = self.masking(plan, client)
         # All clients draw the same further noise, so their nonce is what they share of the run: the whole plan.
         nonce = RunNonce(run=plan.run, octets=hashlib.sha256(plan.to_json().encode()).digest())
-        key_uri = nonce.place(masking.secret_uri)
-        return OpenRound(index=index, state=state, masking=masking, exchange=self.exchange.folder, key_uri=key_uri)
+        return OpenRound(
+            index=index,
+            state=state,
+            masking=masking,
+            exchange=self.exchange.folder,
+            key_uri=nonce.place(masking.secret_uri),
+            sealing=self._sealing(self.exchange.aggregator_key(), "aggregator's key", client) if client else None,
+        )
+
+    def sealing_shares(self, client: str) -> Sealing:
+        """How a client seals the shares that it hands out, to whoever has opened the run."""
+        return self._sealing(self.plan().collector or b"", "collector's key", client)
+
+    def _sealing(self, receiver: bytes, whose: str, client: str) -> Sealing:
+        """Sealing to one key, always the same in a run."""
+        self._note("", whose, receiver, client)
+        return Sealing(receiver=receiver, secret_uri=self._answered(client).seal_uri())
+
+    def collector_key(self, nonce: bytes) -> bytes | None:
+        """What shares are sealed to where this client unmasks; None for masks from a shared secret."""
+        if self.pairwise is None:
+            return None
+        secret = str(self.prepared.config.masked.secret_uri)
+        return public_key(private_key(read_key(secret, SECRET_SETTING), nonce, SHARES))
+
+    def check_collector(self) -> None:
+        """Stops a client that shares are not sealed to.
+
+        Raises:
+          ProtocolError: if another one has opened the run.
+        """
+        plan = self.plan()
+        if plan.collector != self.collector_key(plan.nonce):
+            raise ProtocolError(
+                "`dapple unmask` must be run under the secret of the client that opened the run, got another one; let "
+                "that client run it for all."
+            )
 
     @property
     def step_promise(self) -> Promise:
@@ -218,8 +267,10 @@ class ClientsRole:
 
     def _note(self, path: str, what: str, content: bytes, client: str) -> None:
         """Notes what is answered under the nonce of the run."""
-        secret = str(self.prepared.config.masked.secret_uri)
-        Answered(secret, self.exchange.plan().nonce, client).note(path, what, content)
+        self._answered(client).note(path, what, content)
+
+    def _answered(self, client: str) -> Answered:
+        return Answered(str(self.prepared.config.masked.secret_uri), self.exchange.plan().nonce, client)
 
     @contextlib.contextmanager
     def staged(self, options: PipelineOptions, client: str, key_uri: str) -> Iterator[PreparedFit]:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -23,22 +24,25 @@ from transforms.files.write_once import write_once
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_legs import AdvertiseKeys, HandOutShares, MaskPairwise, SealLetters
 from transforms.masked.pairwise_lists import Correspondence
+from transforms.masked.sealing import SEALED, Sealing
+from transforms.numerics.privacy.keystream import encode_label
 from transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def _send(sent: list, folder: str, index: int, client: str, leg: Leg) -> None:
+def _send(sent: list, folder: str, index: int, client: str, leg: Leg, sealing: Sealing) -> None:
     """Leaves all messages of a client, or all rows of another leg, in the exchange."""
     exchange = PairwiseExchange(folder)
     if leg is not Leg.MESSAGES:
         exchange.send_rows(index, leg, client, [row for rows in sent for row in rows])
     elif sent:
-        exchange.send(index, client, MaskedMessages.joined(sent))
+        exchange.send(index, client, MaskedMessages.joined(sent), sealing)
 
 
-def _hand_out(rows: list, file: str, path: str) -> None:
-    write_once(file, table_bytes(sent_to_table(rows, HandedOut, path)))
+def _hand_out(rows: list, file: str, path: str, sealing: Sealing) -> None:
+    label = encode_label(path, os.path.basename(file))
+    write_once(file, sealing.seal(table_bytes(sent_to_table(rows, HandedOut, path)), label))
 
 
 def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound, leg: Leg) -> None:
@@ -67,7 +71,7 @@ def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound, leg: Le
     _ = (
         sent
         | "All" >> beam.combiners.ToList()
-        | "Send" >> beam.Map(_send, opened.exchange, opened.index, masking.client, leg)
+        | "Send" >> beam.Map(_send, opened.exchange, opened.index, masking.client, leg, opened.sealed_for())
     )
 
 
@@ -92,7 +96,7 @@ def build_shares(
         masking=opened.masking,
     )
     shares = root | "Own" >> beam.Create([own], reshuffle=False) | "HandOut" >> hand_out
-    _ = shares | "Write" >> beam.Map(_hand_out, file, plan.path)
+    _ = shares | "Write" >> beam.Map(_hand_out, file, plan.path, opened.sealed_for())
 
 
 def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> Leg:
@@ -152,6 +156,6 @@ def _last_leg(role: ClientsRole, opened: OpenRound, exchange: PairwiseExchange) 
     own = [keys.sender for keys in exchange.own_keys(index, client)]
     masked, digest = exchange.read_sum(index, role.rounds[index])
     role.commit(index, digest, client=client)
-    file = FileSystems.join(role.shares_folder(index), f"{client}.parquet")
-    plan = role.prepared.rounds[index].plan
+    file = FileSystems.join(role.shares_folder(index), f"{client}{SEALED}")
+    plan, opened = role.rounds[index], dataclasses.replace(opened, sealing=role.sealing_shares(client))
     return functools.partial(build_shares, opened=opened, plan=plan, masked=masked, own=own, file=file)

@@ -7,6 +7,7 @@ the result.
 
 import functools
 import logging
+import os
 import secrets
 
 import apache_beam as beam
@@ -16,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.kmeans.outputs import files as outputs
 from pipelines.kmeans.prepared.prepared_fit import FitResult
 from pipelines.kmeans.prepared.recurrence import followed
-from pipelines.masked.clients_role import ClientsRole, OpenRound, planned_role
+from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, planned_role
 from pipelines.run.folder import MANIFEST, RunFolder
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
@@ -29,11 +30,16 @@ from schemas.privacy.flow import Zone
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import releases_from_table, releases_to_table
+from transforms.files import gate
 from transforms.files.octets import make_folder, table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
-from transforms.masked.clients import UnmaskReleases, broadcast_digest, check_present
-from transforms.masked.exchange_files import read_table
+from transforms.masked.clients import SECRET_SETTING, UnmaskReleases, broadcast_digest, check_present
+from transforms.masked.exchange_files import read_table, table_refusal
 from transforms.masked.pairwise_legs import UnmaskPairwise
+from transforms.masked.sealing import SEALED
+from transforms.numerics.masked.sealed import private_key, unseal
+from transforms.numerics.privacy.keystream import encode_label
+from transforms.privacy.keys import read_key
 from transforms.privacy.noise_stage import AddFurtherNoise
 
 _LOGGER = logging.getLogger(__name__)
@@ -41,11 +47,18 @@ _RESULT = "result"
 _NO_FINGERPRINT = "none: rows stayed with the clients"
 
 
-def _handed(folder: str, path: str) -> list[HandedOut]:
-    """Shares of all clients that have handed out theirs."""
-    files = FileSystems.match([FileSystems.join(folder, "*.parquet")])[0].metadata_list
-    tables = [read_table(each.path) for each in sorted(files, key=lambda each: each.path)]
+def _handed(folder: str, path: str, secret_uri: str, nonce: bytes) -> list[HandedOut]:
+    """Shares of all clients that have handed out theirs; what is not sealed for this one is left out."""
+    files = sorted(each.path for each in FileSystems.match([FileSystems.join(folder, f"*{SEALED}")])[0].metadata_list)
+    own = private_key(read_key(secret_uri, SECRET_SETTING), nonce, SHARES)
+    opened = {file: _opened(file, own, path) for file in files}
+    tables = [gate.table_of(content, table_refusal(file)) for file, content in opened.items() if content is not None]
     return [row for table in tables for row in sent_from_table(table, HandedOut, path)]
+
+
+def _opened(file: str, own: bytes, path: str) -> bytes | None:
+    """Content of a sealed file; None if it is sealed for somebody else."""
+    return unseal(gate.read_octets(file, table_refusal(file)), own, encode_label(path, os.path.basename(file)))
 
 
 def _keep(releases: tuple, path: str) -> None:
@@ -69,7 +82,7 @@ def build(
     unmask: beam.PTransform = UnmaskReleases(plan=plan, state=state, masking=masking)
     if masking.pairwise is not None:
         place = root | "Shares" >> beam.Create([shares], reshuffle=False)
-        handed = place | "Handed" >> beam.FlatMap(_handed, plan.path)
+        handed = place | "Handed" >> beam.FlatMap(_handed, plan.path, masking.secret_uri, masking.nonce)
         unmask = UnmaskPairwise(plan=plan, state=state, listed=opened.listed(root), handed=handed, masking=masking)
     releases = root | "Sum" >> beam.Create([masked], reshuffle=False) | "Unmask" >> unmask
     if masking.noise_by is NoiseBy.BOTH:
@@ -84,6 +97,7 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
         masked, digest = role.exchange.read_sum(index, role.rounds[index])
         state = role.state()
         role.check_step(index, state)
+        role.check_collector()
         if role.pairwise is None:
             check_present(masked, role.prepared.config.masked.threshold)
         role.commit(index, digest)
@@ -120,12 +134,14 @@ def _open_run(role: ClientsRole, run_id: str) -> None:
     if role.exchange.is_open():
         return
     role.make_secret()
+    nonce = secrets.token_bytes(NONCE_BYTES)
     plan = ExchangePlan(
         run=run_id,
-        nonce=secrets.token_bytes(NONCE_BYTES),
+        nonce=nonce,
         settings=role.settings_digest,
         rounds=role.rounds,
         pairwise=role.pairwise,
+        collector=role.collector_key(nonce),
     )
     role.exchange.open(plan)
 

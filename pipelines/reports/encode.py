@@ -11,7 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.kmeans.prepared.prepared_fit import feature_names, learned_encoder
 from pipelines.ledger.spending import charge_of
 from pipelines.reports import outputs as report_outputs
-from pipelines.reports.shuffle import shuffling
+from pipelines.reports.shuffle import shuffled_batch, shuffling
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.run_keys import own_key
@@ -29,7 +29,7 @@ from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import PrepareOptions
 from transforms.files import gate
-from transforms.files.written import WrittenFile, written_files
+from transforms.files.written import WrittenFile
 from transforms.numerics.reports.design import design
 from transforms.numerics.reports.split_reports import design_split
 from transforms.reports.encode import EncodeReports
@@ -121,7 +121,11 @@ def _charge(job: PreparedEncode) -> Charge:
 
 
 def _work(run: Run[EncodeConfig], job: PreparedEncode) -> list[WrittenFile]:
-    """Writes `REPORTS_FOLDER` into the staging folder; its files, sorted by name."""
+    """Writes `REPORTS_FOLDER` into the staging folder; its files, sorted by name.
+
+    Raises:
+      InputError: if the lake has fewer clients than a shuffled batch needs.
+    """
     options, folder = run.options.beam, run.folder.staging
     FileSystems.mkdirs(FileSystems.join(folder, REPORTS_FOLDER))
     with (
@@ -132,7 +136,7 @@ def _work(run: Run[EncodeConfig], job: PreparedEncode) -> list[WrittenFile]:
         ready = dataclasses.replace(job, rows=rows)
         add = functools.partial(build, job=ready, key_uri=key_uri, folder=folder, spill_folder=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(job.parameters,)))
-    return written_files(folder)
+    return shuffled_batch(job.parameters, folder).files
 
 
 def _write(run: Run[EncodeConfig], job: PreparedEncode, files: list[WrittenFile]) -> Outcome:

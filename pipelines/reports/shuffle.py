@@ -22,7 +22,8 @@ from schemas.reports.split_parameters import CollectionParameters
 from transforms.files.written import LISTING_FILE, WrittenFile, written_files
 from transforms.reports.batches import ReadReports
 from transforms.reports.shuffle import ShuffleReports
-from transforms.reports.split_messages import ReadMessages, ShuffleMessages
+from transforms.reports.split_messages import ShuffleMessages
+from transforms.reports.uploads import ReadUploads
 from transforms.tables.file_seal import open_parquet
 
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ def build(root: beam.Pipeline, source: ReportSource, folder: str, spill_folder: 
     if isinstance(source.parameters, ReportParameters):
         read = ReadReports(path=source.path, parameters=source.parameters, setting=_ARRIVED)
     else:
-        read = ReadMessages(path=source.path, parameters=source.parameters, setting=_ARRIVED)
+        read = ReadUploads(path=source.path, parameters=source.parameters, setting=_ARRIVED)
     _ = root | "Arrived" >> read | "Shuffle" >> shuffling(source.parameters, folder, spill_folder)
 
 
@@ -96,17 +97,31 @@ def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
     with spilling(folder, options) as spill:
         add = functools.partial(build, source=source, folder=folder, spill_folder=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC))
+    result = shuffled_batch(source.parameters, folder)
+    if not result.n_rows:
+        raise InputError(f"{_ARRIVED} must hold at least one report, got {source.path} without; check the path.")
+    return result
+
+
+def shuffled_batch(parameters: CollectionParameters, folder: str) -> ShuffleResult:
+    """What was shuffled into a staging folder, counted: whatever says `shuffled` has passed here.
+
+    Args:
+      parameters: of the collection.
+      folder: holds the listing and the folder `REPORTS_FOLDER`.
+
+    Raises:
+      InputError: if there are fewer clients than the guarantee needs, or messages of parts of clients.
+    """
     files = written_files(folder)
     n_rows = sum(_n_rows(FileSystems.join(folder, REPORTS_FOLDER, file.name)) for file in files)
-    if not n_rows:
-        raise InputError(f"{_ARRIVED} must hold at least one report, got {source.path} without; check the path.")
-    n_clients = n_rows // source.parameters.messages_per_client
-    if source.parameters.guarantee.mode is ReportMode.SHUFFLE and n_clients < source.parameters.guarantee.min_batch:
-        raise too_few(source.parameters, n_clients)
-    if n_rows % source.parameters.messages_per_client:
+    n_clients, rest = divmod(n_rows, parameters.messages_per_client)
+    if parameters.guarantee.mode is ReportMode.SHUFFLE and n_rows and n_clients < parameters.guarantee.min_batch:
+        raise too_few(parameters, n_clients)
+    if rest:
         raise InputError(
-            f"{_ARRIVED} must hold all {source.parameters.messages_per_client} messages of every client, got parts; "
-            "leave out clients that are not complete."
+            f"reports must hold all {parameters.messages_per_client} messages of every client, got parts; leave out "
+            "clients that are not complete."
         )
     return ShuffleResult(files=files, n_rows=n_rows, n_clients=n_clients)
 

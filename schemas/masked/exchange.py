@@ -47,6 +47,7 @@ _MOST_ROUNDS = 1 << 12
 _LARGEST_SCALE = 2.0**62
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,255}$")]
 _Length = Annotated[int, Field(ge=1, le=_MOST_WORDS)]
+PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _RateBelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
@@ -105,6 +106,13 @@ class _PlanContent(FileContent):
     settings: _Name
     rounds: Annotated[list[_RoundContent], Field(max_length=_MOST_ROUNDS)]
     pairwise: _PairwiseContent | None
+    collector: PublicKey | None
+
+
+class AggregatorContent(FileContent):
+    """Content of `aggregator.json`: what messages are sealed to."""
+
+    key: PublicKey
 
 
 class BroadcastContent(FileContent):
@@ -124,6 +132,7 @@ class ExchangePlan:
       settings: digest of the settings that all clients must share.
       rounds: paths, laws of noise, sensitivities and shapes, in order.
       pairwise: None for masks from a shared secret; else the shares of clients that may collude and drop out.
+      collector: with pairwise masks the public key of whoever unmasks: shares are sealed to it.
     """
 
     run: str
@@ -131,6 +140,7 @@ class ExchangePlan:
     settings: str
     rounds: tuple[RoundPlan, ...]
     pairwise: PairwiseParams | None = None
+    collector: bytes | None = None
 
     def to_json(self) -> str:
         """Content of `plan.json`."""
@@ -138,6 +148,7 @@ class ExchangePlan:
         pairwise = None if self.pairwise is None else self.pairwise._asdict()
         found: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
         found |= {"rounds": rounds, "pairwise": pairwise}
+        found["collector"] = None if self.collector is None else self.collector.hex()
         return json.dumps(found, indent=2, sort_keys=True)
 
     @classmethod
@@ -154,9 +165,14 @@ class ExchangePlan:
             rounds = tuple(each.plan() for each in content.rounds)
             if len({each.path for each in rounds}) < len(rounds):
                 raise MalformedError("a round twice")
-            pairwise = None if content.pairwise is None else PairwiseParams(**dict(content.pairwise))
-            nonce = bytes.fromhex(content.nonce)
-            return cls(run=content.run, nonce=nonce, settings=content.settings, rounds=rounds, pairwise=pairwise)
+            return cls(
+                run=content.run,
+                nonce=bytes.fromhex(content.nonce),
+                settings=content.settings,
+                rounds=rounds,
+                pairwise=None if content.pairwise is None else PairwiseParams(**dict(content.pairwise)),
+                collector=None if content.collector is None else bytes.fromhex(content.collector),
+            )
 
 
 def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from schemas.errors import ProtocolError
 
-KEY_BYTES = 32
+LETTER_BYTES = 120
+"""Octets of a letter: salt, the shares of key and seed, and what shows that it was not changed."""
 
 
 class PairwiseParams(NamedTuple):

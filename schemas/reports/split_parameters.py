@@ -23,8 +23,8 @@ from schemas.settings import json_text
 from schemas.settings.plain_fields import Fields
 from schemas.settings.refusal import MalformedError
 
-MESSAGE_BYTES = 12
-"""Octets of one message: place and share."""
+MESSAGE_BYTES = 20
+"""Octets of one message as it arrives: its upload, place and share."""
 _MOST_MESSAGES = 1 << 20
 
 

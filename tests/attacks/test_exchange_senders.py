@@ -65,7 +65,7 @@ def test_a_retry_under_another_spelling_is_no_second_message(parties, spelling):
     assert outcome.code == 0, outcome.err
     assert files_of(parties) == sent
     (path,) = Exchange(parties.exchange).message_files(0)
-    assert len(Exchange(parties.exchange).read_messages(0, path).senders) == 1
+    assert len(parties.read(0, path).senders) == 1
 
 
 @pytest.mark.parametrize("layout", ["another file", "two row groups", "two files", "renamed", "other rows"])
@@ -87,7 +87,7 @@ def test_a_retry_with_rows_in_another_layout_is_refused_by_the_clients_name(part
         lake.write_files(folder, [table])
     outcome = parties.upload(0)
     assert outcome.code == 5
-    assert "client-0.parquet must be written once, got other content for it" in outcome.err
+    assert "client-0.sealed must be written once, got other content for it" in outcome.err
     assert files_of(parties) == sent
 
 
@@ -121,7 +121,7 @@ def test_whole_clients_are_named_by_their_ids_alone(tmp_path):
     assert outcome.code == 0, outcome.err
     assert files_of(parties) == sent
     (path,) = Exchange(parties.exchange).message_files(0)
-    assert len(set(Exchange(parties.exchange).read_messages(0, path).senders)) == 4
+    assert len(set(parties.read(0, path).senders)) == 4
 
 
 @pytest.mark.slow

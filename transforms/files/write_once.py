@@ -20,17 +20,22 @@ def write_once(path: str, content: bytes, *, private: bool = False) -> None:
 
     Raises:
       ProtocolError: if another one is there.
+      ConfigError: if the place cannot tell who was first.
     """
-    if not FileSystems.exists(path) and _created(path, content, private=private):
-        return
-    if read_bytes(path) != content:
-        raise ProtocolError(f"{path} must be written once, got other content for it; a mask covers one message only.")
+    try:
+        _create(path, content, private=private)
+    except FileExistsError:
+        if read_bytes(path) != content:
+            raise ProtocolError(
+                f"{path} must be written once, got other content for it; a mask covers one message only."
+            ) from None
 
 
-def _created(path: str, content: bytes, *, private: bool) -> bool:
-    """Whether the file was made here; False if somebody else was first. On a disk it is never seen half written."""
+def _create(path: str, content: bytes, *, private: bool) -> None:
+    """Makes the file, which is never seen half written; raises FileExistsError if somebody else was first."""
     if FileSystems.get_scheme(path) not in (None, "file"):
-        return _created_in_store(path, content)
+        new_file.create(path, content)
+        return
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = f"{path}.{secrets.token_hex(8)}.part"
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
@@ -40,17 +45,5 @@ def _created(path: str, content: bytes, *, private: bool) -> bool:
         os.fsync(descriptor)
     try:
         os.link(part, path)
-    except FileExistsError:
-        return False
     finally:
         os.unlink(part)
-    return True
-
-
-def _created_in_store(path: str, content: bytes) -> bool:
-    """The same on a store, which must be able to say who was first."""
-    try:
-        new_file.create(path, content)
-    except FileExistsError:
-        return False
-    return True

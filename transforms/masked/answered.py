@@ -13,8 +13,10 @@ from schemas.errors import ConfigError, ProtocolError
 from transforms.files.octets import make_folder
 from transforms.files.write_once import write_once
 from transforms.numerics.privacy.keystream import encode_label
+from transforms.privacy.keys import create_key
 
 SUFFIX = ".answered"
+_SEAL_KEY = "seal.key"
 
 
 class Answered:
@@ -28,6 +30,22 @@ class Answered:
 
     def __init__(self, secret_uri: str, nonce: bytes, client: str):
         self._folder, self._nonce, self._client = secret_uri + SUFFIX, nonce, client
+
+    def seal_uri(self) -> str:
+        """The place of a key of this client alone, which is made where there is none: with it the client seals files.
+
+        Raises:
+          ConfigError: if it cannot be made.
+        """
+        uri = FileSystems.join(self._folder, _SEAL_KEY)
+        make_folder(self._folder)
+        if not FileSystems.exists(uri):
+            try:
+                create_key(uri, "the key beside masked.secret_uri")
+            except ConfigError:
+                if not FileSystems.exists(uri):
+                    raise
+        return uri
 
     def note(self, round_path: str, what: str, content: bytes) -> None:
         """Notes what is answered, before it is.

@@ -1,8 +1,9 @@
 """The exchange folder of masked aggregation: who writes which file, once, and how it is read.
 
     plan.json                        written by the clients' role when the run is opened
+    aggregator.json                  written by the aggregator: the public key that messages are sealed to
     00_outer_product/broadcast.json  written by the clients' role: the round is open
-    00_outer_product/messages/*      written by clients; a retry writes the same octets
+    00_outer_product/messages/*      written by clients, sealed for the aggregator; a retry writes the same octets
     00_outer_product/sum.parquet     written by the aggregator: the round is closed, who is in it is final
 
 Nothing here needs a secret, and nothing that is written here is private to whoever holds none.
@@ -10,12 +11,14 @@ Nothing here needs a secret, and nothing that is written here is private to whoe
 
 import hashlib
 import json
+import os
 
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ProtocolError
 from schemas.masked.exchange import (
+    AggregatorContent,
     BroadcastContent,
     ExchangePlan,
     messages_from_table,
@@ -30,9 +33,16 @@ from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
+from transforms.masked.sealing import SEALED, Sealing
+from transforms.numerics.masked.public_keys import is_sound
+from transforms.numerics.masked.sealed import unseal
+from transforms.numerics.privacy.keystream import encode_label
 
 _MOST_BROADCAST_BYTES = 1 << 16
 _PLAN, _BROADCAST, _MESSAGES, _SUM = "plan.json", "broadcast.json", "messages", "sum.parquet"
+_AGGREGATOR = "aggregator.json"
+MESSAGES = "messages"
+"""What the aggregator's key is for."""
 
 
 class Exchange:
@@ -44,6 +54,7 @@ class Exchange:
 
     def __init__(self, folder: str):
         self.folder = folder.rstrip("/")
+        self._plan: ExchangePlan | None = None
 
     def is_open(self) -> bool:
         """Whether there is a plan."""
@@ -54,13 +65,40 @@ class Exchange:
         write_once(self._path(_PLAN), plan.to_json().encode())
 
     def plan(self) -> ExchangePlan:
-        """The plan; raises ProtocolError if there is none."""
+        """The plan, which is read once; raises ProtocolError if there is none."""
+        if self._plan is not None:
+            return self._plan
         if not self.is_open():
             raise ProtocolError(
                 f"--exchange must hold a plan.json, got {self.folder} without; run `dapple unmask` first."
             )
         path = self._path(_PLAN)
-        return ExchangePlan.from_json(gate.read_octets(path, _refusal(path)))
+        self._plan = ExchangePlan.from_json(gate.read_octets(path, _refusal(path)))
+        return self._plan
+
+    def publish_key(self, public: bytes) -> bool:
+        """Says what messages are sealed to; False if it was said before, ProtocolError if there is another key."""
+        said = FileSystems.exists(self._path(_AGGREGATOR))
+        write_once(self._path(_AGGREGATOR), json.dumps({"key": public.hex()}).encode())
+        return not said
+
+    def aggregator_key(self) -> bytes:
+        """What messages are sealed to.
+
+        Raises:
+          ProtocolError: if the aggregator has not said it, or the key is none.
+        """
+        path = self._path(_AGGREGATOR)
+        if not FileSystems.exists(path):
+            raise ProtocolError(
+                f"--exchange must hold the aggregator's key, got {self.folder} without; run `dapple aggregate` first."
+            )
+        rule = "aggregator.json must hold a public key"
+        refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
+        key = bytes.fromhex(gate.read_json(path, AggregatorContent, refusal).key)
+        if not is_sound(key):
+            raise refusal.because("something else")
+        return key
 
     def open_round(self, index: int, digest: bytes) -> None:
         """Says that messages under this broadcast may be sent."""
@@ -88,23 +126,36 @@ class Exchange:
         """Whether the aggregator has said who is in the round."""
         return FileSystems.exists(self._path(self._round(index), _SUM))
 
-    def send(self, index: int, client: str, messages: MaskedMessages) -> None:
-        """Leaves all messages of a client for the aggregator, in one file.
+    def send(self, index: int, client: str, messages: MaskedMessages, sealing: Sealing) -> None:
+        """Leaves all messages of a client for the aggregator, in one file, sealed.
 
         Raises:
           ProtocolError: if the client sent others before in this round.
         """
         content = table_bytes(messages_to_table(messages, self.plan().rounds[index]))
-        write_once(self._path(self._round(index), _MESSAGES, f"{client}.parquet"), content)
+        name = f"{client}{SEALED}"
+        sealed = sealing.seal(content, self._label(index, name))
+        write_once(self._path(self._round(index), _MESSAGES, name), sealed)
 
     def message_files(self, index: int) -> list[str]:
         """Paths of the messages that have arrived, sorted."""
-        pattern = self._path(self._round(index), _MESSAGES, "*.parquet")
+        pattern = self._path(self._round(index), _MESSAGES, f"*{SEALED}")
         return sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list)
 
-    def read_messages(self, index: int, path: str) -> MaskedMessages:
-        """Messages of one file; raises ProtocolError if it is no file of messages."""
-        return messages_from_table(read_table(path), self.plan().rounds[index])
+    def read_messages(self, index: int, path: str, private: bytes) -> MaskedMessages:
+        """Messages of one file; raises ProtocolError if it is no file of messages that was sealed for this reader."""
+        sealed = gate.read_octets(path, table_refusal(path))
+        content = unseal(sealed, private, self._label(index, os.path.basename(path)))
+        if content is None:
+            raise ProtocolError(
+                f"{path} must be sealed for this aggregator, this round and the client it is called after, got another "
+                "file; take it away or have it sent again."
+            )
+        return messages_from_table(gate.table_of(content, table_refusal(path)), self.plan().rounds[index])
+
+    def _label(self, index: int, name: str) -> bytes:
+        """What a sealed file is."""
+        return encode_label(self.plan().nonce, self.plan().rounds[index].path, name)
 
     def close_round(self, index: int, masked: MaskedReleases) -> None:
         """Writes the noised masked sum and who is in it; raises ProtocolError if the round was closed otherwise."""

@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ProtocolError
 from schemas.masked.pairwise_messages import (
-    KEY_BYTES,
+    LETTER_BYTES,
     Leg,
     Letter,
     PairwiseParams,
@@ -31,6 +31,7 @@ from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
 from transforms.masked.exchange_files import Exchange, read_table, table_refusal
 from transforms.numerics.masked import neighbors
+from transforms.numerics.masked.public_keys import is_sound
 
 FEWEST_CLIENTS = 3
 
@@ -69,27 +70,27 @@ class PairwiseExchange(Exchange):
         return sent_from_table(read_table(self._list_path(index, Leg.LETTERS)), Letter, self._name(index))
 
     def close_keys(self, index: int, threshold: int) -> None:
-        """Lists the keys that have arrived.
+        """Lists the keys that have arrived; a sender whose keys nobody can agree with is left out.
 
         Raises:
           ProtocolError: if they are too few for the threshold or for neighbors, or one sender's came twice.
         """
-        found = sorted(self._gathered(index, Leg.KEYS, SenderKeys))
+        arrived = self._gathered(index, Leg.KEYS, SenderKeys)
+        found = sorted(each for each in arrived if each.sender and is_sound(each.mask) and is_sound(each.letters))
         _check_enough(len(found), max(threshold, FEWEST_CLIENTS))
         if len({each.sender for each in found}) < len(found):
             raise ProtocolError("a sender must send its keys once in a round, got two of the same; take one away.")
-        if any(len(key) != KEY_BYTES for each in found for key in each[1:]):
-            raise ProtocolError(f"keys must have {KEY_BYTES} octets, got others; take such files away.")
         neighbors.parameters(len(found), *self._params())
         write_once(self._list_path(index, Leg.KEYS), table_bytes(sent_to_table(found, SenderKeys, self._name(index))))
 
     def close_letters(self, index: int, threshold: int) -> None:
-        """Lists the letters that have arrived.
+        """Lists the letters that have arrived; those of nobody, for nobody or of another length are left out.
 
         Raises:
           ProtocolError: if they are of too few senders, or one came twice.
         """
-        found = sorted(self._gathered(index, Leg.LETTERS, Letter))
+        numbers = range(len(self.keys(index)))
+        found = sorted(each for each in self._gathered(index, Leg.LETTERS, Letter) if _is_letter(each, numbers))
         _check_enough(len({each.sender for each in found}), self.fewest(index, threshold))
         if len({each[:2] for each in found}) < len(found):
             raise ProtocolError("a sender must send one letter to a neighbor, got two; take one of them away.")
@@ -123,6 +124,12 @@ class PairwiseExchange(Exchange):
 
     def _name(self, index: int) -> str:
         return self.plan().rounds[index].path
+
+
+def _is_letter(letter: Letter, numbers: range) -> bool:
+    """Whether a letter is from one sender for another, and as long as all are."""
+    apart = letter.sender in numbers and letter.receiver in numbers and letter.sender != letter.receiver
+    return apart and len(letter.sealed) == LETTER_BYTES
 
 
 def _check_enough(n_senders: int, fewest: int) -> None:

@@ -35,6 +35,7 @@ from transforms.masked.clients import (
 from transforms.masked.pairwise_lists import Correspondence, Roster, sender_of
 from transforms.masked.senders import shard_owners
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, Revealed, SharedRound, total_mask
+from transforms.numerics.masked.shamir import SHARE_BYTES
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.rounds.protocol import Round
 
@@ -141,7 +142,7 @@ class _MessagesFn(_StatisticFn):
     def _check(self, client: PairwiseClient, statistic: NDArray[np.int64], listed: Correspondence) -> None:
         """Stops a message whose mask the neighbors could not take away."""
         for sender, receiver, sealed in self._letters(client, statistic, listed.roster):
-            if listed.letters[sender, receiver] != sealed:
+            if listed.letters.get((sender, receiver)) != sealed:
                 raise ProtocolError(
                     "letters that are listed must be those of this message, got others; the rows must stay the same "
                     "during a round, open a new run."
@@ -180,6 +181,7 @@ def _unmask(
     revealed = [
         Revealed(owner, holder, there, np.frombuffer(share, dtype="<u4").astype(np.int64))
         for owner, holder, there, share in handed
+        if len(share) == SHARE_BYTES
     ]
     present, roster = listed.present(masked, masking.threshold), listed.roster
     neighbors = {number: [each.number for each in listed.partners_of(number)] for number in listed.shared}

@@ -14,6 +14,7 @@ from schemas.privacy.masked_sum import MaskedReleases
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.numerics.masked.neighbors import circle, parameters
 from transforms.numerics.masked.pairwise_masks import Neighbor, PublicKeys
+from transforms.numerics.masked.public_keys import is_sound
 
 
 class Roster(NamedTuple):
@@ -84,9 +85,11 @@ class Correspondence(NamedTuple):
           params: of the run.
 
         Raises:
-          ProtocolError: if other keys are listed for an own sender, or too few in all.
+          ProtocolError: if other keys are listed for an own sender, some that nobody can agree with, or too few in all.
         """
         listed = {each.sender: each for each in keys}
+        if not all(is_sound(each.mask) and is_sound(each.letters) for each in listed.values()):
+            raise ProtocolError("keys that are listed must be such as can be agreed with, got others; open a new run.")
         if any(listed.get(each.sender, each) != each for each in own):
             raise ProtocolError("keys that are listed must be those that were sent, got others; open a new run.")
         roster = Roster.of(listed.values(), params)
@@ -94,6 +97,8 @@ class Correspondence(NamedTuple):
         sent: dict[int, set[int]] = {}
         kept = {}
         for sender, receiver, sealed in letters:
+            if not 0 <= min(sender, receiver) <= max(sender, receiver) < len(roster.names):
+                continue
             sent.setdefault(sender, set()).add(receiver)
             if sender in mine or receiver in mine:
                 kept[sender, receiver] = sealed

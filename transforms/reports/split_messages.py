@@ -62,7 +62,7 @@ class _EncodeFn(KeyedClientFn):
 class EncodeMessages(EncodeClients):
     """`ShardRef`s → `MessageBatch`es, all messages of every client, under its `SplitParameters`.
 
-    Privacy: none before messages are shuffled. Cost: `messages_per_client` messages of 12 octets for every client.
+    Privacy: none before messages are shuffled. Cost: `messages_per_client` messages per client, of 12 octets here.
     """
 
     _encodes = _EncodeFn
@@ -116,21 +116,39 @@ class ShuffleMessages(beam.PTransform):
 
 
 def _read(place: tuple, parameters: SplitParameters) -> Iterator[MessageBatch]:
+    for _, batch in read_messages(place, parameters, SCHEMA):
+        yield batch
+
+
+def read_messages(
+    place: tuple, parameters: SplitParameters, schema: pa.Schema
+) -> Iterator[tuple[pa.Table, MessageBatch]]:
+    """Messages of a row group, a good many at a time, beside the columns they were read from.
+
+    Args:
+      place: path and number of the row group.
+      parameters: of the collection.
+      schema: columns that must be there; `SCHEMA` and others.
+
+    Raises:
+      InputError: for messages of another collection.
+    """
     path, row_group = place
     with open_parquet(path) as file:
         table = file.read_row_group(row_group, use_threads=False)
     where = f"{path}, row group {row_group}"
-    for field in SCHEMA:
+    for field in schema:
         if (kind := find(table.schema, field.name, where).type) != field.type:
             raise mismatch(field.name, where, f"be {field.type}", str(kind), "write it as encode does")
     for start in range(0, table.num_rows, _BATCH_MESSAGES):
-        columns = [plain(table.column(name)).slice(start, _BATCH_MESSAGES) for name in SCHEMA.names]
-        if any(column.null_count for column in columns):
+        names = schema.names
+        rows = pa.table({name: plain(table.column(name)).slice(start, _BATCH_MESSAGES) for name in names})
+        if any(rows.column(name).null_count for name in names):
             raise _foreign(where)
-        places, shares = (column.to_numpy() for column in columns)
+        places, shares = (rows.column(name).to_numpy() for name in SCHEMA.names)
         if (places >= parameters.n_places).any() or (shares >= parameters.modulus).any():
             raise _foreign(where)
-        yield MessageBatch(places.astype("<u4").tobytes(), shares.astype("<u8").tobytes())
+        yield rows, MessageBatch(places.astype("<u4").tobytes(), shares.astype("<u8").tobytes())
 
 
 def _foreign(where: str) -> InputError:

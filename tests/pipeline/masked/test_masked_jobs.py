@@ -11,12 +11,15 @@ import yaml
 from pipelines.kmeans.prepared.prepared_fit import prepare
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import model_from_tables
+from schemas.masked.exchange import messages_to_table
 from schemas.privacy.charge import Limit
 from tests.pipeline.privacy.test_secrets import spellings_in
 from tests.scenes import lake, ledgers
 from tests.scenes.draws import recorded_draws
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
-from transforms.masked.exchange_files import Exchange
+from transforms.files.octets import table_bytes
+from transforms.masked.exchange_files import MESSAGES, Exchange
+from transforms.numerics.masked.sealed import private_key, seal
 
 SECRET = bytes(range(51, 83))
 N_CLIENTS, CLIENT_ROWS = 10, 12
@@ -57,11 +60,20 @@ class Parties:
         )
 
     def unmask(self, client=0, released=None):
-        return lake.run_command(
+        """Opens the run, or the next round; of a new run the aggregator then says its key."""
+        outcome = lake.run_command(
             "unmask",
             *("--config", str(self.folder / f"client-{client}.yaml"), "--exchange", self.exchange),
             *("--released", released or self.released, "--run_id", "run"),
         )
+        if outcome.code == 0 and not pathlib.Path(self.exchange, "aggregator.json").exists():
+            assert self.aggregate().code == 0
+        return outcome
+
+    def read(self, index, path):
+        """Messages of a file, as the aggregator reads them."""
+        exchange = Exchange(self.exchange)
+        return exchange.read_messages(index, path, private_key(lake.KEY, exchange.plan().nonce, MESSAGES))
 
     def play(self, dropped=lambda index: ()):
         """All rounds; `dropped` says whose messages a round lacks."""
@@ -129,7 +141,7 @@ def test_the_result_says_what_fit_would_and_that_roles_were_apart(played):
 
 def test_what_lies_in_the_exchange_is_uniform_and_holds_no_secret(played):
     exchange = Exchange(played.exchange)
-    words = [exchange.read_messages(i, path).values.ravel() for i in range(4) for path in exchange.message_files(i)]
+    words = [played.read(i, path).values.ravel() for i in range(4) for path in exchange.message_files(i)]
     words += [release.values.ravel() for i in range(4) for release in exchange.read_sum(i)[0].releases]
     assert looks_uniform(np.concatenate(words), FRESH)
     assert len(np.unique(np.concatenate(words))) == sum(map(len, words))
@@ -173,7 +185,7 @@ def parties(tmp_path):
 
 
 def messages_of(parties):
-    return {path.name: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob("messages/*.parquet")}
+    return {path.name: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob("messages/*")}
 
 
 def test_a_retry_sends_the_same_octets_and_other_data_are_refused(parties):
@@ -190,9 +202,7 @@ def test_a_retry_sends_the_same_octets_and_other_data_are_refused(parties):
 
 def test_equal_data_of_two_clients_are_two_messages(parties):
     assert parties.upload(0).code == parties.upload(0, name="twin").code == 0
-    first, second = (
-        Exchange(parties.exchange).read_messages(0, path) for path in Exchange(parties.exchange).message_files(0)
-    )
+    first, second = (parties.read(0, path) for path in Exchange(parties.exchange).message_files(0))
     assert first.senders != second.senders
     assert first.tags != second.tags
     assert not np.equal(first.values, second.values).any()
@@ -228,23 +238,29 @@ def test_too_few_clients_do_not_close_a_round(parties):
 def test_a_message_that_is_none_stops_the_aggregator(parties):
     for client in range(2):
         assert parties.upload(client).code == 0
-    path = Exchange(parties.exchange).message_files(0)[0]
-    pq.write_table(pq.read_table(path).rename_columns(["round", "tag", "sender", "values"]), path)
-    assert "must hold 11 words each, got others" in parties.aggregate().err
-    pathlib.Path(path).write_bytes(b"PAR1")
-    outcome = parties.aggregate()
-    assert outcome.code == 5
-    assert "must be a readable Parquet file" in outcome.err
+    exchange = Exchange(parties.exchange)
+    path = pathlib.Path(exchange.message_files(0)[0])
+    table = messages_to_table(parties.read(0, str(path)), exchange.plan().rounds[0])
+    turned = table_bytes(table.rename_columns(["round", "tag", "sender", "values"]))
+    label = exchange._label(0, path.name)
+    for content, said in (
+        (turned, "must hold 11 words each, got others"),
+        (b"PAR1", "must be a readable Parquet file"),
+    ):
+        path.write_bytes(seal(content, exchange.aggregator_key(), bytes(32), label))
+        outcome = parties.aggregate()
+        assert outcome.code == 5
+        assert said in outcome.err
 
 
 def test_a_message_that_is_copied_under_another_name_stops_the_aggregator(parties):
     for client in range(2):
         assert parties.upload(client).code == 0
     path = pathlib.Path(Exchange(parties.exchange).message_files(0)[0])
-    path.with_name("again.parquet").write_bytes(path.read_bytes())
+    path.with_name("again.sealed").write_bytes(path.read_bytes())
     outcome = parties.aggregate()
     assert outcome.code == 5
-    assert "got two of the same" in outcome.err
+    assert "must be sealed for this aggregator, this round and the client it is called after" in outcome.err
 
 
 @pytest.mark.parametrize("key", ["secret_uri", "masked", "released", "data"])

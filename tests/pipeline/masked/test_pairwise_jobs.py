@@ -13,6 +13,7 @@ import yaml
 
 from pipelines.kmeans.prepared.prepared_fit import prepare
 from pipelines.masked import aggregate, pairwise_upload, unmask
+from pipelines.masked.clients_role import SHARES
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import model_from_tables
 from schemas.masked.message import MaskedMessages
@@ -22,7 +23,12 @@ from tests.pipeline.privacy.test_secrets import spellings_in, unpacked
 from tests.scenes import lake
 from tests.scenes.draws import recorded_draws
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
+from transforms.files.octets import table_from_bytes
+from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.masked.sealing import Sealing
+from transforms.numerics.masked.sealed import private_key, unseal
+from transforms.numerics.privacy.keystream import encode_label
 
 pytestmark = pytest.mark.slow
 HOLDERS = (7, 2, 1)
@@ -83,7 +89,24 @@ class Parties:
         return self.clients_job("upload", holder, "--client", f"holder-{holder}")
 
     def unmask(self, holder=0):
-        return self.clients_job("unmask", holder, "--run_id", "run")
+        """Opens the run, or the next round; of a new run the aggregator then says its key."""
+        outcome = self.clients_job("unmask", holder, "--run_id", "run")
+        if outcome.code == 0 and not pathlib.Path(self.exchange, "aggregator.json").exists():
+            assert self.aggregate().code == 0
+        return outcome
+
+    def read(self, index, path):
+        """Messages of a file, as the aggregator reads them."""
+        exchange = Exchange(self.exchange)
+        return exchange.read_messages(index, path, private_key(lake.KEY, exchange.plan().nonce, MESSAGES))
+
+    def shares(self, index):
+        """What was handed out in a round, as whoever unmasks reads it."""
+        plan = Exchange(self.exchange).plan()
+        own, path = private_key(SECRETS[0], plan.nonce, SHARES), plan.rounds[index].path
+        files = sorted(pathlib.Path(self.released, f"{index:02d}_shares").glob("*.sealed"))
+        opened = [unseal(file.read_bytes(), own, encode_label(path, file.name)) for file in files]
+        return [row for text in opened for row in sent_from_table(table_from_bytes(text), HandedOut, path)]
 
     def aggregate(self):
         return lake.run_command(
@@ -151,10 +174,9 @@ def test_releases_are_plain_sums_of_those_present_and_the_aggregators_noise(play
 def test_a_client_is_shared_out_by_its_seed_or_by_its_key(played):
     exchange = PairwiseExchange(played.exchange)
     for index, holders in PRESENT.items():
-        path = exchange.plan().rounds[index].path
-        files = sorted(pathlib.Path(played.released, f"{index:02d}_shares").glob("*.parquet"))
+        files = sorted(pathlib.Path(played.released, f"{index:02d}_shares").glob("*.sealed"))
         assert [file.stem for file in files] == [f"holder-{holder}" for holder in holders]
-        shares = [row for file in files for row in sent_from_table(pq.read_table(file), HandedOut, path)]
+        shares = played.shares(index)
         present = {int.from_bytes(sender, "big") for sender in exchange.read_sum(index)[0].senders}
         assert len(present) == sum(HOLDERS[holder] for holder in holders)
         assert all(each.present is (each.owner in present) for each in shares)
@@ -164,15 +186,13 @@ def test_a_client_is_shared_out_by_its_seed_or_by_its_key(played):
 
 def test_what_lies_in_the_exchange_is_uniform_and_holds_no_secret(played):
     exchange = PairwiseExchange(played.exchange)
-    words = [exchange.read_messages(i, path).values.ravel() for i in range(3) for path in exchange.message_files(i)]
+    words = [played.read(i, path).values.ravel() for i in range(3) for path in exchange.message_files(i)]
     words += [release.values.ravel() for i in range(3) for release in exchange.read_sum(i)[0].releases]
     assert looks_uniform(np.concatenate(words), FRESH)
     assert len(np.unique(np.concatenate(words))) == sum(map(len, words))
-    shares = [
-        row["share"]
-        for file in pathlib.Path(played.released).glob("*_shares/*.parquet")
-        for row in pq.read_table(file).to_pylist()
-    ]
+    shares = [each.share for index in range(3) for each in played.shares(index)]
+    sealed = [path.read_bytes() for path in pathlib.Path(played.released).glob("*_shares/*")]
+    assert not any(share in octets for share in shares for octets in sealed)
     for path in pathlib.Path(played.exchange).rglob("*.parquet"):
         table = str(pq.read_table(path).to_pylist())
         octets = path.read_bytes()
@@ -198,16 +218,16 @@ def parties(tmp_path):
 
 
 def files_of(parties, leg):
-    return {path.name: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob(f"{leg}/*.parquet")}
+    return {path.name: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob(f"{leg}/*")}
 
 
 def test_every_leg_taken_again_sends_the_same_octets(parties):
     for leg in Leg:
         assert parties.leg(close=False)["leg"] == leg
         folder = pathlib.Path(parties.released if leg is Leg.SHARES else parties.exchange)
-        sent = {path: path.read_bytes() for path in folder.rglob(f"*{leg}/*.parquet")}
+        sent = {path: path.read_bytes() for path in folder.rglob(f"*{leg}/*")}
         assert parties.leg([1], close=False)["leg"] == leg
-        assert {path: path.read_bytes() for path in folder.rglob(f"*{leg}/*.parquet")} == sent
+        assert {path: path.read_bytes() for path in folder.rglob(f"*{leg}/*")} == sent
         assert leg is Leg.SHARES or parties.aggregate().code == 0
 
 
@@ -284,9 +304,10 @@ def test_a_message_of_somebody_who_has_not_shared_does_not_close_a_round(parties
     parties.leg([0, 1])
     parties.leg([0, 1], close=False)
     exchange = PairwiseExchange(parties.exchange)
-    sent = exchange.read_messages(0, exchange.message_files(0)[0])
+    sent = parties.read(0, exchange.message_files(0)[0])
+    sealing = Sealing(receiver=exchange.aggregator_key(), secret_uri=str(parties.folder / "aggregator.key"))
     stranger = ({*range(10)} - {each.sender for each in exchange.letters(0)}).pop()
-    exchange.send(0, "stranger", MaskedMessages((stranger.to_bytes(8, "big"),), (b"",), sent.values[:1]))
+    exchange.send(0, "stranger", MaskedMessages((stranger.to_bytes(8, "big"),), (b"",), sent.values[:1]), sealing)
     outcome = parties.aggregate()
     assert outcome.code == 5
     assert "messages must be of senders whose letters are listed" in outcome.err
@@ -359,8 +380,7 @@ def test_split_clients_are_grouped_alike_in_every_leg_and_further_noise_is_added
 
 
 def test_no_graph_holds_a_secret_or_a_share(watched):
-    files = pathlib.Path(watched.released, "00_shares").glob("*.parquet")
-    shares = [row["share"] for file in files for row in pq.read_table(file).to_pylist()]
+    shares = [each.share for each in watched.shares(0)]
     assert len(shares) == 10 * 9
     found = {name.rpartition(".")[2]: list(map(unpacked, graphs)) for name, graphs in watched.graphs.items()}
     assert {name: len(graphs) for name, graphs in found.items()} == {"pairwise_upload": 12, "unmask": 1, "aggregate": 1}

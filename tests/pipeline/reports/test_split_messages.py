@@ -20,6 +20,7 @@ from schemas.reports.split_parameters import SplitParameters
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from tests.scenes import lake
+from tests.scenes.report_uploads import arrived
 from tests.scenes.reports import settings
 from transforms.numerics.reports import split_reports
 from transforms.numerics.reports.split_and_mix import MessageTotals
@@ -114,7 +115,7 @@ def test_the_jobs_equal_the_pure_functions_whatever_the_layout(tmp_path, encoded
 
 
 def test_messages_that_arrive_are_shuffled_as_the_lakes_are(tmp_path, encoded):
-    table = messages(tmp_path / "encoded")
+    table = arrived(points(), public())
     order = pa.array(np.random.default_rng(0).permutation(table.num_rows))
     (tmp_path / "inbox").mkdir()
     stamped = table.take(order).append_column("time", pa.array(np.arange(table.num_rows)))
@@ -128,11 +129,17 @@ def test_messages_that_arrive_are_shuffled_as_the_lakes_are(tmp_path, encoded):
 
 @pytest.mark.parametrize("fault", ["missing", "foreign", "few"])
 def test_parts_of_clients_foreign_messages_and_small_batches_are_refused(tmp_path, encoded, fault):
-    table = messages(tmp_path / "encoded")
+    table = arrived(points(), public())
     if fault == "missing":
         table, said = table.slice(0, table.num_rows - 1), "must have at least 300 reports, got 299"
     elif fault == "foreign":
-        extra = pa.table({"place": pa.array([10**6], pa.uint32()), "share": pa.array([1], pa.uint64())})
+        extra = pa.table(
+            {
+                "upload": pa.array([7], pa.uint64()),
+                "place": pa.array([10**6], pa.uint32()),
+                "share": pa.array([1], pa.uint64()),
+            }
+        )
         table, said = pa.concat_tables([table, extra.cast(table.schema)]), "must have a place and a share"
     else:
         table, said = table.slice(0, public().messages_per_client), "must have at least 300 reports, got 1;"

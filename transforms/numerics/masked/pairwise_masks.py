@@ -129,19 +129,23 @@ class PairwiseClient:
     def reveal(self, letters: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int]) -> list[Revealed]:
         """Shares of the seeds of neighbors that are present and of the keys of those that are not.
 
+        A letter that was changed on its way, or is none, is left out: its sender has other neighbors.
+
         Args:
           letters: by number of the sender: who it is, and the letter to this client.
           present: numbers of all clients whose messages were added up; final.
 
         Raises:
-          ProtocolError: if another list of who is present was answered before, or a letter was changed.
+          ProtocolError: if another list of who is present was answered before.
         """
         if self._present not in (None, present):
             raise ProtocolError("a round must have one list of who is present, got a second one; it stays unanswered.")
         self._present = present
         answers = []
         for owner, (neighbor, letter) in sorted(letters.items()):
-            key, seed = np.frombuffer(self._open(neighbor, letter), dtype="<u4").astype(np.int64).reshape(2, -1)
+            if (text := self._open(neighbor, letter)) is None:
+                continue
+            key, seed = np.frombuffer(text, dtype="<u4").astype(np.int64).reshape(2, -1)
             there = owner in present
             answers.append(Revealed(owner, self.number, there, seed if there else key))
         return answers
@@ -157,17 +161,15 @@ class PairwiseClient:
         key = _derived(self._letter_key, neighbor.keys.letters, label + salt)
         return salt + ChaCha20Poly1305(key).encrypt(_NONCE, text, label)
 
-    def _open(self, neighbor: Neighbor, letter: bytes) -> bytes:
-        """The text of a letter from a neighbor."""
+    def _open(self, neighbor: Neighbor, letter: bytes) -> bytes | None:
+        """The text of a letter from a neighbor; None if it was changed, or holds something else than two shares."""
         label = encode_label("letter", self._context, neighbor.number, self.number)
         key = _derived(self._letter_key, neighbor.keys.letters, label + letter[:_KEY_BYTES])
         try:
             text = ChaCha20Poly1305(key).decrypt(_NONCE, letter[_KEY_BYTES:], label)
-        except InvalidTag as error:
-            raise ProtocolError(
-                "a letter must arrive as it was sealed, got a changed one; have it sent again."
-            ) from error
-        return text
+        except InvalidTag:
+            return None
+        return text if len(text) == 2 * shamir.SHARE_BYTES else None
 
 
 class SharedRound(NamedTuple):
@@ -214,10 +216,19 @@ def total_mask(
     return total.view(np.int64)
 
 
+def _is_share(answer: Revealed, shared: SharedRound, present: frozenset[int]) -> bool:
+    """Whether an answer can be a share: from a neighbor of the owner that is present, and of residues."""
+    known = answer.owner in shared.keys and answer.holder in present and answer.holder in shared.neighbors[answer.owner]
+    share = answer.share
+    return known and share.shape == (shamir.N_LIMBS,) and bool(((share >= 0) & (share < shamir.PRIME)).all())
+
+
 def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozenset[int]) -> dict[int, bytes]:
     """Seed of everybody present, key of everybody who has gone with a neighbor left."""
     shares: dict[int, dict[int, NDArray[np.int64]]] = {owner: {} for owner in shared.keys}
     for answer in revealed:
+        if not _is_share(answer, shared, present):
+            continue
         if answer.present is not (answer.owner in present):
             raise ProtocolError(
                 "shares must be of the seed or of the key of a client, got both; start the round again."
@@ -231,10 +242,42 @@ def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozens
         )
     if not needed:
         return {}
-    chosen = [sorted(shares[owner].items())[: shared.threshold] for owner in needed]
+    answers = {owner: sorted(shares[owner].items()) for owner in needed}
+    found = _combined([each[: shared.threshold] for each in answers.values()])
+    secrets = dict(zip(needed, found, strict=False))
+    wrong = [o for o in needed if o not in secrets or (o not in present and not _is_key(secrets[o], shared.keys[o]))]
+    return secrets | {owner: _secret(answers[owner], shared, owner, there=owner in present) for owner in wrong}
+
+
+def _combined(chosen: list[list[tuple[int, NDArray[np.int64]]]]) -> list[bytes]:
+    """Secrets from shares of as many owners; none if those of any do not fit together."""
     points = np.array([[holder + 1 for holder, _ in answers] for answers in chosen])
-    secrets = shamir.combine(points, np.array([[share for _, share in answers] for answers in chosen]))
-    return {owner: secret.tobytes() for owner, secret in zip(needed, secrets, strict=True)}
+    try:
+        secrets = shamir.combine(points, np.array([[share for _, share in answers] for answers in chosen]))
+    except ValueError:
+        return []
+    return [secret.tobytes() for secret in secrets]
+
+
+def _is_key(secret: bytes, keys: PublicKeys) -> bool:
+    """Whether a secret is the key that its owner has advertised."""
+    return _public(secret) == keys.mask
+
+
+def _secret(answers: list[tuple[int, NDArray[np.int64]]], shared: SharedRound, owner: int, *, there: bool) -> bytes:
+    """The secret of an owner from the first of its shares that fit together, a wrong one among them left out.
+
+    Raises:
+      ProtocolError: if no shares next to each other give a secret, or a key that its owner has advertised.
+    """
+    for first in range(len(answers)):
+        chosen = [answers[(first + step) % len(answers)] for step in range(shared.threshold)]
+        for secret in _combined([chosen]):
+            if there or _is_key(secret, shared.keys[owner]):
+                return secret
+    raise ProtocolError(
+        "shares that clients hand out must be those that they were sent, got others; their masks stay, open a new run."
+    )
 
 
 def agreed_seed(own_key: bytes, other_public: bytes, numbers: tuple[int, int], context: bytes) -> bytes:

@@ -13,6 +13,7 @@ PRIME = (1 << 31) - 1
 SECRET_BYTES = 32
 N_LIMBS = 9
 """Limbs of a secret: 9 of 30 bits hold 256."""
+SHARE_BYTES = 4 * N_LIMBS
 _LIMB_BITS = 30
 
 

@@ -6,8 +6,9 @@ nothing else. The accuracy is that of the central model; the price is messages: 
 leaves times coordinates, so this is for small trees, and `plan_sums` refuses what no device would send.
 
 Source: Chang, Ghazi, Kumar, Manurangsi (2021), Algorithms 9 to 11; Balle, Bell, Gascon, Nissim (2020) for the number of
-messages; Kairouz, Liu, Steinke (2021) for noise that is split over clients: at 3 lattice units or more per client its
-sum differs from one discrete Gaussian by a privacy loss below 10 n exp(-88) per coordinate, which is left out.
+messages, from `FEWEST_CLIENTS` on; Kairouz, Liu, Steinke (2021) for noise that is split over clients: at 3 lattice
+units or more per client its sum differs from one discrete Gaussian by a privacy loss below 10 n exp(-88) per
+coordinate. This and what a discrete Gaussian costs beside a continuous one are taken off epsilon and delta first.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from dp_accounting import gaussian_mechanism
 from numpy.typing import NDArray
+from scipy import special
 
 from schemas.errors import ConfigError
 from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
@@ -35,6 +37,15 @@ MOST_TIMES = 4
 """Clients that a plan has room for, as a multiple of those that it guarantees; more would wrap around the modulus."""
 _LEAST_CLIENT_STDDEV = 3.0
 _TAIL_STDDEVS = 40.0
+FEWEST_CLIENTS = 19
+"""The theorem on the number of messages is for as many clients, at least."""
+EPSILONS = (1e-6, 100.0)
+"""Between them the search for noise is checked; beyond them there is no plan."""
+_FEWEST_DELTA = 1e-30
+_CHECKED = 1.0 - 5e-7
+"""The search is asked for a delta that is smaller by this factor, more than its own error."""
+_TAIL_PART = 5e-4
+"""Part of delta that pays for an unlikely ratio of discrete to continuous noise."""
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 
@@ -80,22 +91,24 @@ def plan_sums(n_clients: int, n_leaves: int, n_features: int, epsilon: float, de
     """Plan for the sum of vectors and the count of every leaf, for replacing one client's vector.
 
     Args:
-      n_clients: guaranteed to take part, >= 3.
+      n_clients: guaranteed to take part, >= `FEWEST_CLIENTS`.
       n_leaves: >= 1.
       n_features: of a vector in the unit ball.
-      epsilon: > 0, of the shuffled batch.
-      delta: in (0, 1); half of it pays for the secrecy of shares.
+      epsilon: in `EPSILONS`, of the shuffled batch.
+      delta: from 1e-30 to less than 1; half of it pays for the secrecy of shares.
 
     Raises:
-      ConfigError: if a client would send more than `MOST_MESSAGES`; the sentence has the number.
+      ConfigError: if a setting is out of range, or a client would send more than `MOST_MESSAGES`; the sentence has the
+        number.
     """
+    _check_promise(n_clients, epsilon, delta)
     n_coordinates = n_leaves * (n_features + 1)
-    stddev = gaussian_stddev(epsilon, 0.5 * delta) * SENSITIVITY
+    stddev = sum_stddev(n_clients, n_coordinates, epsilon, 0.5 * delta)
     client_stddev = max(stddev / math.sqrt(n_clients), _LEAST_CLIENT_STDDEV)
     most = MOST_TIMES * n_clients
     largest = most * VECTOR_UNITS + _TAIL_STDDEVS * client_stddev * math.sqrt(most)
     modulus = next_prime(2 * math.ceil(largest))
-    security = math.log2(2.0 * n_coordinates * (1.0 + math.exp(epsilon)) / delta)
+    security = math.log2(2.0 * n_coordinates / delta) + (epsilon + math.log1p(math.exp(-epsilon))) / math.log(2.0)
     plan = SplitPlan(
         n_clients=n_clients,
         n_leaves=n_leaves,
@@ -110,6 +123,52 @@ def plan_sums(n_clients: int, n_leaves: int, n_features: int, epsilon: float, de
             f"for {n_leaves} leaves of {n_features} features; use a smaller tree, or reports of one message."
         )
     return plan
+
+
+def _check_promise(n_clients: int, epsilon: float, delta: float) -> None:
+    """Refuses what no theorem or no search covers."""
+    least, most = EPSILONS
+    if n_clients < FEWEST_CLIENTS:
+        raise ConfigError(
+            f"reports.min_batch must be at least {FEWEST_CLIENTS} for split_and_mix, got {n_clients}; with fewer "
+            "clients no theorem says how many shares hide a value."
+        )
+    if not least <= epsilon <= most or not _FEWEST_DELTA <= delta < 1.0:
+        raise ConfigError(
+            f"privacy.epsilon must be from {least:g} to {most:g} and privacy.delta from {_FEWEST_DELTA:g} to less than "
+            f"1 for split_and_mix, got {epsilon:g} and {delta:g}; choose others."
+        )
+
+
+def sum_stddev(n_clients: int, n_coordinates: int, epsilon: float, delta: float) -> float:
+    """Lattice units; stddev of the clients' noise together, so that the discrete sums keep (epsilon, delta).
+
+    Args:
+      n_clients: whose noise adds up.
+      n_coordinates: that are released.
+      epsilon: of the sums.
+      delta: of the sums.
+
+    Raises:
+      ConfigError: if discrete noise costs more than there is.
+
+    Source: Lemma 8 of docs/guarantee.md for discrete noise, at the stddev of the continuous formula: the noise that is
+    returned is no less, and costs no more. Kairouz, Liu, Steinke (2021), Theorem 1, for noise that adds up.
+    """
+    variance = (gaussian_stddev(epsilon, delta) * SENSITIVITY) ** 2
+    tail = _TAIL_PART * delta
+    exponent = epsilon - math.log(tail)
+    lower = -n_coordinates * math.log1p(-1.0 / (24.0 * variance))
+    upper = n_coordinates * (0.5 / variance + 3.0 * math.exp(-2.0 * math.pi**2 * variance))
+    upper += math.sqrt(exponent * n_coordinates) / variance + exponent / variance
+    summed = 2.0 * n_coordinates * 10.0 * n_clients * math.exp(-2.0 * math.pi**2 * 0.5 * _LEAST_CLIENT_STDDEV**2)
+    left = epsilon - lower - upper - summed
+    if left <= 0.5 * epsilon:
+        raise ConfigError(
+            f"privacy.epsilon must be more than discrete noise costs on {n_coordinates} sums, got {epsilon:g}; use a "
+            "smaller tree."
+        )
+    return gaussian_stddev(left, (delta - tail) * math.exp(-lower - summed)) * SENSITIVITY
 
 
 def messages_per_value(n_clients: int, modulus: int, security: float) -> int:
@@ -211,11 +270,27 @@ def leaf_centers(sums: NDArray[np.int64], n_clusters: int, seed: int, least: flo
 
 
 def gaussian_stddev(epsilon: float, delta: float) -> float:
-    """Stddev of Gaussian noise that keeps (epsilon, delta) at sensitivity 1.
+    """Stddev of Gaussian noise that keeps (epsilon, delta) at sensitivity 1; what the search finds is checked.
+
+    Raises:
+      ConfigError: if the search finds none.
 
     Source: Balle, Wang (2018), "Improving the Gaussian mechanism", Theorem 8.
     """
-    return float(gaussian_mechanism.get_sigma_gaussian(epsilon, delta))
+    found = float(gaussian_mechanism.get_sigma_gaussian(epsilon, delta * _CHECKED))
+    if not math.isfinite(found) or not _log_delta(found, epsilon) <= math.log(delta):
+        raise ConfigError(
+            f"privacy.epsilon and privacy.delta must have noise that keeps them, got {epsilon:g} and {delta:g} "
+            "without; choose others."
+        )
+    return found
+
+
+def _log_delta(stddev: float, epsilon: float) -> float:
+    """Logarithm of the delta that Gaussian noise keeps at sensitivity 1."""
+    above = float(special.log_ndtr(0.5 / stddev - epsilon * stddev))
+    below = epsilon + float(special.log_ndtr(-0.5 / stddev - epsilon * stddev))
+    return above + math.log1p(-math.exp(below - above)) if below < above else -math.inf
 
 
 def next_prime(least: int) -> int:

@@ -1,0 +1,151 @@
+"""What one party alone may read is sealed to its key: a file that lies open on a store tells nobody else anything.
+
+With a shared secret every client can unmask every message it can read; messages once lay there for all to read.
+"""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.pipeline.masked.test_masked_jobs import SECRET, Parties
+from tests.scenes import lake
+from tests.statistical.test_mask_uniformity import looks_uniform
+from transforms.masked.answered import SUFFIX
+from transforms.masked.exchange_files import MESSAGES, Exchange
+from transforms.numerics.masked import sealed
+from transforms.numerics.privacy.keystream import encode_label
+
+OWN, OTHER = bytes(range(32)), bytes(range(32, 64))
+LABEL = b"label"
+
+
+def test_what_is_sealed_opens_for_its_receiver_alone():
+    text = os.urandom(1000)
+    octets = sealed.seal(text, sealed.public_key(OWN), OTHER, LABEL)
+    assert sealed.unseal(octets, OWN, LABEL) == text
+    assert sealed.unseal(octets, OTHER, LABEL) is None
+    assert sealed.unseal(octets, OWN, b"another label") is None
+    assert len(octets) == len(text) + 48
+
+
+@pytest.mark.parametrize("place", [0, 31, 32, 100, -17, -1])
+def test_a_changed_octet_is_noticed(place):
+    octets = bytearray(sealed.seal(bytes(200), sealed.public_key(OWN), OTHER, LABEL))
+    octets[place] ^= 1
+    assert sealed.unseal(bytes(octets), OWN, LABEL) is None
+
+
+@pytest.mark.parametrize("octets", [b"", b"x", bytes(31), bytes(32), bytes(48), bytes(500), b"PAR1" * 100])
+def test_garbage_opens_for_nobody(octets):
+    assert sealed.unseal(octets, OWN, LABEL) is None
+
+
+def test_a_retry_is_the_same_and_another_message_has_another_key():
+    public = sealed.public_key(OWN)
+    one = sealed.seal(bytes(100), public, OTHER, LABEL)
+    assert sealed.seal(bytes(100), public, OTHER, LABEL) == one
+    changed = [
+        sealed.seal(bytes(99) + b"1", public, OTHER, LABEL),
+        sealed.seal(bytes(100), public, OTHER, b"other"),
+        sealed.seal(bytes(100), public, OWN, LABEL),
+        sealed.seal(bytes(100), sealed.public_key(OTHER), OTHER, LABEL),
+    ]
+    keys = {octets[:32] for octets in (one, *changed)}
+    assert len(keys) == 5
+
+
+def test_sealed_octets_look_uniform():
+    octets = [sealed.seal(bytes(8000), sealed.public_key(OWN), os.urandom(32), LABEL)[32:-16] for _ in range(10)]
+    assert looks_uniform(np.frombuffer(b"".join(octets), dtype=np.int64))
+
+
+def test_keys_of_a_party_differ_by_run_and_purpose():
+    keys = {sealed.private_key(s, n, p) for s in (OWN, OTHER) for n in (b"one", b"two") for p in ("a", "b")}
+    assert len(keys) == 8
+
+
+@pytest.fixture
+def parties(tmp_path):
+    found = Parties(tmp_path)
+    assert found.unmask().code == 0
+    return found
+
+
+def test_the_secret_of_the_clients_opens_no_message(parties):
+    """Nor do the sender's own key, the aggregator's key itself, or that of another run."""
+    assert parties.upload(0).code == 0
+    exchange = Exchange(parties.exchange)
+    (path,) = map(pathlib.Path, exchange.message_files(0))
+    plan = exchange.plan()
+    label = encode_label(plan.nonce, plan.rounds[0].path, path.name)
+    own = (parties.folder / f"secret{SUFFIX}" / "seal.key").read_bytes()
+    assert sealed.unseal(path.read_bytes(), sealed.private_key(lake.KEY, plan.nonce, MESSAGES), label)
+    for secret in (SECRET, own, lake.KEY):
+        for key in (
+            secret,
+            sealed.private_key(secret, plan.nonce, "shares"),
+            sealed.private_key(secret, b"", MESSAGES),
+        ):
+            assert sealed.unseal(path.read_bytes(), key, label) is None
+    assert sealed.unseal(path.read_bytes(), sealed.private_key(SECRET, plan.nonce, MESSAGES), label) is None
+    assert b"PAR1" not in path.read_bytes()
+
+
+def test_nothing_is_sent_before_the_aggregator_has_said_its_key(parties):
+    pathlib.Path(parties.exchange, "aggregator.json").unlink()
+    outcome = parties.upload(0)
+    assert (outcome.code, "run `dapple aggregate` first" in outcome.err) == (5, True), outcome.err
+    assert not list(pathlib.Path(parties.exchange).rglob("messages/*"))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"key": 5}', '{"key": "zz"}', '{"key": ""}'])
+def test_a_key_that_is_none_is_refused(parties, content):
+    pathlib.Path(parties.exchange, "aggregator.json").write_text(content)
+    outcome = parties.upload(0)
+    assert (outcome.code, "aggregator.json must hold a public key" in outcome.err) == (5, True), outcome.err
+
+
+@pytest.mark.parametrize("point", [0, 1])
+def test_a_key_of_low_order_is_refused(parties, point):
+    text = json.dumps({"key": point.to_bytes(32, "little").hex()})
+    pathlib.Path(parties.exchange, "aggregator.json").write_text(text)
+    assert parties.upload(0).code == 5
+
+
+def test_a_key_that_changes_during_a_run_is_refused(parties):
+    assert parties.upload(0).code == 0
+    text = json.dumps({"key": sealed.public_key(OTHER).hex()})
+    pathlib.Path(parties.exchange, "aggregator.json").write_text(text)
+    outcome = parties.upload(0)
+    assert (outcome.code, "a round must have one aggregator's key" in outcome.err) == (5, True), outcome.err
+    outcome = parties.aggregate()
+    assert (outcome.code, "must be written once" in outcome.err) == (5, True), outcome.err
+
+
+@pytest.mark.slow
+def test_shares_are_for_the_client_that_opened_the_run(tmp_path):
+    from tests.pipeline.masked import test_pairwise_jobs as pairwise
+
+    parties = pairwise.Parties(tmp_path, **pairwise.LLOYD)
+    assert parties.unmask().code == 0
+    for leg in range(4):
+        parties.leg(close=leg < 3)
+    files = list(pathlib.Path(parties.released, "00_shares").iterdir())
+    assert len(files) == 3
+    plan = Exchange(parties.exchange).plan()
+    for file in files:
+        label = encode_label(plan.rounds[0].path, file.name)
+        opened = [
+            sealed.unseal(file.read_bytes(), sealed.private_key(s, plan.nonce, "shares"), label)
+            for s in (*pairwise.SECRETS, lake.KEY)
+        ]
+        assert [text is None for text in opened] == [False, True, True, True]
+    outcome = parties.unmask(holder=1)
+    assert (outcome.code, "under the secret of the client that opened the run" in outcome.err) == (5, True)
+    job = yaml.safe_load((tmp_path / "job-0.yaml").read_text())
+    assert job["masked"]["secret_uri"].endswith("secret-0")
+    assert parties.unmask().code == 0

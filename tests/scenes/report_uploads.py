@@ -1,0 +1,18 @@
+"""Messages of split and mix as devices send them."""
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.reports.split_parameters import SplitParameters
+from tests.scenes.lake import KEY
+from transforms.numerics.reports import split_reports
+from transforms.reports.uploads import UPLOAD_SCHEMA
+
+
+def arrived(points: np.ndarray, public: SplitParameters) -> pa.Table:
+    """Messages of clients 0, 1, ... with integer ids, one after the other."""
+    ids = [b"integers%d" % index for index in range(len(points))]
+    sent = split_reports.encode_clients(points, ids, public, KEY)
+    uploads = np.array([split_reports.upload_id(each, public, KEY) for each in ids], dtype=np.uint64)
+    columns = [np.repeat(uploads, public.messages_per_client), sent.places, sent.shares]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, UPLOAD_SCHEMA, strict=True)], UPLOAD_SCHEMA)
