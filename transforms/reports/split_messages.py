@@ -26,7 +26,7 @@ from transforms.reports.batches import ReadRowGroups
 from transforms.reports.decode import DecodedBatch
 from transforms.reports.encode import EncodeClients, KeyedClientFn
 from transforms.reports.shuffle import write_part
-from transforms.tables.read import open_parquet
+from transforms.tables.read import open_parquet, read_row_group
 
 SCHEMA = pa.schema([pa.field("place", pa.uint32(), nullable=False), pa.field("share", pa.uint64(), nullable=False)])
 _N_GROUPS = 64
@@ -117,9 +117,9 @@ class ShuffleMessages(beam.PTransform):
 
 def _read(place: tuple, parameters: SplitParameters) -> Iterator[MessageBatch]:
     path, row_group = place
-    with open_parquet(path) as file:
-        table = file.read_row_group(row_group, use_threads=False)
     where = f"{path}, row group {row_group}"
+    with open_parquet(path) as file:
+        table = read_row_group(file, row_group, where)
     for field in SCHEMA:
         if (kind := find(table.schema, field.name, where).type) != field.type:
             raise mismatch(field.name, where, f"be {field.type}", str(kind), "write it as encode does")

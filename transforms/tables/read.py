@@ -19,6 +19,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import decode_runs
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import gate
+from transforms.files.parquet_footer import ColumnSize
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
 from transforms.tables.source import Source, list_files
@@ -51,7 +52,7 @@ def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
         stored = _stored(file, shard, columns)
         try:
             table = file.read_row_groups(shard.row_groups, columns=stored, use_threads=False)
-        except (OSError, BeamIOError, pa.ArrowException) as error:
+        except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
             raise _unreadable(shard) from error
     return _completed(table, shard, columns)
 
@@ -103,7 +104,7 @@ def read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
         while True:
             try:
                 batch = next(batches, None)
-            except (OSError, BeamIOError, pa.ArrowException) as error:
+            except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
                 raise _unreadable(shard) from error
             if batch is None:
                 return
@@ -121,6 +122,14 @@ def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[Clie
         while (block := pending.result()) is not None:
             pending = pool.submit(next, blocks, None)
             yield block
+
+
+def read_row_group(file: pq.ParquetFile, row_group: int, where: str) -> pa.Table:
+    """A whole row group; raises InputError if it cannot be read."""
+    try:
+        return file.read_row_group(row_group, use_threads=False)
+    except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{where} must be readable; check the file or leave it out.") from error
 
 
 def shard_name(shard: ShardRef) -> str:
@@ -186,39 +195,42 @@ def _list_row_groups(path: str, contract: TableContract) -> Iterator[ShardRef]:
     with open_parquet(path) as file:
         contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
         metadata = file.metadata
-        leaves = _leaves(file, contract)
+        sizes = _sizes(path, contract, metadata)
         first = 0
         for run in decode_runs(metadata.metadata, metadata.num_row_groups, path):
             groups = [metadata.row_group(first + offset) for offset in range(run)]
-            for offset, group in enumerate(groups):
-                _check_size(group, contract, leaves, f"{path}, row group {first + offset}")
             n_rows = sum(group.num_rows for group in groups)
+            n_values = n_rows * (contract.n_features or 0)
+            for offset, group in enumerate(groups):
+                columns = sizes[first + offset] if sizes else []
+                n_values += _checked_size(group, contract, columns, f"{path}, row group {first + offset}")
             if n_rows:
-                n_values = n_rows * (contract.n_features or 0)
-                n_values += sum(group.column(leaf).num_values for group in groups for leaf in leaves)
                 yield ShardRef(path, first, n_rows, run, 8 * n_values + _CLIENT_ID_BYTES * n_rows)
             first += run
 
 
-def _check_size(group: pq.RowGroupMetaData, contract: TableContract, leaves: list[int], place: str) -> None:
-    """Refuses a row group that few octets on disk would blow up to fill the memory."""
-    decoded = 8 * group.num_rows * (contract.n_features or 0)
-    decoded += sum(8 * group.column(leaf).num_values for leaf in leaves)
-    if decoded <= _BOMB_BYTES:
-        return
-    stored = sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns))
-    if decoded > _BOMB_RATIO * max(stored, 1):
+def _sizes(path: str, contract: TableContract, metadata: pq.FileMetaData) -> list[list[ColumnSize]]:
+    """Sizes of the columns by row group, where the width of the rows is not known or a row group is large."""
+    n_features = contract.n_features
+    rows = (metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
+    if n_features is not None and 8 * n_features * max(rows, default=0) <= _BOMB_BYTES:
+        return []
+    rule = f"{path} must be a readable Parquet file"
+    return gate.column_sizes(path, Refusal(kind=InputError, rule=rule, remedy="check the file or leave it out"))
+
+
+def _checked_size(group: pq.RowGroupMetaData, contract: TableContract, columns: list[ColumnSize], place: str) -> int:
+    """Values of the list column; refuses a row group that few octets on disk would blow up to fill the memory."""
+    prefix = f"{contract.feature_list}."
+    counted = [column.n_values for column in columns if contract.n_features is None and column.path.startswith(prefix)]
+    n_values = sum(counted)
+    decoded = 8 * (group.num_rows * (contract.n_features or 0) + n_values)
+    stored = sum(column.n_bytes for column in columns)
+    if decoded > _BOMB_BYTES and decoded > _BOMB_RATIO * max(stored, 1):
         raise InputError(
             f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
         )
-
-
-def _leaves(file: pq.ParquetFile, contract: TableContract) -> list[int]:
-    """Leaf columns whose values must be counted to know the width of the rows."""
-    if contract.n_features is not None:
-        return []
-    prefix = f"{contract.feature_list}."
-    return [index for index in range(len(file.schema)) if file.schema.column(index).path.startswith(prefix)]
+    return n_values
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
