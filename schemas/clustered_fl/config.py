@@ -17,7 +17,7 @@ from schemas.choices import (
 )
 from schemas.errors import ConfigError
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Count, Positive, Scalar, Section, Share, Text, Whole, python_scalar
+from schemas.settings.section import Count, Epsilon, Positive, Scalar, Section, Share, Text, Whole, python_scalar
 from schemas.tables.data_section import DataConfig, LedgerPath, named_for_ledger
 
 _CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
@@ -97,7 +97,7 @@ class LabeledDataConfig(DataConfig):
 class SiloPrivacyConfig(Section):
     """What every client may spend on what it sends; one guarantee per client, for its own rows."""
 
-    epsilon: Positive = Field(description="the total epsilon of every client, a finite number > 0")
+    epsilon: Epsilon = Field(description="the total epsilon of every client, a finite number > 0")
     delta: Share = Field(description="the total delta of every client, strictly between 0 and 1 and below 1 / rows")
     adjacency: Adjacency = Field(
         description="add_remove if neighbors differ by one row more or less, replace_one by one row replaced"

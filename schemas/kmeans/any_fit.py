@@ -19,6 +19,7 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import (
     Count,
+    Epsilon,
     Flag,
     Positive,
     Section,
@@ -61,7 +62,7 @@ class PrivacyConfig(Section):
     """What the whole run may spend; there are no defaults for what decides the guarantee."""
 
     unit: PrivacyUnit = Field(description="record or client: what one neighbor adds or removes")
-    epsilon: Positive = Field(description="the total epsilon of the run, a finite number > 0")
+    epsilon: Epsilon = Field(description="the total epsilon of the run, a finite number > 0")
     delta: Share = Field(description="the total delta of the run, a number strictly between 0 and 1")
     allocation: Allocation = Field(
         default=Allocation.TUNED, description="tuned, or paper for the allocation of Scott, Lampert, Saulpic 2025"

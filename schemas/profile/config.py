@@ -12,7 +12,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.model_job import parse_model_job
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import Count, Finite, Positive, Scalar, Section, Share, Text, python_scalar
+from schemas.settings.section import Count, Epsilon, Finite, Positive, Scalar, Section, Share, Text, python_scalar
 from schemas.tables.data_section import LedgerPath, named_for_ledger
 from schemas.tables.encoding import Category
 from schemas.tables.model_job import ModelJob
@@ -111,7 +111,7 @@ class ProfilePrivacy(Section):
     """What the profile may spend, beside what the model has spent."""
 
     unit: PrivacyUnit = Field(description="record or client: what one neighbor adds or removes")
-    epsilon: Positive = Field(description="the total epsilon of the profile, a finite number > 0")
+    epsilon: Epsilon = Field(description="the total epsilon of the profile, a finite number > 0")
     delta: Share = Field(description="the total delta of the profile, a number strictly between 0 and 1")
 
 

@@ -8,10 +8,10 @@ from pydantic import Field
 from schemas.choices import Auto, InvalidRows, ReportMode
 from schemas.errors import ConfigError
 from schemas.privacy.plan import PrivacyUnit
-from schemas.reports.parameters import MOST_LEVELS, Branching, ReportVariant
+from schemas.reports.parameters import MOST_LEVELS, MOST_STATED_EPSILON, Branching, ReportVariant
 from schemas.reports.split_parameters import CollectionParameters
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Count, Positive, Section, Share, Text, Whole, auto_or_integer, number_from
+from schemas.settings.section import Count, Epsilon, Section, Share, Text, Whole, auto_or_integer, number_from
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, named_for_ledger
 from schemas.tables.encoding import Encodings, check_encodings
 
@@ -32,7 +32,7 @@ class ReportPrivacyConfig(Section):
     """What each client is promised."""
 
     unit: PrivacyUnit = Field(description="client: what one neighbor replaces")
-    epsilon: Positive = Field(
+    epsilon: Epsilon = Field(
         description="the epsilon of one report (mode local) or of a shuffled batch (mode shuffle), a finite number > 0"
     )
     delta: Share | None = Field(
@@ -87,6 +87,15 @@ class EncodeConfig(Section):
     ledger: LedgerPath = None
 
     _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)
+
+    @pydantic.model_validator(mode="after")
+    def _epsilon_is_small_enough(self) -> Self:
+        if self.privacy.epsilon > MOST_STATED_EPSILON:
+            raise ConfigError(
+                f"privacy.epsilon must be at most {MOST_STATED_EPSILON:g} for reports, got {self.privacy.epsilon:g}; "
+                "lower it."
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _one_report_per_client(self) -> Self:

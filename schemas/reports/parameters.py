@@ -31,7 +31,7 @@ MOST_CLUSTERS = 1 << 16
 """Of a decoded model."""
 MOST_PARAMETER_BYTES = 1 << 24
 """Octets of `parameters.json`, at most."""
-MOST_STATED_EPSILON = 1000.0
+MOST_STATED_EPSILON = 100.0
 """Largest epsilon that a file can promise; beyond it nothing is promised."""
 TERMS = frozenset({"version", "variant", "n_clusters", "features", "radius", "depth", "key", "guarantee"})
 """Fields of `parameters.json` of any variant."""

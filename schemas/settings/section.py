@@ -4,7 +4,7 @@ from typing import Annotated
 
 import numpy as np
 import pydantic
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from schemas.choices import Auto
 from schemas.settings import rejection
@@ -22,6 +22,17 @@ Whole = Annotated[int, Field(strict=True, ge=0), Scalar]
 Count = Annotated[int, Field(strict=True, ge=1), Scalar]
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False), Scalar]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Scalar]
+
+
+def _in_reach(epsilon: float) -> float:
+    """Refuses an epsilon so small or so large that no noise can be computed for it."""
+    if not LEAST_EPSILON <= epsilon <= LARGEST_EPSILON:
+        raise rejection.broken_rule(f"from {LEAST_EPSILON:g} to {LARGEST_EPSILON:g}")
+    return epsilon
+
+
+LEAST_EPSILON, LARGEST_EPSILON = 1e-6, 1e6
+Epsilon = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), AfterValidator(_in_reach), Scalar]
 Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False), Scalar]
 
 

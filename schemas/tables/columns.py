@@ -4,10 +4,13 @@ import difflib
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.errors import SchemaMismatchError
+from schemas.errors import InputError, SchemaMismatchError
 
+MOST_ID_BYTES = 1 << 12
+"""Octets of a client id, at most."""
 _MOST_NAMES = 8
 
 
@@ -69,3 +72,32 @@ def floats(column: pa.ChunkedArray) -> NDArray[np.floating]:
     if column.num_chunks == 1:
         return column.chunk(0).to_numpy(zero_copy_only=False)
     return column.to_numpy(zero_copy_only=False)
+
+
+def check_identifiers(ids: pa.ChunkedArray) -> None:
+    """Refuses client ids that are longer than `MOST_ID_BYTES`: each of them is hashed and compared many times.
+
+    Args:
+      ids: of any type; of a dictionary its values are looked at, whether they occur or not.
+
+    Raises:
+      InputError: without the id.
+    """
+    lengths = [_longest(chunk) for chunk in ids.chunks]
+    if max(lengths, default=0) > MOST_ID_BYTES:
+        raise InputError(
+            f"client ids must have at most {MOST_ID_BYTES} octets, got a longer one; name clients by a digest."
+        )
+
+
+def _longest(ids: pa.Array) -> int:
+    """Octets of the longest string."""
+    if isinstance(ids, pa.ExtensionArray):
+        return _longest(ids.storage)
+    if isinstance(ids, pa.DictionaryArray):
+        return _longest(ids.dictionary)
+    if pa.types.is_string_view(ids.type) or pa.types.is_binary_view(ids.type):
+        return _longest(ids.cast(pa.large_binary()))
+    if pa.types.is_integer(ids.type) or not len(ids):
+        return 0
+    return int(pc.max(pc.binary_length(ids)).as_py() or 0)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from schemas.choices import InvalidRows
 from schemas.errors import InputError
 from schemas.tables.client_block import ClientBlock
+from schemas.tables.columns import check_identifiers, is_text
 from schemas.tables.columns import find as _find
 from schemas.tables.columns import floats as _floats
 from schemas.tables.columns import is_numeric as _is_numeric
-from schemas.tables.columns import is_text
 from schemas.tables.columns import mismatch as _mismatch
 from schemas.tables.columns import plain as _plain
 from schemas.tables.columns import plain_type as _plain_type
@@ -231,6 +231,8 @@ class TableContract:
         self.check_schema(table.schema, where)
         points = self._points(table, where)
         ids = table.column(self.client_id) if self.by_client else None
+        if ids is not None:
+            check_identifiers(ids)
         ids_valid = None if ids is None else _valid_ids(ids)
         if _all_finite(points) and (ids_valid is None or ids_valid.all()):
             return points, ids

@@ -15,7 +15,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import SETTINGS, FitConfig, validated
 from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Count, Positive, Section, Text, Whole, python_scalar
+from schemas.settings.section import Count, Epsilon, Section, Text, Whole, python_scalar
 
 _SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name")
 """Settings of `data` that all cells share, because they read the same shards."""
@@ -46,7 +46,7 @@ class SweepOptions(Section):
     methods: dict[Text, dict[str, Any]] = Field(
         description="a mapping of names to settings of a fit that replace the job's own", min_length=1
     )
-    epsilons: Annotated[tuple[Positive, ...], BeforeValidator(_distinct)] = Field(
+    epsilons: Annotated[tuple[Epsilon, ...], BeforeValidator(_distinct)] = Field(
         description="a list of epsilons, finite numbers > 0"
     )
     seeds: Annotated[tuple[Whole, ...], BeforeValidator(_seeds, json_schema_input_type=int | list[int])] = Field(

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from schemas.errors import InputError
 from schemas.settings import json_schema, json_text, yaml_text
 from schemas.settings.refusal import MalformedError, Refusal
+from transforms.files import parquet_footer
+from transforms.files.parquet_footer import ColumnSize
 
 MOST_BYTES = 1 << 30
 """Octets of a file that is read as a whole, at most."""
@@ -92,8 +94,10 @@ def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None) 
       schema: that the table must have, nullability included; None takes any.
     """
     with refusal.covers():
+        footer = parquet_footer.footer_of(io.BytesIO(content))
+        parquet_footer.check_depth(footer)
+        _check_values(parquet_footer.column_sizes(footer))
         with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as file:
-            _check_footer(file.metadata)
             table = _bounded_table(file)
         table.validate(full=True)
         if schema is not None and not table.schema.equals(schema):
@@ -109,9 +113,20 @@ def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
       refusal: what the user is told of another file.
     """
     try:
+        parquet_footer.check_depth(parquet_footer.footer_of(source))
+        source.seek(0)
         return pq.ParquetFile(source, pre_buffer=False)
     except Exception as error:
         raise refusal.because() from error
+
+
+def column_sizes(source: Any, refusal: Refusal) -> list[list[ColumnSize]]:
+    """How many values and octets the columns of each row group of an open Parquet file have.
+
+    Arrow's own answer would end the process where it contradicts itself. Arguments are those of `parquet_of`.
+    """
+    with refusal.covers():
+        return parquet_footer.column_sizes(parquet_footer.footer_of(source))
 
 
 def read_arrays(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> dict[str, NDArray[Any]]:
@@ -150,17 +165,16 @@ def _opened(path: str) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _check_footer(metadata: pq.FileMetaData) -> None:
+def _check_values(groups: list[list[ColumnSize]]) -> None:
     """Refuses a table whose footer announces more than a file read as a whole may hold."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    values = sum(group.column(leaf).num_values for group in groups for leaf in range(group.num_columns))
-    stored = sum(group.total_byte_size for group in groups)
-    if metadata.num_rows > _MOST_TABLE_ROWS or max(8 * values, stored) > _MOST_TABLE_BYTES:
+    if 8 * sum(column.n_values for group in groups for column in group) > _MOST_TABLE_BYTES:
         raise MalformedError("more values than such a file can hold")
 
 
 def _bounded_table(file: pq.ParquetFile) -> pa.Table:
     """All rows, in batches, so that a dictionary that repeats long values cannot fill the memory."""
+    if file.metadata.num_rows > _MOST_TABLE_ROWS:
+        raise MalformedError("more rows than such a file can hold")
     groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
     longest = max((group.total_byte_size for group in groups), default=0)
     rows = max(1, min(_BATCH_ROWS, _MOST_TABLE_BYTES // max(longest, 1)))

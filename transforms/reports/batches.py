@@ -19,6 +19,7 @@ from transforms.files import row_spill
 from transforms.files.row_spill import Spilled
 from transforms.numerics.reports.encoder import Reports
 from transforms.tables.file_seal import open_parquet
+from transforms.tables.read import read_row_group
 from transforms.tables.source import list_files
 
 N_GROUPS = 64
@@ -66,7 +67,7 @@ def _read(place: tuple, parameters: ReportParameters) -> Iterator[ReportBatch]:
 
 def _batches(file: pq.ParquetFile, row_group: int, parameters: ReportParameters, where: str) -> Iterator[ReportBatch]:
     """Valid reports of a row group, a good many at a time."""
-    table = file.read_row_group(row_group, use_threads=False)
+    table = read_row_group(file, row_group, where)
     for start in range(0, table.num_rows, _BATCH_REPORTS):
         nonces, payload = from_table(table.slice(start, _BATCH_REPORTS), parameters, where)
         yield ReportBatch(nonces.astype("<u8").tobytes(), np.ascontiguousarray(payload).tobytes())

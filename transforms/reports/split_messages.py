@@ -27,6 +27,7 @@ from transforms.reports.decode import DecodedBatch
 from transforms.reports.encode import EncodeClients, KeyedClientFn
 from transforms.reports.shuffle import write_part
 from transforms.tables.file_seal import open_parquet
+from transforms.tables.read import read_row_group
 
 SCHEMA = pa.schema([pa.field("place", pa.uint32(), nullable=False), pa.field("share", pa.uint64(), nullable=False)])
 _N_GROUPS = 64
@@ -134,9 +135,9 @@ def read_messages(
       InputError: for messages of another collection.
     """
     path, row_group = place
-    with open_parquet(path) as file:
-        table = file.read_row_group(row_group, use_threads=False)
     where = f"{path}, row group {row_group}"
+    with open_parquet(path) as file:
+        table = read_row_group(file, row_group, where)
     for field in schema:
         if (kind := find(table.schema, field.name, where).type) != field.type:
             raise mismatch(field.name, where, f"be {field.type}", str(kind), "write it as encode does")

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.errors import InputError
+from schemas.tables.columns import check_identifiers
 from transforms.numerics.tables import partition
 
 
@@ -28,7 +29,11 @@ def canonical(ids: pa.ChunkedArray) -> pa.Array:
 
     Args:
       ids: integers, strings or bytes, dictionary-encoded or not; nulls stay.
+
+    Raises:
+      InputError: if one is too long.
     """
+    check_identifiers(ids)
     kind = ids.type
     if isinstance(kind, pa.BaseExtensionType):
         return canonical(pa.chunked_array([chunk.storage for chunk in ids.chunks], kind.storage_type))

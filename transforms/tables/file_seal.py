@@ -81,12 +81,19 @@ def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
     Raises:
       InputError: if it is no regular file, or no Parquet file.
     """
-    with _opened(path, path) as (source, _), gate.parquet_of(source, _refusal(path)) as file:
+    with _opened(path, path) as (source, _), gate.parquet_of(source, refusal_of(path)) as file:
         yield file
 
 
 @contextlib.contextmanager
 def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFile, FileSeal]]:
+    """Opens a file that was listed; arguments, result and errors as of `open_listed`, without the octets."""
+    with open_listed(file, seal, name) as (parsed, found, _):
+        yield parsed, found
+
+
+@contextlib.contextmanager
+def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFile, FileSeal, Any]]:
     """Opens a file that was listed, and compares it with its seal before it is read and once more afterwards.
 
     Args:
@@ -95,7 +102,7 @@ def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFil
       name: what messages call the file.
 
     Yields:
-      The file, and its whole seal.
+      The file, its whole seal, and its octets.
 
     Raises:
       InputError: if it is another file, or was changed.
@@ -104,8 +111,8 @@ def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFil
     with _opened(file, name) as (source, found):
         if not listed.covers(found):
             raise _changed(name)
-        with gate.parquet_of(source, _refusal(name)) as parsed:
-            yield parsed, found
+        with gate.parquet_of(source, refusal_of(name)) as parsed:
+            yield parsed, found, source
         if _state(file, source, name) != found[:2]:
             raise _changed(name)
 
@@ -136,7 +143,7 @@ def _opened(path: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
         else:
             source = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except (OSError, BeamIOError, pa.ArrowException) as error:
-        raise _refusal(name).because() from error
+        raise refusal_of(name).because() from error
     with source:
         size, changed = _state(path, source, name)
         yield source, FileSeal(size, changed, _footer_digest(source, size, name))
@@ -150,7 +157,7 @@ def _state(path: str, source: Any, name: str) -> tuple[int, str]:
             return found.st_size, str(found.st_mtime_ns)
         stored = FileSystems.get_filesystem(path).metadata(path)
     except (OSError, BeamIOError) as error:
-        raise _refusal(name).because() from error
+        raise refusal_of(name).because() from error
     return stored.size_in_bytes, str(stored.last_updated_in_seconds or "")
 
 
@@ -164,11 +171,11 @@ def _footer_digest(source: Any, size: int, name: str) -> str:
         footer = bytes(source.read(size - start))
         source.seek(0)
     except (OSError, BeamIOError, pa.ArrowException) as error:
-        raise _refusal(name).because() from error
+        raise refusal_of(name).because() from error
     return hashlib.blake2b(footer, digest_size=16).hexdigest()
 
 
-def _refusal(name: str) -> Refusal:
+def refusal_of(name: str) -> Refusal:
     """What the user is told of a file that cannot be read."""
     rule = f"{name} must be a readable Parquet file"
     return Refusal(kind=InputError, rule=rule, remedy="check the file or leave it out")

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
 import apache_beam as beam
 import numpy as np
@@ -18,9 +19,11 @@ from schemas.tables.columns import find, plain
 from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import decode_runs
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.files import gate
+from transforms.files.parquet_footer import ColumnSize
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
-from transforms.tables.file_seal import open_sealed
+from transforms.tables.file_seal import open_listed, open_sealed, refusal_of
 from transforms.tables.listing import FileList, ListedFile, read_listing
 from transforms.tables.source import Source, find_files
 
@@ -74,7 +77,7 @@ def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
         stored = _stored(file, shard, columns)
         try:
             table = file.read_row_groups(shard.row_groups, columns=stored, use_threads=False)
-        except (OSError, BeamIOError, pa.ArrowException) as error:
+        except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
             raise _unreadable(shard) from error
     return _completed(table, shard, columns)
 
@@ -126,7 +129,7 @@ def read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
         while True:
             try:
                 batch = next(batches, None)
-            except (OSError, BeamIOError, pa.ArrowException) as error:
+            except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
                 raise _unreadable(shard) from error
             if batch is None:
                 break
@@ -144,6 +147,14 @@ def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[Clie
         while (block := pending.result()) is not None:
             pending = pool.submit(next, blocks, None)
             yield block
+
+
+def read_row_group(file: pq.ParquetFile, row_group: int, where: str) -> pa.Table:
+    """A whole row group; raises InputError if it cannot be read."""
+    try:
+        return file.read_row_group(row_group, use_threads=False)
+    except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{where} must be readable; check the file or leave it out.") from error
 
 
 def shard_name(shard: ShardRef) -> str:
@@ -209,43 +220,45 @@ def _server_shards(path: str, check: Callable[[pa.Schema, str], None]) -> Iterat
 def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[ShardRef]:
     """Shards of a file, under its whole seal."""
     path = listed.path
-    with open_sealed(listed.file, listed.seal, path) as (file, seal):
+    with open_listed(listed.file, listed.seal, path) as (file, seal, source):
         contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
         metadata = file.metadata
-        leaves = _leaves(file, contract)
+        sizes = _sizes(source, path, contract, metadata)
         first = 0
         for run in decode_runs(metadata.metadata, metadata.num_row_groups, path):
             groups = [metadata.row_group(first + offset) for offset in range(run)]
-            for offset, group in enumerate(groups):
-                _check_size(group, contract, leaves, f"{path}, row group {first + offset}")
             n_rows = sum(group.num_rows for group in groups)
+            n_values = n_rows * (contract.n_features or 0)
+            for offset, group in enumerate(groups):
+                columns = sizes[first + offset] if sizes else []
+                n_values += _checked_size(group, contract, columns, f"{path}, row group {first + offset}")
             if n_rows:
-                n_values = n_rows * (contract.n_features or 0)
-                n_values += sum(group.column(leaf).num_values for group in groups for leaf in leaves)
                 n_bytes = 8 * n_values + _CLIENT_ID_BYTES * n_rows
                 yield ShardRef(path, first, n_rows, run, n_bytes, listed.file, seal.text)
             first += run
 
 
-def _check_size(group: pq.RowGroupMetaData, contract: TableContract, leaves: list[int], place: str) -> None:
-    """Refuses a row group that few octets on disk would blow up to fill the memory."""
-    decoded = 8 * group.num_rows * (contract.n_features or 0)
-    decoded += sum(8 * group.column(leaf).num_values for leaf in leaves)
-    if decoded <= _BOMB_BYTES:
-        return
-    stored = sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns))
-    if decoded > _BOMB_RATIO * max(stored, 1):
+def _sizes(source: BinaryIO, path: str, contract: TableContract, metadata: pq.FileMetaData) -> list[list[ColumnSize]]:
+    """Sizes of the columns by row group, where the width of the rows is not known or a row group is large."""
+    n_features = contract.n_features
+    rows = (metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
+    if n_features is not None and 8 * n_features * max(rows, default=0) <= _BOMB_BYTES:
+        return []
+    return gate.column_sizes(source, refusal_of(path))
+
+
+def _checked_size(group: pq.RowGroupMetaData, contract: TableContract, columns: list[ColumnSize], place: str) -> int:
+    """Values of the list column; refuses a row group that few octets on disk would blow up to fill the memory."""
+    prefix = f"{contract.feature_list}."
+    counted = [column.n_values for column in columns if contract.n_features is None and column.path.startswith(prefix)]
+    n_values = sum(counted)
+    decoded = 8 * (group.num_rows * (contract.n_features or 0) + n_values)
+    stored = sum(column.n_bytes for column in columns)
+    if decoded > _BOMB_BYTES and decoded > _BOMB_RATIO * max(stored, 1):
         raise InputError(
             f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
         )
-
-
-def _leaves(file: pq.ParquetFile, contract: TableContract) -> list[int]:
-    """Leaf columns whose values must be counted to know the width of the rows."""
-    if contract.n_features is not None:
-        return []
-    prefix = f"{contract.feature_list}."
-    return [index for index in range(len(file.schema)) if file.schema.column(index).path.startswith(prefix)]
+    return n_values
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

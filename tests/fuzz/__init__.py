@@ -1,0 +1,1 @@
+"""Good files, broken at random: whoever reads them must end in a sentence, and soon."""

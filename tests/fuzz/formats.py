@@ -1,0 +1,275 @@
+"""A good file of every format that is believed, and who reads it."""
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from pipelines.kmeans.prepared.previous_run import load_previous
+from pipelines.ledger.store import Ledger, charges_of, limits_of
+from pipelines.reports.source import find_reports
+from pipelines.run.options import read_text
+from schemas.clustered_fl.records import FederatedState
+from schemas.kmeans.fit_config import load_config
+from schemas.kmeans.model import ClusterModel
+from schemas.masked.exchange import ExchangePlan
+from schemas.masked.message import MaskedMessages
+from schemas.masked.pairwise_messages import Leg, Letter, PairwiseParams, SenderKeys, sent_to_table
+from schemas.privacy.charge import Limit
+from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from schemas.privacy.release import Release, releases_to_table
+from schemas.reports.config import EncodeConfig, load_decode_config
+from schemas.reports.rows import to_table
+from schemas.tables.contract import TableContract
+from schemas.tables.prepared_layout import PreparedFile, PreparedManifest
+from tests.fuzz import mutations
+from tests.scenes import ledgers, models
+from tests.scenes import reports as report_scenes
+from tests.scenes.lake import job, mixture, table_of
+from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, arrays_to_bytes, read_state
+from transforms.files.octets import table_bytes
+from transforms.files.saved_model import load_model, read_reference
+from transforms.masked.exchange_files import Exchange
+from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.numerics.reports.split_reports import design_split
+from transforms.reports.batches import _read as read_reports
+from transforms.tables.prepared_files import read_manifest
+from transforms.tables.read import _list_row_groups, read_blocks
+
+KEY = bytes(range(16))
+ROUND = RoundPlan(
+    path="feddp_kmeans/weights",
+    releases=(
+        ReleasePlan(
+            spec=ReleaseSpec(
+                name="weights",
+                shape=(2, 3),
+                mechanism=Mechanism.DISCRETE_GAUSSIAN,
+                sensitivity=1 << 20,
+                share=0.5,
+                geometry=Geometry.VECTOR,
+            ),
+            noise_multiplier=3.25,
+        ),
+    ),
+)
+
+
+class Format(NamedTuple):
+    """A format of files.
+
+    Attributes:
+      file: the one that is broken, in a folder.
+      make: fills an empty folder with good files.
+      read: reads all of them.
+      ways: in which the file is broken.
+    """
+
+    file: str
+    make: Callable[[pathlib.Path], None]
+    read: Callable[[pathlib.Path], object]
+    ways: tuple[Callable[..., bytes], ...] = mutations.OCTETS
+
+
+def _config(folder: pathlib.Path) -> None:
+    (folder / "job.yaml").write_text(yaml.safe_dump(job(str(folder / "lake"), str(folder / "server.parquet"))))
+
+
+def _json_config(folder: pathlib.Path) -> None:
+    (folder / "job.yaml").write_text(json.dumps(job(str(folder / "lake"), str(folder / "server.parquet"))))
+
+
+def _read_config(folder: pathlib.Path) -> object:
+    return load_config(read_text(str(folder / "job.yaml")))
+
+
+def _model(folder: pathlib.Path) -> None:
+    encoding: list[dict[str, Any]] = [
+        {"column": "age", "weight": 1.0, "mean": 2.0, "stddev": 3.0},
+        {"column": "kind", "weight": 1, "vocabulary": ["a", "b"]},
+        {"column": "size", "weight": 2.0, "edges": [1.0, 2.0]},
+    ]
+    names = ["age", "kind=a", "kind=b", "size<=1", "1<size<=2", "size>2"]
+    models.write_model(folder / "fit", np.eye(3, 6), features=names, encoding=encoding)
+
+
+def _previous(folder: pathlib.Path) -> None:
+    models.write_model(folder / "fit", np.eye(3, 4))
+    release = Release(path="a/weights", plan=ROUND.releases[0], values=np.ones((2, 3), np.int64), lattice_unit=0.5)
+    (folder / "fit" / "releases.parquet").write_bytes(table_bytes(releases_to_table([release])))
+    (folder / "fit" / "privacy.json").write_text(json.dumps({"unit": "record"}))
+    manifest = json.loads((folder / "fit" / "run.json").read_text())
+    for name in ("releases.parquet", "privacy.json"):
+        manifest["files"][name] = hashlib.sha256((folder / "fit" / name).read_bytes()).hexdigest()
+    manifest |= {"run_id": "a", "clusters": {"numbers": [0, 1, 2], "released_rows": [0, 1, 2], "next_number": 3}}
+    manifest["frame"] = {"clipping_norm": 2.0, "domain": None, "center": [0.0] * 4}
+    (folder / "fit" / "run.json").write_text(json.dumps(manifest))
+
+
+def _centers(folder: pathlib.Path) -> None:
+    model = ClusterModel(
+        centers=np.eye(3, 4), noisy_sizes=np.ones(3), releases=(), proxy_costs=np.ones(2), noisy_means=np.eye(3, 4)
+    )
+    (folder / "centers.parquet").write_bytes(table_bytes(model.centers_table()))
+
+
+def _prepared(folder: pathlib.Path) -> None:
+    content = table_bytes(table_of(mixture(9), np.arange(9)))
+    (folder / "a.parquet").write_bytes(content)
+    file = PreparedFile("a.parquet", 9, len(content), hashlib.sha256(content).hexdigest())
+    manifest = PreparedManifest(client_id="client_id", features="x", max_rows_per_client=3, files=(file,))
+    (folder / "manifest.json").write_text(manifest.to_json())
+
+
+def _parameters(folder: pathlib.Path) -> None:
+    (folder / "parameters.json").write_text(report_scenes.parameters().to_json())
+
+
+def _split_parameters(folder: pathlib.Path) -> None:
+    sections: dict[str, Any] = {"mode": "shuffle", "variant": "split_and_mix", "min_batch": 50}
+    content = report_scenes.settings(n_clusters=2, reports=sections, tree={"radius": 5.0, "depth": 1})
+    content["privacy"] |= {"epsilon": 1.0, "delta": 1e-6}
+    found = design_split(EncodeConfig.model_validate(content), ("a", "b"), KEY)
+    (folder / "parameters.json").write_text(found.to_json())
+
+
+def _read_parameters(folder: pathlib.Path) -> object:
+    (folder / "reports.parquet").mkdir(exist_ok=True)
+    config = load_decode_config(json.dumps({"reports": {"path": str(folder)}}))
+    return find_reports(config, str(folder), "reports.path")
+
+
+def _reports(folder: pathlib.Path) -> None:
+    table = to_table(np.arange(50, dtype=np.uint64), np.arange(50, dtype=np.uint16) % 9, report_scenes.parameters())
+    (folder / "r.parquet").write_bytes(table_bytes(table))
+
+
+def _read_reports(folder: pathlib.Path) -> object:
+    return list(read_reports((str(folder / "r.parquet"), 0), report_scenes.parameters()))
+
+
+def _exchange(folder: pathlib.Path) -> None:
+    exchange = PairwiseExchange(str(folder))
+    exchange.open(ExchangePlan(run="run", settings="a" * 64, rounds=(ROUND,), pairwise=PairwiseParams(0.1, 0.2)))
+    exchange.open_round(0, bytes(32))
+    messages = MaskedMessages((b"12345678", b"87654321"), (b"tag1", b"tag2"), np.ones((2, 6), np.int64))
+    exchange.send(0, "north", messages)
+    os.rename(exchange.message_files(0)[0], folder / "00_weights" / "messages" / "north.parquet")
+    exchange.send_rows(0, Leg.KEYS, "north", [SenderKeys(b"12345678", bytes(32), bytes(range(32)))])
+    keys = [SenderKeys(bytes([each] * 8), bytes([each] * 32), bytes(range(each, each + 32))) for each in range(4)]
+    (folder / "00_weights" / "keys.parquet").write_bytes(table_bytes(sent_to_table(keys, SenderKeys, ROUND.path)))
+    letters = [Letter(0, 1, b"sealed"), Letter(1, 0, b"sealed")]
+    (folder / "00_weights" / "letters.parquet").write_bytes(table_bytes(sent_to_table(letters, Letter, ROUND.path)))
+    release = Release(path=f"{ROUND.path}/weights", plan=ROUND.releases[0], values=np.ones((2, 3), np.int64))
+    exchange.close_round(0, MaskedReleases((release,), (b"12345678",), (b"tag1",)))
+
+
+def _read_exchange(folder: pathlib.Path) -> object:
+    exchange = PairwiseExchange(str(folder))
+    plan = exchange.plan()
+    index = exchange.last_round()
+    messages = [exchange.read_messages(index, path) for path in exchange.message_files(index)]
+    found = exchange.keys(index), exchange.letters(index)
+    return plan, exchange.broadcast(index), messages, found, Exchange(str(folder)).read_sum(index)
+
+
+def _state(folder: pathlib.Path) -> dict[str, Any]:
+    eye = np.eye(2)[np.array([0, 1, 1])]
+    state = FederatedState(
+        round_number=5,
+        models=np.ones((2, 7)),
+        assignments=np.array([0, 1, 1]),
+        responsibilities=eye,
+        separation=float("nan"),
+        switch_round=0,
+        em_iterations=0,
+    )
+    return state.to_arrays()
+
+
+def _checkpoint(folder: pathlib.Path) -> None:
+    binding = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d", code_version="e")
+    events = [{"count": 5, "noise_multiplier": 1.5, "select_epsilon": None}]
+    CheckpointFolder(str(folder)).save(
+        Checkpoint(rounds=5, binding=binding, plan={"events": events}, events=events, arrays=_state(folder))
+    )
+
+
+def _read_checkpoint(folder: pathlib.Path) -> object:
+    return CheckpointFolder(str(folder)).latest()
+
+
+def _arrays(folder: pathlib.Path) -> None:
+    (folder / "state.npz").write_bytes(arrays_to_bytes(_state(folder)))
+
+
+def _read_arrays(folder: pathlib.Path) -> object:
+    return read_state(str(folder / "state.npz"))
+
+
+def _lake(folder: pathlib.Path) -> None:
+    (folder / "l.parquet").write_bytes(table_bytes(table_of(mixture(40), np.arange(40) % 7)))
+
+
+def _read_lake(folder: pathlib.Path) -> object:
+    contract = TableContract(feature_list="x", client_id="client_id", n_features=4, by_client=True)
+    shards = list(_list_row_groups(str(folder / "l.parquet"), contract))
+    return [list(read_blocks(shard, contract)) for shard in shards]
+
+
+def _ledger(folder: pathlib.Path) -> None:
+    ledger = ledgers.new_ledger(folder, Limit(epsilon=10.0, delta=1e-5))
+    ledger.reserve("run", ledgers.gaussian(20.0), {"config": "a"})
+    os.rename(ledger.path, folder / "l.sqlite")
+
+
+def _read_ledger(folder: pathlib.Path) -> object:
+    entries = Ledger(str(folder / "l.sqlite")).entries()
+    return limits_of(entries), charges_of(entries, "census")
+
+
+def _of_model(folder: pathlib.Path) -> object:
+    return load_model(str(folder / "fit"))
+
+
+def _of_previous(folder: pathlib.Path) -> object:
+    return load_previous(str(folder / "fit"))
+
+
+def _of_prepared(folder: pathlib.Path) -> object:
+    return read_manifest(str(folder))
+
+
+def _of_centers(folder: pathlib.Path) -> object:
+    return read_reference(str(folder / "centers.parquet"), 4)
+
+
+_ROUND_FOLDER = "00_weights"
+FORMATS = {
+    "config": Format("job.yaml", _config, _read_config),
+    "json_config": Format("job.yaml", _json_config, _read_config, mutations.JSON),
+    "model": Format("fit/run.json", _model, _of_model, mutations.JSON),
+    "previous": Format("fit/run.json", _previous, _of_previous, mutations.JSON),
+    "centers": Format("centers.parquet", _centers, _of_centers),
+    "manifest": Format("manifest.json", _prepared, _of_prepared, mutations.JSON),
+    "parameters": Format("parameters.json", _parameters, _read_parameters, mutations.JSON),
+    "split_parameters": Format("parameters.json", _split_parameters, _read_parameters, mutations.JSON),
+    "reports": Format("r.parquet", _reports, _read_reports),
+    "plan": Format("plan.json", _exchange, _read_exchange, mutations.JSON),
+    "broadcast": Format(f"{_ROUND_FOLDER}/broadcast.json", _exchange, _read_exchange, mutations.JSON),
+    "messages": Format(f"{_ROUND_FOLDER}/messages/north.parquet", _exchange, _read_exchange),
+    "keys": Format(f"{_ROUND_FOLDER}/keys.parquet", _exchange, _read_exchange),
+    "letters": Format(f"{_ROUND_FOLDER}/letters.parquet", _exchange, _read_exchange),
+    "sum": Format(f"{_ROUND_FOLDER}/sum.parquet", _exchange, _read_exchange),
+    "checkpoint": Format("checkpoint.json", _checkpoint, _read_checkpoint, mutations.JSON),
+    "arrays": Format("state.npz", _arrays, _read_arrays),
+    "lake": Format("l.parquet", _lake, _read_lake),
+    "ledger": Format("l.sqlite", _ledger, _read_ledger),
+}
+"""All formats by name."""
