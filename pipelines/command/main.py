@@ -21,7 +21,7 @@ JOBS = {
     "prepare": "pipelines.tables.prepare",
     "assign": "pipelines.trusted_zone.assign",
     "evaluate": "pipelines.trusted_zone.evaluate",
-    "profile": "pipelines.profile",
+    "profile": "pipelines.profile.job",
     "sweep": "pipelines.trusted_zone.sweep",
     "upload": "pipelines.masked.upload",
     "aggregate": "pipelines.masked.aggregate",

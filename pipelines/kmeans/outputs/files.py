@@ -2,26 +2,20 @@
 
 import dataclasses
 import json
-import logging
 from typing import Any
 
 from pipelines.kmeans.outputs import page as report
 from pipelines.kmeans.outputs.deployment import deployment
 from pipelines.kmeans.prepared import recurrence
 from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
-from pipelines.ledger.store import Ledger, charges_of, limits_of
+from pipelines.ledger.remaining import remaining
 from pipelines.page.stamp import RunStamp
-from pipelines.run.failures import describe_unexpected
 from pipelines.run.folder import RunFolder
 from pipelines.run.registry_entry import registry_yaml
 from pipelines.run.versions import versions
-from schemas.errors import DappleError
 from schemas.kmeans.drift import DRIFT_FILE
 from schemas.settings.digest import config_digest
 from transforms.files.publish import RELEASED_FILES
-from transforms.privacy import ledger_filter
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -> None:
@@ -32,23 +26,10 @@ def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -
     folder.write("deployment.yaml", registry_yaml(deployment(prepared)))
     if result.drift is not None:
         folder.write(DRIFT_FILE, _json(result.drift.to_json()))
-    stamp = RunStamp.today(folder.run_id, prepared.config, prepared.config.data.name)
-    folder.write("report.html", report.render(prepared, result, _remaining(prepared), stamp).encode())
-
-
-def _remaining(prepared: PreparedFit) -> report.Remaining | None:
-    """What the ledger leaves of the data set's budget, this run counted; None without a ledger, or one that fails."""
-    if prepared.config.ledger is None:
-        return None
-    try:
-        entries, name = Ledger(prepared.config.ledger).entries(), str(prepared.config.data.name)
-        limit = limits_of(entries)[name]
-        spent = ledger_filter.most_spent(limit, charges_of(entries, name))
-    except (DappleError, LookupError, OSError) as error:
-        _LOGGER.warning("the report does not say what is left of the budget: %s", describe_unexpected(error))
-        return None
-    epsilon, _ = ledger_filter.spent_epsilon(limit, spent)
-    return report.Remaining(max(limit.epsilon - epsilon, 0.0), max(limit.delta - spent.basic_delta, 0.0))
+    config = prepared.config
+    left = remaining(config.ledger, config.data.name)
+    stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
+    folder.write("report.html", report.render(prepared, result, left, stamp).encode())
 
 
 def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str, Any]:

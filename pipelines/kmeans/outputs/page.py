@@ -1,12 +1,12 @@
 """`report.html` of `fit`: one file, no network, that people want to open."""
 
 import logging
-import math
-from typing import NamedTuple
 
 from pipelines.kmeans.outputs.fit_view import FitView
-from pipelines.kmeans.outputs.page_sections import fit_sections, odds
+from pipelines.kmeans.outputs.page_sections import fit_sections
 from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
+from pipelines.ledger.remaining import Remaining, left_words
+from pipelines.page.guarantee import meaning
 from pipelines.page.page import Level, Notice, Page, PrivacyLabel, html
 from pipelines.page.stamp import RunStamp
 from pipelines.run.failures import describe_unexpected
@@ -21,13 +21,6 @@ _ALGORITHMS = {
     "central_tree": "CentralTree",
     "dp_lloyd": "DP-Lloyd",
 }
-
-
-class Remaining(NamedTuple):
-    """What a ledger leaves of a data set's budget after this run."""
-
-    epsilon: float
-    delta: float
 
 
 def render(
@@ -88,13 +81,10 @@ def _count(number: int, noun: str) -> str:
 def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
     """What is guaranteed."""
     plan, asked = view.prepared.plan, view.prepared.config.privacy
-    left = "no ledger" if view.prepared.config.ledger is None else "as the ledger says: dapple ledger show"
-    if remaining is not None:
-        left = f"epsilon {remaining.epsilon:.4g}, delta {remaining.delta:.3g} after this run, as the ledger composes"
     return PrivacyLabel(
         epsilon=f"{plan.epsilon:.4g}",
         delta=f"{plan.delta:.3g}",
-        meaning=_meaning(plan.epsilon, plan.delta, view.by_client),
+        meaning=meaning(plan.epsilon, plan.delta, by_client=view.by_client),
         pairs=(
             ("Privacy unit", "client: all rows of one client" if view.by_client else "record: one row"),
             ("Neighboring data sets", "add or remove one unit"),
@@ -102,21 +92,8 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
             ("For discrete noise", f"{plan.discretization_slack:.1g} of delta"),
             ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),
             ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({_norm_source(view)})"),
-            ("Budget left", left),
+            ("Budget left", left_words(view.prepared.config.ledger, remaining)),
         ),
-    )
-
-
-def _meaning(epsilon: float, delta: float, by_client: bool) -> str:
-    """Epsilon and delta in plain words."""
-    given, took = ("all rows of one client", "the client") if by_client else ("one row", "the row")
-    factor = f"{math.exp(epsilon):,.3g}" if epsilon < 12 else f"e^{epsilon:.3g}"
-    sure = odds(epsilon)
-    after = f"is at most {sure:.0%} sure" if sure < 0.995 else "may be all but certain"
-    return (
-        f"Adding or removing {given} changes the probability of any result by at most a factor of {factor}, up to "
-        f"{delta:.3g}. Somebody who gives even odds that {took} took part, and knows everything else, {after} "
-        "after seeing this."
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipelines.kmeans.outputs.center_summary import CenterSummary
 from pipelines.kmeans.prepared.replay import Movement
-from pipelines.page.plots import MINUS, label_rows, plain_numbers, short, slant_names
+from pipelines.page.plots import MINUS, label_rows, noisy_bars, plain_numbers, short, slant_names
 from pipelines.page.svg import ACCENT, COOL, GRID, INK, MUTED, SERIES, WARM, new_figure
 
 MOST_BARS = 30
@@ -30,18 +30,8 @@ _STEPS = 5
 def size_bars(summary: CenterSummary, stddev: float, unit: str) -> Figure:
     """Noisy sizes with bars of two noise stddevs either way."""
     shown = summary.largest_clusters(MOST_BARS)
-    sizes = summary.sizes[shown]
-    figure = new_figure(90 + 19 * len(shown))
-    axes = figure.subplots()
-    rows = np.arange(len(shown))
-    axes.barh(rows, sizes, height=0.66, color=[ACCENT if size > 2 * stddev else MUTED for size in sizes])
-    axes.errorbar(sizes, rows, xerr=2 * stddev, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
-    axes.axvline(0.0, color=MUTED, linewidth=0.8)
-    label_rows(axes, [_name(summary, index) for index in shown])
-    axes.set_ylabel("cluster")
-    axes.set_xlabel(f"noisy size, {unit} (whiskers: 2 noise stddevs)")
-    plain_numbers(axes)
-    return figure
+    names = [_name(summary, index) for index in shown]
+    return noisy_bars(names, summary.sizes[shown], np.full(len(shown), stddev), unit)
 
 
 def heat_map(summary: CenterSummary) -> Figure:

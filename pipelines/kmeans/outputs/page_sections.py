@@ -1,7 +1,5 @@
 """The sections of a `fit` report."""
 
-import math
-
 import numpy as np
 
 from pipelines.kmeans.outputs import page_plots
@@ -270,8 +268,3 @@ def _glossary(view: FitView) -> tuple[tuple[str, str], ...]:
             "Computed from private rows without noise. This report has none; reports of evaluations do.",
         ),
     )
-
-
-def odds(epsilon: float) -> float:
-    """How sure somebody who gave even odds may become that a unit is in the data: e^epsilon / (1 + e^epsilon)."""
-    return 1.0 / (1.0 + math.exp(-epsilon))

@@ -234,7 +234,7 @@ def test_without_server_data_a_note_says_so(tmp_path):
 
 
 def test_the_run_its_day_its_data_and_its_job_are_named(run):
-    stamp = RunStamp.today("night-7", run.fit.config, run.fit.config.data.name)
+    stamp = RunStamp.today("night-7", config_digest(run.fit.config), run.fit.config.data.name)
     text = report.render(run.fit, run.result, stamp=stamp)
     for words in ("night-7", stamp.day, config_digest(run.fit.config)):
         assert words in text
