@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines import profile as profile_job
 from pipelines.kmeans import fit as fit_job
 from pipelines.kmeans.estimator import DPKMeans
 from pipelines.kmeans.prepared.prepared_fit import FitResult
+from pipelines.profile import job as profile_job
 from pipelines.reports import decode as decode_job
 from pipelines.reports.decode import DecodeResult
 from pipelines.run.folder import RunFolder

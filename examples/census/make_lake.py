@@ -20,6 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from schemas.tables.encoded_column import BinnedColumn, EncodedColumn, OneHotColumn
+from schemas.tables.encoder import Encoder
+
 SOURCE = pathlib.Path(__file__).with_name("adult_census.parquet")
 EMPLOYMENT_CLASS = "Private"
 SILO_COLUMNS = ("occupation", "education")
@@ -54,6 +57,15 @@ class FeatureCoder:
             edges={name: np.unique(np.quantile(rows[name].to_numpy(), quantiles)) for name in NUMERIC},
         )
 
+    @property
+    def names(self) -> list[str]:
+        """What people call the features, for example "education Masters" or "hours per week 40 to 45"."""
+        coded: list[EncodedColumn] = [
+            *(OneHotColumn(column=_words(name), vocabulary=tuple(levels)) for name, levels in self.levels.items()),
+            *(BinnedColumn(column=_words(name), edges=tuple(edges.tolist())) for name, edges in self.edges.items()),
+        ]
+        return list(Encoder(columns=tuple(coded)).labels)
+
     def encode(self, rows: pa.Table) -> NDArray[np.float32]:
         """Zeros and ones, shape (n_rows, n_features)."""
         one_hot = [rows[name].to_numpy()[:, None] == np.array(levels) for name, levels in self.levels.items()]
@@ -64,12 +76,17 @@ class FeatureCoder:
         return np.hstack(one_hot + bins).astype(np.float32)
 
 
+def _words(column: str) -> str:
+    """A column's name as people write it."""
+    return column.replace("_", " ")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSummary:
-    """What was written: rows of all clients, features per row, number of silos, rows of the server."""
+    """What was written: rows of all clients, names of the features, number of silos, rows of the server."""
 
     n_rows: int
-    n_features: int
+    feature_names: list[str]
     n_silos: int
     n_server_rows: int
 
@@ -122,7 +139,7 @@ def make_lake(output: pathlib.Path, seed: int = 0) -> LakeSummary:
     pq.write_table(pa.table({"x": feature_column(coder.encode(rows.take(server)))}), output / "server.parquet")
     return LakeSummary(
         n_rows=points.shape[0],
-        n_features=points.shape[1],
+        feature_names=coder.names,
         n_silos=len(np.unique(client_ids)),
         n_server_rows=len(server),
     )

@@ -21,9 +21,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 OUTPUT = HERE.parents[1] / "out" / "census"
 
 
-def resolve_job(folder: pathlib.Path) -> pathlib.Path:
-    """Writes a copy of job.yaml to `folder`, its paths made absolute there, and returns the copy's path."""
+def resolve_job(folder: pathlib.Path, feature_names: list[str]) -> pathlib.Path:
+    """Writes a copy of job.yaml to `folder`, with names of the features and absolute paths, and returns its path."""
     job = yaml.safe_load((HERE / "job.yaml").read_text())
+    job["data"]["feature_names"] = feature_names
     for section in ("data", "server_data"):
         job[section]["path"] = str(folder / job[section]["path"])
     resolved = folder / "job.yaml"
@@ -60,8 +61,9 @@ def run(output: pathlib.Path) -> int:
     if (output / "fit").exists():
         shutil.rmtree(output / "fit")
     lake = make_lake(output / "lake")
-    print(f"Lake: {lake.n_rows} rows of {lake.n_features} binary features in {lake.n_silos} silos.", flush=True)
-    exit_code = dapple(["fit", "--config", str(resolve_job(output)), "--output", str(output / "fit")])
+    print(f"Lake: {lake.n_rows} rows of {len(lake.feature_names)} binary features in {lake.n_silos} silos.", flush=True)
+    job = resolve_job(output, lake.feature_names)
+    exit_code = dapple(["fit", "--config", str(job), "--output", str(output / "fit")])
     if exit_code:
         return exit_code
     print("Cost per row, an evaluation on the example's public data (not private):")

@@ -16,6 +16,7 @@ from pipelines.clustered_fl.deployment import deployment_yaml
 from pipelines.clustered_fl.page import FederationView, Judged
 from pipelines.clustered_fl.prepared import PreparedFederation, prepare
 from pipelines.ledger.spending import Reservation, spending
+from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
@@ -121,7 +122,8 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     )
     state = train(prepared, options, folder.staging, key_uri)
     judged = judge(prepared, state, options, folder.staging)
-    view = FederationView(config, prepared.federation, state, prepared.clients.groups, statement, judged)
+    stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
+    view = FederationView(config, prepared.federation, state, prepared.clients.groups, statement, judged, stamp)
     ids = prepared.clients.ids()
     folder.write(MODELS_FILE, table_bytes(models_table(state.models, prepared.federation.shape)))
     folder.write(ASSIGNMENTS_FILE, table_bytes(assignments_table(ids, state.assignments)))

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.kmeans.outputs.page_sections import odds
+from pipelines.page.guarantee import odds
 from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, rendered
+from pipelines.page.stamp import RunStamp
 from schemas.choices import Adjacency, FederatedAlgorithm
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.clustered_fl.output import TRUST, SiloStatement
@@ -45,6 +46,7 @@ class FederationView(NamedTuple):
       groups: public group of each client; empty texts without groups.
       statement: the guarantee.
       judged: clients with evaluation rows; empty without evaluation.
+      stamp: of the run; None for a page of no run.
     """
 
     config: ClusteredFLConfig
@@ -53,6 +55,7 @@ class FederationView(NamedTuple):
     groups: tuple[str, ...]
     statement: SiloStatement
     judged: tuple[Judged, ...]
+    stamp: RunStamp | None = None
 
 
 def render(view: FederationView) -> str:
@@ -74,6 +77,7 @@ def page(view: FederationView) -> Page:
         tags=(algorithm, f"{config.training.model} models", f"{config.training.rounds} rounds", TRUST),
         label=_label(view),
         sections=(*_accuracy(view), _clusters(view), _training(view), _guarantee(view)),
+        stamp=view.stamp,
     )
 
 

@@ -95,7 +95,7 @@ WORDS: Mapping[str, Word] = {
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
     ),
     "profile": Word(
-        module="pipelines.profile",
+        module="pipelines.profile.job",
         about="describe the clusters of a fit privately: sizes, means, percentiles, histograms",
         load="schemas.profile.config:load_profile_config",
         models=("schemas.profile.config:ProfileConfig",),

@@ -5,14 +5,19 @@ Any job can render one; `fit` shows releases and public data only, `evaluate` an
 
 import dataclasses
 import enum
+import itertools
 import logging
 import pathlib
+import re
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import jinja2
+from jinja2.filters import do_forceescape, do_mark_safe
 from matplotlib.figure import Figure
 
+from pipelines.page.numbers import on_points
+from pipelines.page.stamp import RunStamp, css_string
 from pipelines.page.svg import inline_svg, plot_style
 from pipelines.run.failures import describe_unexpected
 
@@ -74,6 +79,12 @@ class Plot:
     svg: str
     caption: str = ""
 
+    @property
+    def height(self) -> float:
+        """About how high it and its caption are, in units of the view box."""
+        found = re.search(r'viewBox="[^"]* ([\d.]+)"', self.svg)
+        return (float(found.group(1)) if found else 0.0) + 60.0 + 20.0 * (len(self.caption) / 58.0)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -87,6 +98,7 @@ class Table:
       words: how many columns, from the left, hold words; the others hold numbers.
       folded: whether it is closed until a reader opens it.
       note: below it.
+      most: columns of numbers side by side; further ones follow in parts below, so that a printed page holds them.
     """
 
     kind: ClassVar[str] = "table"
@@ -97,6 +109,38 @@ class Table:
     words: int = 1
     folded: bool = False
     note: str = ""
+    most: int = 10
+
+    @property
+    def parts(self) -> "tuple[TablePart, ...]":
+        """Tables that fit a page, numbers with their points in line."""
+        n_numbers = max(len(self.columns) - self.words, 1)
+        n_parts = -(-n_numbers // self.most)
+        ends = [self.words + round(index * n_numbers / n_parts) for index in range(n_parts + 1)]
+        return tuple(self._part(low, high) for low, high in itertools.pairwise(ends))
+
+    def _part(self, low: int, high: int) -> "TablePart":
+        """The columns of words, and those from `low` to `high`."""
+        kept = (*range(self.words), *range(low, min(high, len(self.columns))))
+        columns = [tuple(row[index] for row in self.rows) for index in kept]
+        lined = [
+            column if index < self.words else _in_line(column) for index, column in zip(kept, columns, strict=True)
+        ]
+        rows = tuple(zip(*lined, strict=True)) if self.rows else ()
+        return TablePart(tuple(self.columns[index] for index in kept), rows)
+
+
+class TablePart(NamedTuple):
+    """Headings, and a cell per heading in every row."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | Bar, ...], ...]
+
+
+def _in_line(column: tuple[str | Bar, ...]) -> tuple[str | Bar, ...]:
+    """The cells of a column; texts are filled up so that their decimal points lie in line."""
+    texts = iter(on_points([cell for cell in column if isinstance(cell, str)]))
+    return tuple(next(texts) if isinstance(cell, str) else cell for cell in column)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +191,25 @@ class Section:
     lead: str
     blocks: tuple[Block, ...]
 
+    @property
+    def plots(self) -> tuple[tuple[Plot, ...], ...]:
+        """Its plots in two columns of about equal heights, each in order; one column of a single plot."""
+        found = [block for block in self.blocks if isinstance(block, Plot)]
+        if len(found) < 2:
+            return ((found[0],),) if found else ()
+        sides = itertools.product((True, False), repeat=min(len(found), 12) - 1)
+        best = min(sides, key=lambda side: abs(sum(_signed_heights(found, (True, *side)))))
+        lefts = (True, *best, *(False,) * (len(found) - len(best) - 1))
+        return (
+            tuple(each for each, left in zip(found, lefts, strict=True) if left),
+            tuple(each for each, left in zip(found, lefts, strict=True) if not left),
+        )
+
+
+def _signed_heights(plots: list[Plot], lefts: tuple[bool, ...]) -> list[float]:
+    """Heights of plots, those of the right column negative."""
+    return [each.height if left else -each.height for each, left in zip(plots, lefts, strict=False)]
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyLabel:
@@ -175,6 +238,7 @@ class Page:
       tags: short facts under the heading.
       label: the privacy label; None for a page without a guarantee.
       sections: in order.
+      stamp: of the run; None where a page is drawn for no run.
     """
 
     title: str
@@ -182,6 +246,35 @@ class Page:
     tags: tuple[str, ...]
     label: PrivacyLabel | None
     sections: tuple[Section, ...]
+    stamp: RunStamp | None = None
+
+    @property
+    def print_head(self) -> str:
+        """Style of the head and foot of printed pages: what the page is, and of which run."""
+        line = "" if self.stamp is None else self.stamp.line
+        return (
+            "@page { size: A4; margin: 18mm 13mm 15mm; "
+            f"@top-left {{ {_PRINT_FONT} content: {css_string(_shortened(self.title, 60))}; }} "
+            f"@top-right {{ {_PRINT_FONT} content: {css_string(_shortened(line, 90))}; }} "
+            f'@bottom-right {{ {_PRINT_FONT} content: counter(page) " / " counter(pages); }} }}'
+        )
+
+
+_PRINT_FONT = "font: 8pt sans-serif;"
+
+
+def _shortened(text: str, most: int) -> str:
+    """A text for one line."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _unbroken(text: str) -> str:
+    """Escaped text in which no line ends inside a number like 1e-06."""
+    escaped = str(do_forceescape(text))
+    return do_mark_safe(re.sub(r"\b\d[\d.,]*e[+-]?\d+\b", r'<span class="number">\g<0></span>', escaped))
+
+
+_ENVIRONMENT.filters["unbroken"] = _unbroken
 
 
 def html(page: Page) -> str:

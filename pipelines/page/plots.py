@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from pipelines.page.svg import ACCENT, GRID, MUTED, SERIES, SURFACE, WARM, new_figure
+from pipelines.page.svg import ACCENT, COOL, GRID, INK, MUTED, SERIES, SURFACE, WARM, new_figure
 
 TIMES, MINUS = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
 
@@ -67,6 +67,50 @@ def signal_dots(names: Sequence[str], ratios: NDArray[np.float64]) -> Figure:
     axes.xaxis.set_minor_locator(MaxNLocator(1))
     axes.minorticks_off()
     axes.set_xlabel("times its noise (shaded: noise alone)")
+    return figure
+
+
+def noisy_bars(names: Sequence[str], sizes: NDArray[np.float64], stddevs: NDArray[np.float64], unit: str) -> Figure:
+    """Noisy sizes of clusters with bars of two noise stddevs either way; grey where noise alone would explain them."""
+    figure = new_figure(90 + 19 * len(names))
+    axes = figure.subplots()
+    rows = np.arange(len(names))
+    told = sizes >= 2.0 * stddevs
+    axes.barh(rows, sizes, height=0.66, color=[ACCENT if each else MUTED for each in told])
+    axes.errorbar(sizes, rows, xerr=2.0 * stddevs, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
+    axes.axvline(0.0, color=MUTED, linewidth=0.8)
+    label_rows(axes, names)
+    axes.set_ylabel("cluster")
+    axes.set_xlabel(f"noisy size, {unit} (whiskers: 2 noise stddevs)")
+    plain_numbers(axes)
+    return figure
+
+
+def noisy_dots(
+    names: Sequence[str],
+    means: NDArray[np.float64],
+    stddevs: NDArray[np.float64],
+    spans: NDArray[np.float64],
+    column: str,
+) -> Figure:
+    """Noisy means of a column by cluster with whiskers of two noise stddevs.
+
+    Args:
+      names: of the clusters.
+      means: shape (k,).
+      stddevs: shape (k,), of their noise.
+      spans: shape (k, 2): ends of a pale bar behind each mean; NaN for none.
+      column: its name.
+    """
+    figure = new_figure(90 + 19 * len(names))
+    axes = figure.subplots()
+    rows = np.arange(len(names))
+    axes.hlines(rows, spans[:, 0], spans[:, 1], color=COOL, alpha=0.3, linewidth=9)
+    axes.errorbar(means, rows, xerr=2.0 * stddevs, fmt="o", color=ACCENT, ecolor=INK, elinewidth=1.2, capsize=3)
+    label_rows(axes, names)
+    axes.set_ylabel("cluster")
+    axes.set_xlabel(short(column, 40))
+    plain_numbers(axes)
     return figure
 
 

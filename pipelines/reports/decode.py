@@ -8,6 +8,7 @@ import logging
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.page.stamp import RunStamp
 from pipelines.reports import decode_page
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import too_few
@@ -22,6 +23,7 @@ from schemas.privacy.release import releases_to_table
 from schemas.reports.config import DecodeConfig, load_decode_config
 from schemas.reports.parameters import ReportParameters
 from schemas.reports.split_parameters import CollectionParameters
+from schemas.settings.digest import config_digest
 from transforms.files import gate
 from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE
@@ -118,7 +120,8 @@ def _stage(run: Run[DecodeConfig], job: PreparedDecode, result: DecodeResult) ->
     folder.adopt(CENTERS_FILE)
     folder.write_privacy(report_outputs.privacy_json(parameters))
     folder.write("deployment.yaml", report_outputs.deployment_yaml(parameters, n_reports))
-    folder.write("report.html", decode_page.render(parameters, result.model, n_reports).encode())
+    stamp = RunStamp.today(run.options.run_id, config_digest(run.settings), None)
+    folder.write("report.html", decode_page.render(parameters, result.model, n_reports, stamp).encode())
     manifest = report_outputs.decode_manifest(parameters, run.settings, n_reports)
     return Outcome(report_outputs.spent(parameters), manifest)
 

@@ -5,8 +5,9 @@ import math
 import numpy as np
 
 from pipelines.kmeans.outputs.center_summary import CenterSummary
-from pipelines.kmeans.outputs.page_sections import odds
+from pipelines.page.guarantee import odds
 from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, rendered
+from pipelines.page.stamp import RunStamp
 from schemas.choices import ReportMode
 from schemas.kmeans.model import ClusterModel
 from schemas.reports.parameters import ReportParameters, ReportVariant
@@ -16,12 +17,12 @@ from transforms.numerics.reports.mechanism import codeword_moments
 _MOST_FEATURES = 8
 
 
-def render(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> str:
+def render(parameters: CollectionParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> str:
     """The report of a finished run; all of it is computed from private reports and public parameters."""
-    return rendered("Clustering of private reports", lambda: page(parameters, model, n_reports))
+    return rendered("Clustering of private reports", lambda: page(parameters, model, n_reports, stamp))
 
 
-def page(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> Page:
+def page(parameters: CollectionParameters, model: ClusterModel, n_reports: int, stamp: RunStamp | None = None) -> Page:
     """The page of a run."""
     mode = "shuffled" if parameters.guarantee.mode is ReportMode.SHUFFLE else "local"
     return Page(
@@ -31,6 +32,7 @@ def page(parameters: CollectionParameters, model: ClusterModel, n_reports: int) 
         tags=(f"{mode} reports", f"variant {parameters.variant}", parameters.cost),
         label=_label(parameters),
         sections=(_clusters(parameters, model, n_reports), _collection(parameters, n_reports)),
+        stamp=stamp,
     )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pipelines.page import plots
 from pipelines.page.page import Badge, Block, Facts, Level, Notice, Page, Plot, Section, Table, html, plot
 from pipelines.page.plots import Series
+from pipelines.page.stamp import RunStamp
 from pipelines.page.svg import standalone
 from pipelines.run.failures import describe_unexpected
 from pipelines.run.versions import versions
@@ -116,6 +117,7 @@ def _page(config: SweepConfig, curves: dict[tuple[str, str], list[Point]], drawn
         tags=(str(_BADGE), *(f"{len(each)} {word}{'s' if len(each) != 1 else ''}" for word, each in numbers.items())),
         label=None,
         sections=(_costs(curves, drawn), _areas(curves), _front(curves), _reading(config)),
+        stamp=RunStamp.today("", config.digest, name),
     )
 
 

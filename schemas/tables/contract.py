@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.choices import InvalidRows
-from schemas.errors import InputError
+from schemas.errors import ConfigError, InputError
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.columns import check_identifiers, is_text
 from schemas.tables.columns import find as _find
@@ -88,9 +88,11 @@ class TableContract:
           encoder: of the job's `encode` section, if it has one.
 
         Raises:
+          ConfigError: if `n_features` contradicts `data.feature_names`.
           ValueError: if `n_features` contradicts the number of named columns.
         """
         names = () if isinstance(config.features, str) else config.features
+        n_features = _named_width(config, n_features)
         width = len(names) if encoder is None else encoder.n_features
         return cls(
             features=names,
@@ -149,7 +151,7 @@ class TableContract:
         if not pa.types.is_fixed_size_list(kind):
             return
         if kind.list_size < 1 or self.n_features not in (None, kind.list_size):
-            remedy = "use data of one width everywhere, server data included"
+            remedy = "use data of one width everywhere, server data and data.feature_names included"
             raise _mismatch(name, where, f"have width {self.n_features or '>= 1'}", str(kind.list_size), remedy)
 
     def list_width(self, schema: pa.Schema, where: str) -> int:
@@ -324,6 +326,17 @@ def group_by_client(ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np
     counts = np.bincount(clients, minlength=len(encoded.dictionary))
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     return np.argsort(clients, kind="stable").astype(np.int64, copy=False), offsets, encoded.dictionary
+
+
+def _named_width(config: DataConfig, n_features: int | None) -> int | None:
+    """Width of a list column: as it is known, or the number of its names."""
+    n_names = None if config.feature_names is None else len(config.feature_names)
+    if n_names is not None and n_features not in (None, n_names):
+        raise ConfigError(
+            f"data.feature_names must name all {n_features} numbers in the lists of column {config.features!r}, "
+            f"got {n_names} names; give one for each, in their order."
+        )
+    return n_features if n_names is None else n_names
 
 
 def _is_list(kind: pa.DataType) -> bool:

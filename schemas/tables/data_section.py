@@ -2,7 +2,7 @@
 
 import collections
 import json
-from typing import Annotated, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -23,6 +23,19 @@ def _feature_names(value: object) -> object:
     if repeated:
         raise rejection.broken_rule("a list without duplicates", got=f"{repeated[0]!r} more than once")
     return value if isinstance(value, str) else tuple(names)
+
+
+def _names_for_people(value: object) -> object:
+    """A tuple of distinct, non-empty names."""
+    if value is None:
+        return None
+    names = tuple(value) if isinstance(value, list | tuple) else ()
+    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+        raise rejection.broken_rule("a non-empty list of names")
+    repeated = [name for name, times in collections.Counter(names).items() if times > 1]
+    if repeated:
+        raise rejection.broken_rule("a list without duplicates", got=f"{repeated[0]!r} more than once")
+    return names
 
 
 def _partition_value(value: object) -> object:
@@ -51,6 +64,10 @@ class DataConfig(Section):
     )
     features: Annotated[str | tuple[str, ...], BeforeValidator(_feature_names)] = Field(
         description="a list of numeric columns, or the name of one fixed-size-list column"
+    )
+    feature_names: Annotated[tuple[str, ...] | None, BeforeValidator(_names_for_people)] = Field(
+        default=None,
+        description="a list of names for people, one for each number in the list column features, or leave it out",
     )
     on_invalid_rows: InvalidRows = Field(
         default=InvalidRows.FAIL,
@@ -83,6 +100,21 @@ class DataConfig(Section):
         if self.disjoint_partitions is None:
             return None
         return json.dumps(self.partition_values(), sort_keys=True)
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_names_that_are_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without `feature_names` keep the digests that they had before there were any."""
+        content: dict[str, Any] = dump(self)
+        return content if self.feature_names else {name: content[name] for name in content if name != "feature_names"}
+
+    @pydantic.model_validator(mode="after")
+    def _feature_names_are_of_a_list(self) -> Self:
+        if self.feature_names is not None and not isinstance(self.features, str):
+            raise ConfigError(
+                "data.feature_names must be left out where data.features is a list of columns, got names; "
+                "columns are called by their own names."
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _disjoint_partitions_are_folders(self) -> Self:

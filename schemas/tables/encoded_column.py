@@ -35,6 +35,24 @@ class EncodedColumn(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The same for people: short, without signs, ends of bins rounded."""
+
+    @property
+    def in_percent(self) -> bool:
+        """Whether the features of a center are shares of rows, which `decoded` gives in percent."""
+        return True
+
+    def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Features of centers as people read them: by default the share of rows in percent, from 0 to 100.
+
+        Args:
+          block: shape (n_centers, n_names); noise may have carried it outside of what rows can be.
+        """
+        return np.clip(100.0 * block / self.weight, 0.0, 100.0)
+
+    @property
+    @abc.abstractmethod
     def complaint(self) -> tuple[str, str]:
         """What the column must do in every row, and what an invalid row has, as errors say it."""
 
@@ -81,6 +99,21 @@ class ScaledColumn(_Numbers):
         """The column's own name."""
         return (self.column,)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The column's own name."""
+        return (self.column,)
+
+    @property
+    def in_percent(self) -> bool:
+        """A mean is in the unit of the column."""
+        return False
+
+    def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Means in the unit of the column."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return block / self.weight * self.stddev + self.mean
+
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
         """A value that overflows becomes infinite, hence invalid."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -104,6 +137,13 @@ class BinnedColumn(_Numbers):
         inner = [f"{low}<{self.column}<={high}" for low, high in itertools.pairwise(ends)]
         return (f"{self.column}<={ends[0]}", *inner, f"{self.column}>{ends[-1]}")
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Bins as ranges, for example "age up to 25", "age 25 to 40", "age above 40"."""
+        ends = _rounded_ends(self.edges)
+        inner = [f"{self.column} {low} to {high}" for low, high in itertools.pairwise(ends)]
+        return (f"{self.column} up to {ends[0]}", *inner, f"{self.column} above {ends[-1]}")
+
     def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
         """Values beyond the server data fall into the first or the last bin."""
         numbers = columns.floats(values).astype(np.float64)
@@ -124,6 +164,11 @@ class OneHotColumn(EncodedColumn):
     def names(self) -> tuple[str, ...]:
         """Categories as equations, for example "sex=Female"."""
         return tuple(f"{self.column}={value}" for value in self.vocabulary)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Categories after the column, for example "sex Female"; blanks around a category do not count."""
+        return tuple(f"{self.column} {str(value).strip()}" for value in self.vocabulary)
 
     @property
     def complaint(self) -> tuple[str, str]:
@@ -159,6 +204,16 @@ def _shortest(number: float) -> str:
     """A few digits if they are exact, else all, so that names of different edges differ."""
     short = f"{number:.15g}"
     return short if float(short) == number else repr(number)
+
+
+def _rounded_ends(edges: tuple[float, ...]) -> tuple[str, ...]:
+    """Ends of bins with as few digits as move none of them by more than a fiftieth of the narrowest bin."""
+    gaps = [high - low for low, high in itertools.pairwise(edges)] or [abs(edges[0])]
+    for digits in range(1, 16):
+        rounded = [float(f"{edge:.{digits}g}") for edge in edges]
+        if all(abs(short - edge) <= min(gaps) / 50.0 for short, edge in zip(rounded, edges, strict=True)):
+            return tuple(map(_shortest, rounded))
+    return tuple(map(_shortest, edges))
 
 
 def _can_hold(kind: pa.DataType, value: Category) -> bool:

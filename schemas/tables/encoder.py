@@ -111,6 +111,21 @@ class Encoder:
         return tuple(name for column in self.columns for name in column.names)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the features for people; `names` if two features would be called the same."""
+        labels = tuple(label for column in self.columns for label in column.labels)
+        return labels if len(set(labels)) == len(labels) else self.names
+
+    def decoded(self, centers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Centers (n_centers, n_features) as people read them: means in the columns' own units, shares in percent."""
+        return np.hstack([column.decoded(centers[:, part]) for column, part in self._parts()])
+
+    @property
+    def in_percent(self) -> NDArray[np.bool_]:
+        """Which features of `decoded` are shares in percent, shape (n_features,)."""
+        return np.array([column.in_percent for column in self.columns for _ in column.names], dtype=np.bool_)
+
+    @property
     def n_features(self) -> int:
         """Width of the encoded matrix."""
         return len(self.names)

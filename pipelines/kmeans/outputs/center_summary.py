@@ -1,6 +1,7 @@
 """What a report shows of released centers: which features tell them apart, how they lie, which nearly coincide."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +9,9 @@ from numpy.typing import NDArray
 
 COINCIDENT = 0.1
 """Centers nearer to each other than this share of the typical distance nearly coincide."""
+
+ON_A_LINE = 0.01
+"""Centers whose second direction holds less than this share of the spread are drawn along the first alone."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -18,8 +22,9 @@ class CenterSummary:
       centers: shape (k, d), feature units, finite.
       sizes: shape (k,), noisy.
       names: d names.
-      spread: shape (d,): stddev across clusters, feature units.
+      spread: shape (d,): stddev across the clusters that were found, feature units.
       numbers: k numbers of the clusters.
+      found: shape (k,): whether a cluster is large enough to be told from an empty one.
     """
 
     centers: NDArray[np.float64]
@@ -27,6 +32,7 @@ class CenterSummary:
     names: tuple[str, ...]
     spread: NDArray[np.float64]
     numbers: tuple[int, ...]
+    found: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -35,17 +41,23 @@ class CenterSummary:
         sizes: NDArray[np.float64],
         names: Sequence[str],
         numbers: tuple[int, ...] = (),
+        least: float = -math.inf,
     ) -> "CenterSummary":
-        """Summary of k centers; features without a name get their number, clusters without numbers 0, 1, ..."""
+        """Summary of k centers; features without a name get their number, clusters without numbers 0, 1, ...
+
+        A cluster whose noisy size is below `least` may be empty; features are judged by the others, if there are two.
+        """
         known = [str(name) for name in names[: centers.shape[1]]]
         known += [f"feature {index}" for index in range(len(known), centers.shape[1])]
-        finite = np.nan_to_num(np.asarray(centers, dtype=np.float64))
+        finite, counted = np.nan_to_num(np.asarray(centers, dtype=np.float64)), np.nan_to_num(sizes)
+        found = counted >= least
         return cls(
             centers=finite,
-            sizes=np.nan_to_num(sizes),
+            sizes=counted,
             names=tuple(known),
-            spread=scaled_stddev(finite),
+            spread=scaled_stddev(_judges(finite, found)),
             numbers=numbers or tuple(range(len(finite))),
+            found=found,
         )
 
     @property
@@ -60,8 +72,8 @@ class CenterSummary:
 
     @property
     def standardized(self) -> NDArray[np.float64]:
-        """Centers minus their mean over clusters, over `spread`, shape (k, d); zero where centers do not differ."""
-        offsets = self.centers - self.centers.mean(axis=0)
+        """Centers minus the mean of those found, over `spread`, shape (k, d); zero where centers do not differ."""
+        offsets = self.centers - _judges(self.centers, self.found).mean(axis=0)
         return offsets / np.where(self.spread > 0.0, self.spread, 1.0)
 
     def top_features(self, most: int) -> NDArray[np.int64]:
@@ -73,22 +85,28 @@ class CenterSummary:
         return np.sort(np.argsort(-self.sizes, kind="stable")[:most])
 
     def plane(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Coordinates of the centers along their two widest directions, and the shares of the spread these hold.
+        """Coordinates along the two widest directions of the centers that were found, and their shares of the spread.
 
         Returns:
           shape (k, 2), feature units, and shape (2,); missing directions are zero. Signs are fixed: the largest
           entry of a direction is positive.
         """
-        offsets = self.centers - self.centers.mean(axis=0)
-        scale = float(np.abs(offsets).max(initial=0.0))
+        judges = _judges(self.centers, self.found)
+        offsets = self.centers - judges.mean(axis=0)
+        scale = float(np.abs(judges - judges.mean(axis=0)).max(initial=0.0))
         if not scale > 0.0:
             return np.zeros((self.n_clusters, 2)), np.zeros(2)
-        left, singular, right = np.linalg.svd(offsets / scale, full_matrices=False)
+        _, singular, right = np.linalg.svd((judges - judges.mean(axis=0)) / scale, full_matrices=False)
         signs = np.sign(right[np.arange(len(right)), np.abs(right).argmax(axis=1)])
-        coordinates = left * singular * signs * scale
+        coordinates = offsets / scale @ (right * signs[:, None]).T * scale
         shares = singular**2 / (singular**2).sum()
         pad = max(0, 2 - coordinates.shape[1])
         return np.pad(coordinates, ((0, 0), (0, pad)))[:, :2], np.pad(shares, (0, pad))[:2]
+
+    @property
+    def on_a_line(self) -> bool:
+        """Whether the widest direction holds nearly all of the spread, so that a second one would show noise."""
+        return not self.plane()[1][1] >= ON_A_LINE
 
     def coincident(self) -> list[tuple[int, int]]:
         """Pairs of centers whose distance is below `COINCIDENT` of the root mean square distance."""
@@ -102,6 +120,11 @@ class CenterSummary:
         """Distances between centers, shape (k, k), in units of the largest coordinate."""
         scaled = self.centers / max(float(np.abs(self.centers).max(initial=0.0)), 1e-300)
         return np.stack([np.linalg.norm(scaled - center, axis=1) for center in scaled])
+
+
+def _judges(centers: NDArray[np.float64], found: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The centers that say where others lie and what tells them apart: those found, or all where fewer than two are."""
+    return centers[found] if found.sum() > 1 else centers
 
 
 def scaled_stddev(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,6 +8,8 @@ from pipelines.kmeans.outputs import page as report
 from pipelines.kmeans.outputs.deployment import deployment
 from pipelines.kmeans.prepared import recurrence
 from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
+from pipelines.ledger.remaining import remaining
+from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
 from pipelines.run.registry_entry import registry_yaml
 from pipelines.run.versions import versions
@@ -24,13 +26,17 @@ def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -
     folder.write("deployment.yaml", registry_yaml(deployment(prepared)))
     if result.drift is not None:
         folder.write(DRIFT_FILE, _json(result.drift.to_json()))
-    folder.write("report.html", report.render(prepared, result).encode())
+    config = prepared.config
+    left = remaining(config.ledger, config.data.name)
+    stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
+    folder.write("report.html", report.render(prepared, result, left, stamp).encode())
 
 
 def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str, Any]:
     """Content of `run.json`, without the list of files."""
     cost = result.model.noisy_cost
     encoder, snapshot = prepared.contract.encoder, prepared.source.snapshot
+    named = prepared.config.data.feature_names
     return {
         "run_id": run_id,
         "algorithm": str(prepared.config.algorithm),
@@ -44,7 +50,7 @@ def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str,
         "noisy_cost": None if cost is None else dataclasses.asdict(cost),
         "snapshot": None if snapshot is None else snapshot.to_json(),
         "versions": versions(),
-    }
+    } | ({} if named is None else {"feature_names": list(named)})
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,13 @@ class FitView:
             prepared=prepared,
             result=result,
             replay=found if result.drift is None else found.reordered(result.drift.rows),
-            summary=CenterSummary.of(model.centers, model.noisy_sizes, prepared.feature_names, model.cluster_numbers),
+            summary=CenterSummary.of(
+                model.centers,
+                model.noisy_sizes,
+                prepared.labels,
+                model.cluster_numbers,
+                least=2.0 * _size_stddev(model.releases),
+            ),
         )
 
     @property
@@ -70,13 +77,12 @@ class FitView:
     @property
     def size_stddev(self) -> float:
         """Noise stddev of one noisy size."""
-        counts = [release for release in self.releases if release.path.endswith(("/counts", "/sizes"))]
-        return counts[-1].stddev if counts else 0.0
+        return _size_stddev(self.releases)
 
     @property
     def small_clusters(self) -> list[int]:
         """Clusters whose noisy size is below two noise stddevs."""
-        return [int(index) for index in np.flatnonzero(self.summary.sizes < 2.0 * self.size_stddev)]
+        return [int(index) for index in np.flatnonzero(~self.summary.found)]
 
     @functools.cached_property
     def server_norms(self) -> NDArray[np.float64]:
@@ -103,6 +109,12 @@ class FitView:
     def ratios(self) -> NDArray[np.float64]:
         """Root mean square of each release over that of its noise; 1 is noise alone."""
         return np.array([_over_noise(release) for release in self.releases])
+
+
+def _size_stddev(releases: Sequence[Release]) -> float:
+    """Noise stddev of one noisy size; 0 if none was released."""
+    counts = [release for release in releases if release.path.endswith(("/counts", "/sizes"))]
+    return counts[-1].stddev if counts else 0.0
 
 
 def _over_noise(release: Release) -> float:

@@ -1,13 +1,14 @@
 """`report.html` of `fit`: one file, no network, that people want to open."""
 
 import logging
-import math
-from typing import NamedTuple
 
 from pipelines.kmeans.outputs.fit_view import FitView
-from pipelines.kmeans.outputs.page_sections import fit_sections, odds
+from pipelines.kmeans.outputs.page_sections import fit_sections
 from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
+from pipelines.ledger.remaining import Remaining, left_words
+from pipelines.page.guarantee import meaning
 from pipelines.page.page import Level, Notice, Page, PrivacyLabel, html
+from pipelines.page.stamp import RunStamp
 from pipelines.run.failures import describe_unexpected
 from schemas.choices import ClippingRule
 
@@ -22,36 +23,32 @@ _ALGORITHMS = {
 }
 
 
-class Remaining(NamedTuple):
-    """What a ledger leaves of a data set's budget after this run."""
-
-    epsilon: float
-    delta: float
-
-
-def render(prepared: PreparedFit, result: FitResult, remaining: Remaining | None = None) -> str:
+def render(
+    prepared: PreparedFit, result: FitResult, remaining: Remaining | None = None, stamp: RunStamp | None = None
+) -> str:
     """The report of a finished run; everything in it is released or public.
 
     Args:
       prepared: the job.
       result: what it released.
       remaining: of the budget of the data set; None leaves the reader to the ledger, if there is one.
+      stamp: of the run; None for a page of no run.
     """
     try:
-        return html(page(FitView.of(prepared, result), remaining))
+        return html(page(FitView.of(prepared, result), remaining, stamp))
     except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its report
         _LOGGER.warning("the report could not be written: %s", describe_unexpected(error))
-        return html(_bare_page(result))
+        return html(_bare_page(result, stamp))
 
 
-def _bare_page(result: FitResult) -> Page:
+def _bare_page(result: FitResult, stamp: RunStamp | None) -> Page:
     """What is left to say when a report fails."""
     spent = f"({result.privacy.epsilon:.6g}, {result.privacy.delta:.3g})"
     lead = f"This report could not be written. The run spent {spent}; its other files are whole."
-    return Page(title="Private clustering", lead=lead, tags=(), label=None, sections=())
+    return Page(title="Private clustering", lead=lead, tags=(), label=None, sections=(), stamp=stamp)
 
 
-def page(view: FitView, remaining: Remaining | None) -> Page:
+def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = None) -> Page:
     """The page of a run."""
     config, summary = view.prepared.config, view.summary
     sections = fit_sections(view)
@@ -68,46 +65,35 @@ def page(view: FitView, remaining: Remaining | None) -> Page:
         tags=(
             algorithm,
             f"{config.privacy.allocation} allocation",
-            f"{len(view.prepared.rounds)} rounds, {len(view.releases)} releases",
+            f"{_count(len(view.prepared.rounds), 'round')}, {_count(len(view.releases), 'release')}",
             f"{n_warnings or 'no'} warning{'s' if n_warnings != 1 else ''}",
         ),
         label=_label(view, remaining),
         sections=sections,
+        stamp=stamp,
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
     """What is guaranteed."""
     plan, asked = view.prepared.plan, view.prepared.config.privacy
-    unit = "all rows of one client" if view.by_client else "one row"
-    left = "no ledger" if view.prepared.config.ledger is None else "as the ledger says: dapple ledger show"
-    if remaining is not None:
-        left = f"epsilon {remaining.epsilon:.4g}, delta {remaining.delta:.3g}"
     return PrivacyLabel(
         epsilon=f"{plan.epsilon:.4g}",
         delta=f"{plan.delta:.3g}",
-        meaning=_meaning(plan.epsilon, plan.delta, unit),
+        meaning=meaning(plan.epsilon, plan.delta, by_client=view.by_client),
         pairs=(
-            ("Privacy unit", f"{plan.unit}: {unit}"),
+            ("Privacy unit", "client: all rows of one client" if view.by_client else "record: one row"),
             ("Neighboring data sets", "add or remove one unit"),
-            ("Epsilon", f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"),
-            ("Delta", f"{plan.delta:.3g}, of which {plan.discretization_slack:.1g} pays for discrete noise"),
+            ("Budget of this run", f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"),
+            ("For discrete noise", f"{plan.discretization_slack:.1g} of delta"),
             ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),
             ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({_norm_source(view)})"),
-            ("Budget left", left),
+            ("Budget left", left_words(view.prepared.config.ledger, remaining)),
         ),
-    )
-
-
-def _meaning(epsilon: float, delta: float, unit: str) -> str:
-    """Epsilon and delta in plain words."""
-    factor = f"{math.exp(epsilon):,.3g}" if epsilon < 12 else f"e^{epsilon:.3g}"
-    sure = odds(epsilon)
-    after = f"is at most {sure:.0%} sure" if sure < 0.995 else "may be all but certain"
-    return (
-        f"What {unit} adds or removes changes the probability of any result by at most a factor of {factor}, up to "
-        f"{delta:.3g}. Somebody who gives even odds that {unit} took part, and knows everything else, {after} "
-        "after seeing this."
     )
 
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 
-from pipelines.kmeans.outputs import page_plots
+from pipelines.kmeans.outputs import own_units, page_plots
 from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.page import plots
-from pipelines.page.page import Badge, Bar, Block, Facts, Section, Table, plot
+from pipelines.page.numbers import to_noise
+from pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
+from schemas.choices import Algorithm
 
 _MOST_CLUSTERS = 200
 """Clusters in the table of words."""
@@ -21,13 +23,29 @@ def clusters_section(view: FitView) -> Section:
         blocks += [_heat_map(view), *_profiles(view), _map(view)]
     blocks += [_words(view), _numbers(view)]
     centers = f"{_count(summary.n_clusters, 'center')} of {_count(summary.n_features, 'feature')}"
-    lead = f"{centers}, and how many rows each stands for. Sizes are noisy and may even be negative."
+    lead = f"{centers}, and how many rows each stands for. Sizes are noisy and may even be negative.{_grey(view)}"
     if view.by_client:
         lead = (
             f"{centers}. A size is a noisy weight of clients: each client counts with a bounded weight, split by where "
-            "its rows lie. Sizes may even be negative."
+            f"its rows lie. Sizes may even be negative.{_grey(view)}"
         )
     return Section(name="clusters", title="Clusters", lead=lead, blocks=tuple(blocks))
+
+
+def _grey(view: FitView) -> str:
+    """Says that some clusters may be empty."""
+    if not view.small_clusters:
+        return ""
+    return (
+        f" {len(view.small_clusters)} of {view.summary.n_clusters} may be empty: they are grey, in parentheses, or "
+        "left out, and do not count when features are compared."
+    )
+
+
+def _name(view: FitView, index: int) -> str:
+    """Number of a cluster, in parentheses if it may be empty."""
+    number = view.summary.numbers[index]
+    return f"{number}" if view.summary.found[index] else f"({number})"
 
 
 def _count(number: int, noun: str) -> str:
@@ -50,11 +68,20 @@ def _sizes(view: FitView) -> Block:
     )
 
 
+_NO_COST = {
+    False: "How well do the centers fit? This run did not buy an answer: the section “quality” releases the noisy cost "
+    "of the centers for a share of the budget. On data that are public, or in the trusted zone, dapple evaluate "
+    "computes it exactly.",
+    True: "How well do the centers fit? DP-Lloyd releases no cost. On data that are public, or in the trusted zone, "
+    "dapple evaluate computes it exactly.",
+}
+
+
 def _cost(view: FitView) -> list[Block]:
     """How far rows lie from their centers, if the run bought that."""
     cost = view.result.model.noisy_cost
     if cost is None:
-        return []
+        return [Notice(level=Level.NOTE, text=_NO_COST[view.prepared.config.algorithm == Algorithm.DP_LLOYD])]
     cap = view.prepared.config.quality and view.prepared.config.quality.max_distance
     distance = f"distance (at most {cap:.4g})" if cap else "distance"
     mean = "mean over clients of their mean" if view.by_client else "mean"
@@ -100,8 +127,11 @@ def _heat_map(view: FitView) -> Block:
         Badge.RELEASED,
         lambda: page_plots.heat_map(view.summary),
         f"Shown: {shown}, by their stddev across clusters. Each row is standardized: +1 is one such stddev above the "
-        f"mean of the centers.{_largest(view)}",
+        f"mean of the centers.{_largest(view)}{_PALE if view.small_clusters else ''}",
     )
+
+
+_PALE = " Grey columns: clusters that may be empty."
 
 
 def _largest(view: FitView) -> str:
@@ -113,10 +143,11 @@ def _largest(view: FitView) -> str:
 def _profiles(view: FitView) -> list[Block]:
     """Parallel coordinates, where there are enough features."""
     axes = min(view.summary.n_features, page_plots.MOST_AXES)
-    if axes < 3:
+    if axes < 3 or view.summary.found.sum() < 2:
         return []
-    named = len(page_plots.SERIES)
-    some = f"; the {named} largest are in color" if view.summary.n_clusters > named else ""
+    named, n_found = len(page_plots.SERIES), int(view.summary.found.sum())
+    some = f"; the {named} largest are in color" if n_found > named else ""
+    some += "; clusters that may be empty are left out" if view.small_clusters else ""
     return [
         plot(
             "parallel",
@@ -130,15 +161,19 @@ def _profiles(view: FitView) -> list[Block]:
 
 
 def _map(view: FitView) -> Block:
-    """Principal components of the centers."""
+    """Principal components of the centers: both on one scale, or the first alone where it holds nearly all."""
+    on_a_line = view.summary.on_a_line
+    how = "along a line, their widest direction" if on_a_line else "along their two widest directions, on one scale"
+    words = "The centers lie nearly on a line" if on_a_line else "Principal components of the centers, on one scale"
+    empty = " Rings: clusters that may be empty." if view.small_clusters else ""
     return plot(
         "map",
         "Map of the centers",
-        "Centers along their two widest directions (principal components); areas are noisy sizes.",
+        f"Centers {how} (principal components); areas are noisy sizes.",
         Badge.RELEASED,
         lambda: page_plots.center_map(view.summary),
-        "Principal components of the centers; the area of a disc is its noisy size. Discs that lie together here may "
-        "differ in other directions.",
+        f"{words}; the area of a disc is its noisy size.{empty} Discs that lie together here may differ in other "
+        "directions.",
     )
 
 
@@ -149,23 +184,39 @@ def _words(view: FitView) -> Table:
     shares = positive / max(float(positive.sum()), 1e-300)
     shown = summary.largest_clusters(_MOST_CLUSTERS)
     more = f" The {_MOST_CLUSTERS} largest of {summary.n_clusters} clusters." if len(shown) < summary.n_clusters else ""
+    encoded = view.prepared.contract.encoder is not None
     return Table(
         title="Clusters in words",
         badge=Badge.RELEASED,
-        columns=("cluster", "stands out by", f"noisy size ± {2 * view.size_stddev:,.3g}", "share"),
+        columns=(
+            "cluster",
+            "stands out by",
+            *(("typical",) if encoded else ()),
+            f"noisy size ± {to_noise(2 * view.size_stddev, view.size_stddev)}",
+            "share",
+        ),
         rows=tuple(
             (
-                f"{summary.numbers[index]}",
-                _high_and_low(view, int(index)),
-                f"{summary.sizes[index]:,.1f}",
+                _name(view, index),
+                *_in_words(view, index),
+                to_noise(float(summary.sizes[index]), view.size_stddev),
                 Bar(f"{shares[index]:.1%}", float(shares[index])),
             )
-            for index in shown
+            for index in shown.tolist()
         ),
-        words=2,
+        words=3 if encoded else 2,
         note="Up to three features in which the center lies at least one stddev across clusters above (↑) or below (↓) "
         f"the mean of the centers, strongest first.{more}",
     )
+
+
+def _in_words(view: FitView, index: int) -> tuple[str, ...]:
+    """What sets a cluster apart, and what is typical of it where columns are encoded."""
+    encoded = view.prepared.contract.encoder is not None
+    if not view.summary.found[index]:
+        return ("may be empty", "") if encoded else ("may be empty",)
+    apart = _high_and_low(view, index)
+    return (apart, own_units.typical(view, index)) if encoded else (apart,)
 
 
 def _high_and_low(view: FitView, index: int) -> str:
@@ -192,14 +243,17 @@ def _numbers(view: FitView) -> Table:
         cut.append(f"the {len(features)} of {summary.n_features:,} features in which centers differ most")
     if len(clusters) < summary.n_clusters:
         cut.append(f"the {len(clusters)} largest of {summary.n_clusters} clusters")
+    encoded = view.prepared.contract.encoder is not None
+    same = "centers.parquet has encoded features." if encoded else "The same as centers.parquet, rounded."
+    note = f"Shown: {' and '.join(cut)}; centers.parquet has all." if cut else same
+    if encoded:
+        note += " Means are in the units of the columns; percentages are shares of a cluster's rows, cut to 0% to 100%."
+    lines = own_units.texts(view, features, clusters)
     return Table(
-        title="Centers in feature units",
+        title=f"Centers in {'the units of the columns' if encoded else 'feature units'}",
         badge=Badge.RELEASED,
-        columns=("feature", *(f"{summary.numbers[index]}" for index in clusters)),
-        rows=tuple(
-            (summary.names[feature], *(f"{summary.centers[cluster, feature]:.4g}" for cluster in clusters))
-            for feature in features
-        ),
+        columns=("feature", *(_name(view, index) for index in clusters.tolist())),
+        rows=tuple((summary.names[feature], *line) for feature, line in zip(features, lines, strict=True)),
         folded=True,
-        note=f"Shown: {' and '.join(cut)}; centers.parquet has all." if cut else "The same as centers.parquet.",
+        note=note,
     )

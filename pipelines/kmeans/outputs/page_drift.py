@@ -76,13 +76,15 @@ def _dots(drift: Drift, shown: NDArray[np.int64]) -> Figure:
     figure = new_figure(104 + 19 * len(shown))
     axes = figure.subplots()
     rows = np.arange(len(shown))
+    both = np.abs(np.concatenate([drift.scores[shown], drift.size_scores[shown]]))
+    reach = min(_SHOWN_SCORE, max(1.5 * DRIFT_SCORE, float(both[np.isfinite(both)].max(initial=0.0))))
     for values, color, label in ((drift.scores, ACCENT, "center"), (drift.size_scores, WARM, "size")):
-        axes.plot(np.clip(values[shown], -_SHOWN_SCORE, _SHOWN_SCORE), rows, "o", color=color, label=label)
+        axes.plot(np.clip(values[shown], -reach, reach), rows, "o", color=color, label=label)
     for line in (-DRIFT_SCORE, DRIFT_SCORE):
         axes.axvline(line, color=MUTED, linewidth=0.8, linestyle="--")
     axes.set_yticks(rows, [f"{drift.numbers[index]}" for index in shown])
     axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.set_xlim(-_SHOWN_SCORE - 1.0, _SHOWN_SCORE + 1.0)
+    axes.set_xlim(-1.08 * reach, 1.08 * reach)
     axes.set_ylabel("cluster")
     axes.set_xlabel("score, in stddevs of the noise")
     figure.legend(ncols=2, frameon=False, loc="outside upper right")
@@ -96,10 +98,10 @@ def _table(view: FitView, drift: Drift) -> Table:
             f"{drift.numbers[index]}",
             _text(drift.movements[index]),
             _text(drift.noise[index]),
-            _text(drift.scores[index]),
+            _score(drift.scores[index]),
             _text(drift.sizes[index, 0]),
             _text(drift.sizes[index, 1]),
-            _text(drift.size_scores[index]),
+            _score(drift.size_scores[index]),
         )
         for index in view.summary.largest_clusters(_MOST_CLUSTERS)
     )
@@ -112,6 +114,11 @@ def _table(view: FitView, drift: Drift) -> Table:
         "noisy means behind them; the score compares these means, before any shrinkage. A dash: nothing to compare, or "
         "a size too small for its noise. drift.json has all numbers.",
     )
+
+
+def _score(value: float) -> str:
+    """A score; more than one decimal would be noise."""
+    return f"{value:,.1f}" if math.isfinite(value) else "—"
 
 
 def _text(value: float) -> str:

@@ -7,11 +7,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipelines.kmeans.outputs.center_summary import CenterSummary
 from pipelines.kmeans.prepared.replay import Movement
-from pipelines.page.plots import MINUS, label_rows, plain_numbers, short, slant_names
+from pipelines.page.plots import MINUS, label_rows, noisy_bars, plain_numbers, short, slant_names
 from pipelines.page.svg import ACCENT, COOL, GRID, INK, MUTED, SERIES, WARM, new_figure
 
 MOST_BARS = 30
@@ -29,18 +30,8 @@ _STEPS = 5
 def size_bars(summary: CenterSummary, stddev: float, unit: str) -> Figure:
     """Noisy sizes with bars of two noise stddevs either way."""
     shown = summary.largest_clusters(MOST_BARS)
-    sizes = summary.sizes[shown]
-    figure = new_figure(90 + 19 * len(shown))
-    axes = figure.subplots()
-    rows = np.arange(len(shown))
-    axes.barh(rows, sizes, height=0.66, color=[ACCENT if size > 2 * stddev else MUTED for size in sizes])
-    axes.errorbar(sizes, rows, xerr=2 * stddev, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
-    axes.axvline(0.0, color=MUTED, linewidth=0.8)
-    label_rows(axes, [f"{summary.numbers[index]}" for index in shown])
-    axes.set_ylabel("cluster")
-    axes.set_xlabel(f"noisy size, {unit} (whiskers: 2 noise stddevs)")
-    plain_numbers(axes)
-    return figure
+    names = [_name(summary, index) for index in shown]
+    return noisy_bars(names, summary.sizes[shown], np.full(len(shown), stddev), unit)
 
 
 def heat_map(summary: CenterSummary) -> Figure:
@@ -50,18 +41,25 @@ def heat_map(summary: CenterSummary) -> Figure:
     figure = new_figure(100 + 17 * len(features))
     axes = figure.subplots()
     steps = np.clip(np.rint(values / _LIMIT * _STEPS), -_STEPS, _STEPS).astype(int)
+    found = summary.found[clusters]
     for step in range(-_STEPS, _STEPS + 1):
-        _cells(axes, np.argwhere(steps == step), step / _STEPS)
+        _cells(axes, np.argwhere((steps == step) & found), step / _STEPS)
+    _cells(axes, np.argwhere(np.broadcast_to(~found, steps.shape)), 0.0)
     axes.set_xlim(0, len(clusters))
-    axes.set_xticks(np.arange(len(clusters)) + 0.5, [f"{summary.numbers[index]}" for index in clusters])
+    axes.set_xticks(np.arange(len(clusters)) + 0.5, [_name(summary, index) for index in clusters])
     axes.tick_params(axis="x", labelsize=12 if len(clusters) <= 16 else 9)
-    axes.set_yticks(np.arange(len(features)) + 0.5, [short(summary.names[index]) for index in features])
+    axes.set_yticks(np.arange(len(features)) + 0.5, [short(summary.names[index], 28) for index in features])
     axes.set_ylim(len(features), 0)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set_xlabel("cluster")
     _shades(figure)
     return figure
+
+
+def _name(summary: CenterSummary, index: int) -> str:
+    """Number of a cluster, in parentheses if it may be empty."""
+    return f"{summary.numbers[index]}" if summary.found[index] else f"({summary.numbers[index]})"
 
 
 def _cells(axes: Axes, places: NDArray[np.int64], strength: float) -> None:
@@ -86,13 +84,13 @@ def _shades(figure: Figure) -> None:
 
 
 def parallel_coordinates(summary: CenterSummary) -> Figure:
-    """One line per cluster over the features that tell most."""
+    """One line per cluster that was found, over the features that tell most."""
     features = np.sort(summary.top_features(MOST_AXES))
     values = summary.standardized[:, features]
     figure = new_figure(330)
     axes = figure.subplots()
-    named = summary.largest_clusters(len(SERIES))
-    for index in np.setdiff1d(summary.largest_clusters(60), named):
+    named = _found(summary, summary.largest_clusters(len(SERIES)))
+    for index in np.setdiff1d(_found(summary, summary.largest_clusters(60)), named):
         axes.plot(values[index], color=MUTED, linewidth=0.8, alpha=0.5)
     for color, index in zip(SERIES, named, strict=False):
         axes.plot(values[index], color=color, marker="o", markersize=4)
@@ -102,6 +100,11 @@ def parallel_coordinates(summary: CenterSummary) -> Figure:
     axes.grid(axis="x")
     axes.set_ylabel("stddevs across clusters")
     return figure
+
+
+def _found(summary: CenterSummary, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The clusters that are no empty ones; all of them if none is left."""
+    return clusters[summary.found[clusters]] if summary.found[clusters].any() else clusters
 
 
 def _end_labels(axes: Axes, labels: Sequence[tuple[str, float]], x: float, gap: float = 0.055) -> None:
@@ -120,30 +123,60 @@ def _end_labels(axes: Axes, labels: Sequence[tuple[str, float]], x: float, gap: 
 
 
 def center_map(summary: CenterSummary) -> Figure:
-    """Centers along their two widest directions; areas are noisy sizes."""
+    """Centers along their two widest directions, on one scale, or along the first alone; areas are noisy sizes."""
     places, shares = summary.plane()
-    figure = new_figure(360)
+    on_a_line = summary.on_a_line
+    box = (340.0, 60.0 if on_a_line else 290.0)
+    if on_a_line:
+        places = places * (1.0, 0.0)
+    figure = new_figure(box[1] + 70.0)
     axes = figure.subplots()
-    weights = np.maximum(summary.sizes, 0.0)
-    areas = 30.0 + 1100.0 * weights / max(float(weights.max(initial=0.0)), 1e-300)
-    named = set(summary.largest_clusters(MOST_BARS).tolist())
-    axes.scatter(places[:, 0], places[:, 1], s=areas, color=ACCENT, alpha=0.3, linewidths=0)
-    axes.scatter(places[:, 0], places[:, 1], s=6, color=INK, linewidths=0)
-    axes.margins(0.18)
-    _name_points(axes, places, sorted(named), summary.numbers)
+    _equal_scales(axes, places, box)
+    _discs(axes, places, summary)
+    _name_points(axes, places, summary.largest_clusters(MOST_BARS).tolist(), summary, box)
     axes.set_xlabel(f"widest direction ({shares[0]:.0%} of the spread)")
-    axes.set_ylabel(f"second direction ({shares[1]:.0%})")
-    if not shares[1] > 0.0:
-        axes.set_ylim(-1.0, 1.0)
-        axes.set_yticks([0.0])
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    if on_a_line:
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+    else:
+        axes.set_ylabel(f"second direction ({shares[1]:.0%})")
     axes.grid(visible=True)
     return figure
 
 
-def _name_points(axes: Axes, places: NDArray[np.float64], named: Sequence[int], numbers: Sequence[int]) -> None:
+def _equal_scales(axes: Axes, places: NDArray[np.float64], box: tuple[float, float]) -> None:
+    """Limits in which a step along x is as long as one along y, with room for discs and names."""
+    low, high = places.min(axis=0), places.max(axis=0)
+    middle, sides = low + (high - low) / 2.0, np.array(box) / 2.0
+    reach = float(((high - low) / 2.0 / (sides - 26.0)).max()) or 1.0 / box[0]
+    axes.set_xlim(middle[0] - sides[0] * reach, middle[0] + sides[0] * reach)
+    axes.set_ylim(middle[1] - sides[1] * reach, middle[1] + sides[1] * reach)
+    axes.set_aspect("equal", adjustable="box")
+
+
+def _discs(axes: Axes, places: NDArray[np.float64], summary: CenterSummary) -> None:
+    """A disc per cluster; a ring for one that may be empty."""
+    weights = np.maximum(summary.sizes, 0.0)
+    areas = 30.0 + 1100.0 * weights / max(float(weights.max(initial=0.0)), 1e-300)
+    found, rest = np.flatnonzero(summary.found), np.flatnonzero(~summary.found)
+    x, y = places.T
+    axes.scatter(x[found], y[found], s=areas[found], color=ACCENT, alpha=0.3, linewidths=0)
+    axes.scatter(x[found], y[found], s=6, color=INK, linewidths=0)
+    if len(rest):
+        axes.scatter(x[rest], y[rest], s=30.0, facecolors="none", edgecolors=MUTED, linewidths=1.0)
+
+
+def _name_points(
+    axes: Axes,
+    places: NDArray[np.float64],
+    named: Sequence[int],
+    summary: CenterSummary,
+    box: tuple[float, float],
+) -> None:
     """Numbers beside points, each on the side where there is most room."""
     low, high = np.array([axes.get_xlim(), axes.get_ylim()]).T
-    points = (places - low) / (high - low) * (340.0, 290.0)
+    points = (places - low) / (high - low) * box
     angles = np.arange(8) * np.pi / 4 + np.pi / 8
     offsets = 11.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     taken = points.copy()
@@ -153,7 +186,7 @@ def _name_points(axes: Axes, places: NDArray[np.float64], named: Sequence[int], 
         best = int(np.minimum(np.round(room), 14.0).argmax())
         taken = np.vstack([taken, candidates[best]])
         where = (float(places[index, 0]), float(places[index, 1]))
-        offset, text = tuple(offsets[best]), f"{numbers[index]}"
+        offset, text = tuple(offsets[best]), _name(summary, index)
         axes.annotate(text, where, offset, textcoords="offset points", ha="center", va="center", fontsize=11)
 
 

@@ -1,14 +1,12 @@
 """The sections of a `fit` report."""
 
-import math
-
 import numpy as np
 
 from pipelines.kmeans.outputs import page_plots
 from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.outputs.page_clusters import clusters_section
 from pipelines.kmeans.outputs.page_drift import drift_sections
-from pipelines.kmeans.outputs.page_warnings import warnings
+from pipelines.kmeans.outputs.page_warnings import checks, warnings
 from pipelines.page import plots
 from pipelines.page.page import Badge, Bar, Block, Code, Facts, Level, Notice, Section, Table, plot
 from pipelines.run.versions import versions
@@ -98,7 +96,7 @@ def _event(release: Release, share: float) -> tuple[str | Bar, ...]:
 def _warnings(view: FitView) -> Section:
     """What to know first."""
     lead = "Checks of the releases against their noise, and of the settings against the public data."
-    return Section(name="warnings", title="Before you trust it", lead=lead, blocks=warnings(view))
+    return Section(name="warnings", title="Before you trust it", lead=lead, blocks=(*warnings(view), checks(view)))
 
 
 def _rounds(view: FitView) -> Section:
@@ -201,13 +199,8 @@ def _weights_plot(view: FitView) -> list[Block]:
 def _reading(view: FitView) -> Section:
     """How to use the result, what the words mean, and what made it."""
     blocks: tuple[Block, ...] = (
-        Code(
-            title="Assign rows to the nearest center, in Python",
-            text="import numpy as np\nimport pyarrow.parquet as pq\n\n"
-            'table = pq.read_table("centers.parquet")\n'
-            'centers = np.array(table["center"].to_pylist())  # one row per cluster, feature units\n'
-            "labels = ((rows[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)",
-        ),
+        Code(title="Assign all rows of a table to their nearest centers", text=_ASSIGN),
+        *_in_python(view),
         Notice(
             level=Level.NOTE,
             text="Labels of private rows are private data: the guarantee covers the centers, not what you look up with "
@@ -219,13 +212,41 @@ def _reading(view: FitView) -> Section:
             title="What made this report",
             badge=Badge.PUBLIC,
             pairs=(
-                ("Config digest", config_digest(view.prepared.config)),
+                ("Job digest", config_digest(view.prepared.config)),
                 *((name, text) for name, text in versions().items()),
             ),
         ),
     )
     lead = "The centers are safe to share under the guarantee above. Here is how to use them."
     return Section(name="reading", title="Use and glossary", lead=lead, blocks=blocks)
+
+
+_ASSIGN = """# assign.yaml, beside the folder of this report
+model: THIS_FOLDER
+data: {path: TABLE, features: AS_IN_THE_JOB}
+assign: {id_columns: [ID]}
+
+dapple assign --config assign.yaml --output labels"""
+
+
+def _in_python(view: FitView) -> list[Block]:
+    """How to label rows that are vectors; encoded columns are left to the command, which knows the encoding."""
+    if view.prepared.contract.encoder is not None:
+        text = (
+            "The job encodes columns, and dapple assign does the same with every table. Centers in centers.parquet "
+            "are in encoded units; above they are shown in those of the columns."
+        )
+        return [Notice(level=Level.NOTE, text=text)]
+    return [
+        Code(
+            title="The same in Python, for rows in memory",
+            text="import numpy as np\nimport pyarrow.parquet as pq\n\n"
+            'table = pq.read_table("centers.parquet")\n'
+            'centers = np.array(table["center"].to_pylist())  # one row per cluster, feature units\n'
+            "nearest = np.argmin((centers**2).sum(axis=1) - 2 * rows @ centers.T, axis=1)\n"
+            'labels = table["cluster"].to_numpy()[nearest]',
+        )
+    ]
 
 
 def _glossary(view: FitView) -> tuple[tuple[str, str], ...]:
@@ -247,8 +268,3 @@ def _glossary(view: FitView) -> tuple[tuple[str, str], ...]:
             "Computed from private rows without noise. This report has none; reports of evaluations do.",
         ),
     )
-
-
-def odds(epsilon: float) -> float:
-    """How sure somebody who gave even odds may become that a unit is in the data: e^epsilon / (1 + e^epsilon)."""
-    return 1.0 / (1.0 + math.exp(-epsilon))

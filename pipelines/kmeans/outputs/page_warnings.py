@@ -1,13 +1,15 @@
 """What a reader should know before trusting a center, in words; from releases and public data only."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from pipelines.kmeans.outputs import page_clipping
 from pipelines.kmeans.outputs.center_summary import scaled_stddev
 from pipelines.kmeans.outputs.fit_view import FitView
-from pipelines.page.page import Badge, Level, Notice
-from schemas.choices import Algorithm, ClippingRule, InvalidRows
+from pipelines.page.page import Badge, Facts, Level, Notice
+from schemas.choices import Algorithm, InvalidRows
 
 _HIGH_EPSILON = 10.0
 _FEW_SERVER_ROWS = 5
@@ -17,13 +19,32 @@ _WIDE = 10.0
 _MOST_NAMED = 8
 
 
+Found = list[Notice] | None
+"""What a check has to say; nothing if it passed, None if the run has not released what it needs."""
+
+
 def warnings(view: FitView) -> tuple[Notice, ...]:
     """Warnings first, then notes; one good word if there is no warning."""
-    found = [*_of_guarantee(view), *_of_clipping(view), *_of_server_data(view), *_of_clusters(view), *_of_noise(view)]
+    found = [notice for _, check in _CHECKS for notice in check(view) or ()]
     found.sort(key=lambda notice: notice.level is not Level.WARNING)
     if not any(notice.level is Level.WARNING for notice in found):
-        found.insert(0, Notice(level=Level.GOOD, text="Nothing stands out: every check that this report makes passed."))
+        text = "Nothing stands out: every check that could be made passed; they are listed below."
+        found.insert(0, Notice(level=Level.GOOD, text=text))
     return tuple(found)
+
+
+def checks(view: FitView) -> Facts:
+    """Which checks were made, and how each ended."""
+    pairs = tuple((name, _outcome(check(view))) for name, check in _CHECKS)
+    return Facts(title="Checks of this report", badge=Badge.RELEASED, pairs=pairs)
+
+
+def _outcome(found: Found) -> str:
+    """How a check ended, in a word or two."""
+    if found is None:
+        return "not made: this run has nothing to make it from"
+    n_warnings = sum(notice.level is Level.WARNING for notice in found)
+    return "passed" if not n_warnings else f"{n_warnings} warning{'s' if n_warnings > 1 else ''}"
 
 
 def _warning(text: str, badge: Badge) -> Notice:
@@ -34,122 +55,99 @@ def _note(text: str, badge: Badge) -> Notice:
     return Notice(level=Level.NOTE, text=text, badge=badge)
 
 
-def _of_guarantee(view: FitView) -> list[Notice]:
-    """Epsilon and delta that promise little."""
-    plan, found = view.prepared.plan, []
-    if plan.epsilon > _HIGH_EPSILON:
-        found.append(
-            _warning(
-                f"Epsilon {plan.epsilon:.4g} is high: one {view.unit_word} may change the probability of an output by "
-                f"a factor of e^{plan.epsilon:.4g}. Below 1 is strong, up to about 10 is common in practice.",
-                Badge.PUBLIC,
-            )
-        )
-    total = view.noisy_total
+def _of_epsilon(view: FitView) -> Found:
+    """An epsilon that promises little."""
+    epsilon = view.prepared.plan.epsilon
+    if epsilon <= _HIGH_EPSILON:
+        return []
+    text = (
+        f"Epsilon {epsilon:.4g} is high: one {view.unit_word} may change the probability of an output by "
+        f"a factor of e^{epsilon:.4g}. Below 1 is strong, up to about 10 is common in practice."
+    )
+    return [_warning(text, Badge.PUBLIC)]
+
+
+def _of_delta(view: FitView) -> Found:
+    """A delta that promises little."""
+    plan, total = view.prepared.plan, view.noisy_total
+    if total is None:
+        return None
+    if plan.delta * max(total, 1.0) <= 1.0:
+        return []
     public = view.prepared.config.data.public_rows is not None
-    if total is not None and plan.delta * max(total, 1.0) > 1.0:
-        known = "the public number" if public else "the noisy number"
-        found.append(
-            _warning(
-                f"Delta {plan.delta:.3g} is larger than 1 / {known} of {view.unit_word}s ({total:,.0f}): a mechanism "
-                "that publishes a row now and then would meet it. Choose a delta well below that.",
-                Badge.PUBLIC if public else Badge.RELEASED,
-            )
-        )
-    return found
+    text = (
+        f"Delta {plan.delta:.3g} is larger than 1 / the {'public' if public else 'noisy'} number of {view.unit_word}s "
+        f"({total:,.0f}): a mechanism that publishes a row now and then would meet it. Choose a delta well below that."
+    )
+    return [_warning(text, Badge.PUBLIC if public else Badge.RELEASED)]
 
 
-def _of_clipping(view: FitView) -> list[Notice]:
-    """The clipping norm against the norms of the public rows."""
-    if not view.representative:
-        return []
-    norm, norms = view.lattice.clipping_norm, view.server_norms
-    beyond = float(np.mean(norms > norm * (1.0 + 1e-9)))
-    badge = Badge.RELEASED if view.prepared.config.clipping.norm is ClippingRule.PRIVATE else Badge.PUBLIC
-    largest = float(norms.max(initial=0.0))
-    words = f"The clipping norm is {norm:.4g}; the longest public row has norm {largest:.4g}"
-    if beyond > 0.05:
-        return [
-            _warning(
-                f"{words}, and {beyond:.0%} of the public rows lie beyond. Rows beyond it are shrunk to it, so "
-                "centers far out are drawn inward. A larger clipping.norm costs noise in proportion.",
-                badge,
-            )
-        ]
-    if norm > 3.0 * largest > 0.0:
-        return [
-            _warning(
-                f"{words}: noise grows with the clipping norm, and {norm / largest:.3g} times less would do if "
-                "private rows are like the public ones.",
-                badge,
-            )
-        ]
-    return [_note(f"{words}, and {_percent(beyond)} of the public rows lie beyond.", badge)]
-
-
-def _percent(share: float) -> str:
-    """A share as text that does not call a few none."""
-    return "none" if share == 0.0 else f"{max(share, 0.001):.1%}"
-
-
-def _of_server_data(view: FitView) -> list[Notice]:
-    """Too few public rows, none at all, or features of very different widths."""
+def _of_server_rows(view: FitView) -> Found:
+    """Too few public rows, or none at all."""
     config, server = view.prepared.config, view.prepared.initial.server
-    found = []
     if config.algorithm in (Algorithm.DP_LLOYD, Algorithm.CENTRAL_TREE) and not len(server):
-        return []
+        return None
     if not view.representative:
         text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."
         return [_note(text, Badge.PUBLIC)]
-    if len(server) < _FEW_SERVER_ROWS * view.summary.n_clusters:
-        found.append(
-            _warning(
-                f"The server data hold {len(server):,} rows, fewer than {_FEW_SERVER_ROWS} for each cluster: "
-                "the start of the centers rests on little.",
-                Badge.PUBLIC,
-            )
-        )
-    spread = scaled_stddev(server)
-    typical = float(np.median(spread))
-    widest = int(spread.argmax())
-    if view.summary.n_features > 2 and typical > 0.0 and spread[widest] > _WIDE * typical:
-        found.append(
-            _warning(
-                f"In the server data, feature {view.summary.names[widest]!r} is {spread[widest] / typical:,.3g} times "
-                "as wide as the median feature. It rules every distance, and the same noise covers the narrow "
-                "features; put features on one scale with the encode section.",
-                Badge.PUBLIC,
-            )
-        )
-    if config.data.on_invalid_rows is InvalidRows.DROP:
-        found.append(_note("Rows with null or non-finite values were left out, as the job asks.", Badge.PUBLIC))
-    return found
+    if len(server) >= _FEW_SERVER_ROWS * view.summary.n_clusters:
+        return []
+    text = (
+        f"The server data hold {len(server):,} rows, fewer than {_FEW_SERVER_ROWS} for each cluster: "
+        "the start of the centers rests on little."
+    )
+    return [_warning(text, Badge.PUBLIC)]
 
 
-def _of_clusters(view: FitView) -> list[Notice]:
-    """Clusters that are hardly there, and centers that nearly coincide."""
+def _of_widths(view: FitView) -> Found:
+    """Features of very different widths."""
+    if not view.representative:
+        return None
+    spread = scaled_stddev(view.prepared.initial.server)
+    typical, widest = float(np.median(spread)), int(spread.argmax())
+    if not (view.summary.n_features > 2 and typical > 0.0 and spread[widest] > _WIDE * typical):
+        return []
+    text = (
+        f"In the server data, feature {view.summary.names[widest]!r} is {spread[widest] / typical:,.3g} times "
+        "as wide as the median feature. It rules every distance, and the same noise covers the narrow "
+        "features; put features on one scale with the encode section."
+    )
+    return [_warning(text, Badge.PUBLIC)]
+
+
+def _of_rows_left_out(view: FitView) -> Found:
+    """Rows that the job leaves out."""
+    if view.prepared.config.data.on_invalid_rows is not InvalidRows.DROP:
+        return []
+    return [_note("Rows with null or non-finite values were left out, as the job asks.", Badge.PUBLIC)]
+
+
+def _of_sizes(view: FitView) -> Found:
+    """Clusters that are hardly there."""
+    small = [view.summary.numbers[index] for index in view.small_clusters]
+    if not small:
+        return []
+    says = "public data and noise" if len(view.prepared.initial.server) else "the start of the run and noise"
+    text = (
+        f"{_clusters(small)} {'has a noisy size' if len(small) == 1 else 'have noisy sizes'} below two noise "
+        f"stddevs ({2 * view.size_stddev:,.3g}): such a cluster may be empty, and its center says mostly what {says} "
+        "say. Such clusters are grey or left out below."
+    )
+    return [_warning(text, Badge.RELEASED)]
+
+
+def _of_distances(view: FitView) -> Found:
+    """Centers that nearly coincide."""
     numbers, pairs = view.summary.numbers, view.summary.coincident()
-    found, small = [], [numbers[index] for index in view.small_clusters]
-    if small:
-        found.append(
-            _warning(
-                f"{_clusters(small)} {'has a noisy size' if len(small) == 1 else 'have noisy sizes'} below two noise "
-                f"stddevs ({2 * view.size_stddev:,.3g}): such a cluster may be empty, and its center says mostly what "
-                "public data say.",
-                Badge.RELEASED,
-            )
-        )
-    if pairs:
-        named = ", ".join(f"{numbers[first]} and {numbers[second]}" for first, second in pairs[:_MOST_NAMED])
-        more = f" and {len(pairs) - _MOST_NAMED} more pairs" if len(pairs) > _MOST_NAMED else ""
-        found.append(
-            _warning(
-                f"Centers {named}{more} nearly coincide (closer than a tenth of the typical distance): "
-                "fewer clusters may say the same.",
-                Badge.RELEASED,
-            )
-        )
-    return found
+    if not pairs:
+        return []
+    named = ", ".join(f"{numbers[first]} and {numbers[second]}" for first, second in pairs[:_MOST_NAMED])
+    more = f" and {len(pairs) - _MOST_NAMED} more pairs" if len(pairs) > _MOST_NAMED else ""
+    text = (
+        f"Centers {named}{more} nearly coincide (closer than a tenth of the typical distance): "
+        "fewer clusters may say the same."
+    )
+    return [_warning(text, Badge.RELEASED)]
 
 
 def _clusters(numbers: list[int]) -> str:
@@ -159,7 +157,7 @@ def _clusters(numbers: list[int]) -> str:
     return f"Cluster{'s' if len(numbers) > 1 else ''} {named}{more}"
 
 
-def _of_noise(view: FitView) -> list[Notice]:
+def _of_noise(view: FitView) -> Found:
     """Releases in which nothing shows above the noise."""
     drowned = [
         release.path
@@ -177,3 +175,18 @@ def _of_noise(view: FitView) -> list[Notice]:
             Badge.RELEASED,
         )
     ]
+
+
+_CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
+    ("Epsilon at most 10", _of_epsilon),
+    ("Delta below one over the number of units", _of_delta),
+    ("Clipping norm against the public rows", page_clipping.of_public_rows),
+    ("Private rows inside the clipping norm, by the noisy scatter", page_clipping.of_releases),
+    ("Enough public rows for each cluster", _of_server_rows),
+    ("Features of similar widths in the public rows", _of_widths),
+    ("Invalid rows", _of_rows_left_out),
+    ("Every cluster larger than its noise", _of_sizes),
+    ("Centers apart from each other", _of_distances),
+    ("Every release above its noise", _of_noise),
+)
+"""What is checked, and how."""

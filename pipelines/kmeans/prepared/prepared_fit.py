@@ -96,6 +96,14 @@ class PreparedFit:
         """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
         return feature_names(self.config.data.features, self.contract.encoder, len(self.initial.frame.lattice.center))
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The same coordinates as pages for people call them."""
+        encoder, named = self.contract.encoder, self.config.data.feature_names
+        if named is not None:
+            return named
+        return self.feature_names if encoder is None else encoder.labels
+
 
 def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_features: int) -> tuple[str, ...]:
     """Names of the coordinates of a center, `n_features` of them, for the features of a job."""

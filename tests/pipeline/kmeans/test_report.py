@@ -9,8 +9,10 @@ import pytest
 
 from pipelines.kmeans.outputs import page as report
 from pipelines.kmeans.outputs.fit_view import FitView
-from pipelines.kmeans.outputs.page_warnings import warnings
+from pipelines.kmeans.outputs.page_warnings import checks, warnings
 from pipelines.kmeans.prepared.replay import replay
+from pipelines.page.stamp import RunStamp
+from schemas.settings.digest import config_digest
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake
 
@@ -100,7 +102,7 @@ def test_plots_and_tables_are_labeled(run):
     text = run.text
     for heading in re.findall(r"<h3>(.*?)</h3>|<summary>(.*?)</summary>", text, re.S):
         words = "".join(heading)
-        own = "Words" in words or "in Python" in words
+        own = "Words" in words or "in Python" in words or "Assign all rows" in words
         assert own or re.search(r'class="badge (released|public)"', words), words
     for each in Reader(text).all("svg"):
         assert each["role"] == "img"
@@ -122,7 +124,7 @@ def test_the_label_says_what_is_guaranteed(run):
     assert "as the ledger says" in kept
     assert "no ledger" not in kept
     left = report.render(run.fit, run.result, report.Remaining(3.5, 1e-5))
-    assert "epsilon 3.5, delta 1e-05" in left
+    assert "epsilon 3.5, delta 1e-05" in re.sub(r"</?span[^>]*>", "", left)
 
 
 def test_every_event_is_listed_with_its_share(run):
@@ -229,3 +231,132 @@ def test_without_server_data_a_note_says_so(tmp_path):
     fit = lake.prepared(lake.job(path, None))
     text = report.render(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))
     assert "There were no server data" in text
+
+
+def test_the_run_its_day_its_data_and_its_job_are_named(run):
+    stamp = RunStamp.today("night-7", config_digest(run.fit.config), run.fit.config.data.name)
+    text = report.render(run.fit, run.result, stamp=stamp)
+    for words in ("night-7", stamp.day, config_digest(run.fit.config)):
+        assert words in text
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", stamp.day)
+
+
+def test_all_checks_are_listed_with_their_outcome(run):
+    outcomes = dict(checks(FitView.of(run.fit, run.result)).pairs)
+    assert len(outcomes) >= 10
+    assert set(outcomes.values()) == {"passed"}
+    assert all(name in run.text for name in outcomes)
+
+
+def test_what_cannot_be_checked_is_said(tmp_path):
+    path = lake.write_lake(tmp_path / "lake", lake.mixture(300))
+    fit = lake.prepared(lake.job(path, None, data__public_rows=300, privacy__epsilon=20.0))
+    outcomes = dict(checks(FitView.of(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))).pairs)
+    assert outcomes["Clipping norm against the public rows"] == "not made: this run has nothing to make it from"
+    assert outcomes["Epsilon at most 10"] == "1 warning"
+
+
+CLIPPED = np.array([[25.0, 1.0], [55.0, 2.0], [80.0, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("scale", "settings", "clipped"),
+    [
+        (100.0, {}, True),
+        (100.0, {"data__public_rows": 3000}, True),
+        (1.0, {}, False),
+        (100.0, {"privacy__epsilon": 0.01}, False),
+        (100.0, {"unit": "client"}, False),
+    ],
+    ids=["server_in_other_units", "rows_public", "same_units", "drowned_in_noise", "unit_client_cannot_tell"],
+)
+def test_rows_that_are_nearly_all_clipped_are_warned_of(tmp_path, scale, settings, clipped):
+    """The server's ages are in centuries, the rows' in years: every center lies within the norm of the origin."""
+    server = lake.mixture(60, seed=99, means=CLIPPED) / scale
+    found = Run(
+        tmp_path, CLIPPED, n_rows=3000, server=server, clipping={"norm": "server_radius", "client_rows": 10}, **settings
+    )
+    assert ("Almost all rows are clipped" in found.warnings) is clipped
+
+
+def test_the_tree_tells_clipped_rows_of_clients_too(tmp_path):
+    points = lake.mixture(3000, means=CLIPPED)
+    for unit in ("record", "client"):
+        path = lake.write_lake(tmp_path / unit, points, np.arange(3000) // 10)
+        job = lake.job(path, None, unit, algorithm="central_tree", tree={"radius": 1.0}, privacy__epsilon=60.0)
+        del job["clipping"]["norm"]
+        fit = lake.prepared(job)
+        block = ClientBlock(points, np.arange(0, 3001, 10) if unit == "client" else None)
+        assert "Almost all rows are clipped" in report.render(fit, lake.finished(fit, block))
+
+
+def test_clusters_that_may_be_empty_are_not_shown_as_found(tmp_path):
+    points = lake.mixture(1500, means=4.0 * np.eye(3, 6))
+    job = lake.job(lake.write_lake(tmp_path / "lake", points), None, algorithm="central_tree", n_clusters=8)
+    del job["clipping"]["norm"]
+    fit = lake.prepared(job | {"tree": {"radius": 9.0}, "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}})
+    view = FitView.of(fit, lake.finished(fit, ClientBlock(points)))
+    assert 0 < len(view.small_clusters) < 8
+    text = report.render(fit, view.result)
+    for index in view.small_clusters:
+        assert re.search(rf'<th scope="row">\({index}\)</th>\s*<td class="words">may be empty</td>', text)
+        assert f">({index})</text>" in text
+    assert "clusters that may be empty are left out" in text
+    assert "the start of the run and noise say" in text
+    assert "public data and noise" not in text
+    assert "says mostly what public data say" not in text
+
+
+def test_names_of_a_list_column_are_shown(tmp_path):
+    names = ["age", "hours", "pay <&>", "education Masters"]
+    found = Run(tmp_path, data__feature_names=names)
+    assert "education Masters" in found.text
+    assert "pay &lt;&amp;&gt;" in found.text
+    assert "x[0]" not in found.text
+    assert found.fit.feature_names == ("x[0]", "x[1]", "x[2]", "x[3]")
+
+
+def test_centers_are_shown_in_the_columns_own_units(tmp_path):
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 6400)
+    columns = {
+        "hours": np.array([20.0, 50.0])[group] + rng.normal(0.0, 2.0, 6400),
+        "education": np.array(["Bachelors", "Masters"])[group],
+        "age": np.array([30.0, 60.0])[group] + rng.normal(0.0, 4.0, 6400),
+    }
+    table = lake.pa.table(columns)
+    lake.write_files(tmp_path / "lake", [table])
+    lake.write_files(tmp_path / "server", [table.slice(0, 400)])
+    kinds = {
+        "hours": {"kind": "standardize", "from": "server"},
+        "education": {"kind": "one_hot", "vocabulary": "server"},
+        "age": {"kind": "quantile_bins", "bins": 4},
+    }
+    job = lake.job(str(tmp_path / "lake"), str(tmp_path / "server"), data__features=list(columns), n_clusters=2)
+    fit = lake.prepared(job | {"encode": kinds})
+    text = report.render(fit, lake.finished(fit, ClientBlock(fit.contract.to_points(table, "lake"))))
+    assert "could not be" not in text
+    assert "Centers in the units of the columns" in text
+    typical = re.findall(r"hours (\d\d\.\d); [^<]*", text)
+    assert sorted(round(float(hours) / 10.0) for hours in typical) == [2, 5]
+    assert re.search(r"education Masters \((9\d|100)%\)", text)
+    assert re.search(r"age \d\d\.?\d* to \d\d\.?\d*", text)
+    assert "<=" not in re.sub(r"<style>.*?</style>", "", text, flags=re.S)
+    assert "&lt;=" not in text
+    assert "dapple assign" in text
+    assert "rows @ centers.T" not in text
+
+
+def test_a_run_that_bought_no_quality_says_so(run):
+    assert "This run did not buy an answer" in run.text
+
+
+def test_labels_need_no_array_of_rows_by_clusters_by_features(run):
+    assert "rows @ centers.T" in run.text
+    assert "rows[:, None]" not in run.text
+
+
+def test_grammar_of_the_meaning(tmp_path):
+    text = Run(tmp_path, unit="client").text
+    assert "Adding or removing all rows of one client changes the probability" in text
+    assert "What all rows of one client adds" not in text

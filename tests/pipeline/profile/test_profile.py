@@ -2,15 +2,18 @@
 
 import json
 import logging
+import re
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from pipelines import api
-from pipelines.profile import prepare
+from pipelines.profile.job import prepare
+from pipelines.profile.page import ProfileView, render
 from pipelines.run.options import beam_options
 from schemas.errors import ConfigError, InputError
 from schemas.profile.config import ProfileConfig
@@ -25,6 +28,7 @@ from transforms.tables.read import ListShards
 N_ROWS = 3000
 REPLAY = ("--direct_runner_bundle_repeat=2",)
 PROCESSES = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
+FILES = {"profile.parquet", "privacy.json", "deployment.yaml", "report.html"}
 JOBS = np.array(["clerk", "smith", "farmer", "miller"])
 
 
@@ -150,16 +154,72 @@ def test_a_value_of_one_person_is_not_released(desk, by_record, by_client):
 
 def test_the_outputs_state_the_guarantee(desk, by_record):
     folder = desk.folder / "by_record"
-    assert {path.name for path in folder.iterdir()} == {"profile.parquet", "privacy.json", "run.json"}
+    assert {path.name for path in folder.iterdir()} == {*FILES, "run.json"}
     privacy = json.loads((folder / "privacy.json").read_text())
     summary = json.loads(by_record.out)
     assert (privacy["epsilon"], privacy["delta"]) == (summary["epsilon"], summary["delta"]) == (200.0, 1e-6)
     assert (privacy["unit"], privacy["neighboring_relation"]) == ("record", "add_or_remove_one")
     assert len(privacy["events"]) == 6
     manifest = json.loads((folder / "run.json").read_text())
-    assert set(manifest["files"]) == {"profile.parquet", "privacy.json"}
+    assert set(manifest["files"]) == FILES
     assert (manifest["job"], manifest["sampling_rate"]) == ("profile", 1.0)
     assert not list(desk.folder.glob("*partial*"))
+
+
+def test_the_report_shows_what_was_released_and_of_which_run(desk, by_record):
+    folder = desk.folder / "by_record"
+    text = (folder / "report.html").read_text()
+    assert by_record.lines[-1].endswith("by_record/report.html")
+    assert "could not be" not in text
+    assert re.findall(r'<section id="(\w+)"', text) == [
+        "guarantee",
+        "warnings",
+        "clusters",
+        "means",
+        "values",
+        "reading",
+    ]
+    for words in (
+        json.loads(by_record.out)["run_id"],
+        "record: one row",
+        "Mean of age",
+        "clerk",
+        "Checks of this report",
+    ):
+        assert words in text
+    assert "Epsilon 200 is high" in text
+    assert text.count("<svg") == text.count("<desc>") == 2
+    assert 'class="badge evaluation"' not in text.split("<main>")[1].split("</main>")[0]
+    assert "astronaut" not in text
+    assert not re.search(r"\bnan\b|\binf\b", re.sub(r"<style>.*?</style>", "", text, flags=re.S))
+    exact = {f"{value:.6g}" for value in desk.age}
+    assert not [value for value in exact if len(value) >= 6 and f">{value}<" in text]
+
+
+def test_the_report_of_clients_leaves_out_what_may_be_empty(desk, by_client):
+    config = ProfileConfig.model_validate(desk.settings(unit="client"))
+    plan = prepare(config, load_model(desk.model)).params.plan
+    rows = by_client.profile.to_pylist()
+    for row in rows:
+        if row["cluster"] == 1 and row["column"] is None:
+            row["noisy_value"] = -1.0
+    table = pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
+    view = ProfileView(config=config, plan=plan, table=table)
+    assert view.small == [1]
+    text = render(view)
+    assert "Cluster 1: a noisy size below two noise stddevs" in text
+    assert "(1)" in text
+    assert not re.search(r'<th scope="row">1</th>', text)
+    assert "client: all rows of one client" in text
+    assert "no ledger" in text
+
+
+def test_the_registry_entry_has_the_sections_of_a_fit(desk, by_record):
+    entry = yaml.safe_load((desk.folder / "by_record" / "deployment.yaml").read_text())
+    sections = {"basic", "dp_variant", "privacy_loss", "deployment_model", "implementation", "administrative"}
+    assert set(entry["deployment"]) == sections
+    assert entry["deployment"]["privacy_loss"]["privacy_parameters"] == {"epsilon": 200.0, "delta": 1e-6}
+    assert "3 clusters of a released model" in entry["deployment"]["basic"]["description"]
 
 
 def test_nothing_but_progress_is_told(desk, by_record, caplog):

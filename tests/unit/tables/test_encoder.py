@@ -10,6 +10,7 @@ import pytest
 from schemas.choices import InvalidRows
 from schemas.errors import InputError, SchemaMismatchError
 from schemas.tables.contract import TableContract
+from schemas.tables.encoded_column import BinnedColumn, OneHotColumn
 from schemas.tables.encoder import MOST_CATEGORIES, Encoder
 from schemas.tables.encoding import OneHot, PublicSource, QuantileBins, Standardize
 
@@ -70,6 +71,45 @@ def test_edges_are_quantiles_and_equal_ones_are_merged():
     assert merged.edges == (0.0,)
     points = encoded(QuantileBins(bins=5), pa.array([-1, 0, 1, 9]), pa.array([0] * 9 + [7]))
     np.testing.assert_array_equal(points, [[1, 0], [1, 0], [0, 1], [0, 1]])
+
+
+def test_people_read_short_names_and_the_columns_own_units():
+    encoder = Encoder.learn(
+        ("age", "hours", "education"),
+        {"age": QuantileBins(bins=3), "hours": Standardize(mean=40.0, stddev=10.0, weight=2.0), "education": EDUCATION},
+        pa.table(
+            {"age": [28.143790692847006, 44.813801641588, 52.53548612257147, 70.0], "hours": [0] * 4}
+        ).append_column("education", pa.array(["?"] * 4)),
+    )
+    ages = ("age up to 44.8", "age 44.8 to 52.5", "age above 52.5")
+    assert encoder.labels == (*ages, "hours", "education HS-grad", "education Bachelors")
+    np.testing.assert_array_equal(encoder.in_percent, [True, True, True, False, True, True])
+    centers = np.array([[0.25, 0.5, 0.25, 0.24, 0.31, 0.19], [1.5, -0.5, 0.0, -4.0, -0.1, 0.6]])
+    np.testing.assert_allclose(
+        encoder.decoded(centers), [[25, 50, 25, 41.2, 62, 38], [100, 0, 0, 20, 0, 100]], rtol=1e-12
+    )
+
+
+EDUCATION = OneHot(vocabulary=(" HS-grad", "Bachelors"), weight=0.5)
+
+
+@pytest.mark.parametrize(
+    ("edges", "ends"),
+    [
+        ((0.0,), ["up to 0", "above 0"]),
+        ((2.0, 3.0, 4.0), ["up to 2", "2 to 3", "3 to 4", "above 4"]),
+        ((1e6, 2.5e6), ["up to 1000000", "1000000 to 2500000", "above 2500000"]),
+        ((0.1, 0.1 + 2**-56), ["up to 0.1", "0.1 to 0.10000000000000002", "above 0.10000000000000002"]),
+        ((-1.25e-7, 3.0e-7), ["up to -1.2e-07", "-1.2e-07 to 3e-07", "above 3e-07"]),
+    ],
+)
+def test_ends_of_bins_have_as_few_digits_as_tell_them_apart(edges, ends):
+    assert BinnedColumn(column="a", edges=edges).labels == tuple(f"a {end}" for end in ends)
+
+
+def test_features_with_one_label_keep_their_names():
+    columns = (OneHotColumn(column="a", vocabulary=("b c",)), OneHotColumn(column="a b", vocabulary=("c",)))
+    assert Encoder(columns=columns).labels == ("a=b c", "a b=c")
 
 
 def test_names_of_different_edges_differ():

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.choices import InvalidRows
-from schemas.errors import InputError, SchemaMismatchError
+from schemas.errors import ConfigError, InputError, SchemaMismatchError
+from schemas.settings import rejection
 from schemas.tables.contract import TableContract, group_by_client
 from schemas.tables.data_section import DataConfig
 
@@ -52,6 +53,35 @@ def test_contract_of_scalar_columns():
     assert by_client.columns == ("a", "b", "id")
     assert by_client.features_only().columns == ("a", "b")
     assert pickle.loads(pickle.dumps(contract)) == contract
+
+
+def test_names_of_a_list_column_say_how_wide_it_is():
+    config = DataConfig(path="lake", features="x", feature_names=["age", "hours"])
+    assert TableContract.from_config(config) == embedding(n_features=2)
+    with pytest.raises(ConfigError, match=r"data.feature_names must name all 3 numbers .* got 2 names"):
+        TableContract.from_config(config, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"feature_names": ["a", "a"]}, "without duplicates, got 'a' more than once"),
+        ({"feature_names": []}, "a non-empty list of names"),
+        ({"feature_names": ["a", " "]}, "a non-empty list of names"),
+        ({"feature_names": "ab"}, "a non-empty list of names"),
+        ({"features": ["a", "b"], "feature_names": ["c", "d"]}, "must be left out where data.features is a list"),
+    ],
+)
+def test_names_of_a_list_column_are_checked(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        rejection.checked(DataConfig, {"path": "lake", "features": "x"} | changes)
+
+
+def test_jobs_without_names_are_dumped_as_before_there_were_any():
+    plain = DataConfig(path="lake", features="x").model_dump(mode="json")
+    assert "feature_names" not in plain
+    named = DataConfig(path="lake", features="x", feature_names=["a"]).model_dump(mode="json")
+    assert named == plain | {"feature_names": ["a"]}
 
 
 def test_contract_of_a_list_column():

@@ -9,7 +9,11 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.kmeans.prepared.fingerprint import source_fingerprint
+from pipelines.ledger.remaining import remaining
 from pipelines.ledger.spending import charge_of
+from pipelines.page.stamp import RunStamp
+from pipelines.profile import page as profile_page
+from pipelines.profile.deployment import deployment_yaml
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.options import shuffles_in_memory
@@ -35,6 +39,7 @@ from transforms.tables.read import CheckRows, ListShards, first_schema
 from transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
+REPORT_FILE = "report.html"
 
 
 class PreparedProfile(NamedTuple):
@@ -148,6 +153,16 @@ def _plan(run: Run[ProfileConfig]) -> tuple[PreparedProfile, SavedModel]:
 def _write(run: Run[ProfileConfig], planned: tuple[PreparedProfile, SavedModel], result: ProfileResult) -> Outcome:
     run.folder.adopt(PROFILE_FILE)
     run.folder.write_privacy(result.privacy.to_json())
+    prepared, config = planned[0], planned[0].config
+    run.folder.write("deployment.yaml", deployment_yaml(config, prepared.params.plan))
+    view = profile_page.ProfileView(
+        config=config,
+        plan=prepared.params.plan,
+        table=result.profile,
+        stamp=RunStamp.today(run.options.run_id, config_digest(config), config.data.name),
+        left=remaining(config.ledger, config.data.name),
+    )
+    run.folder.write(REPORT_FILE, profile_page.render(view).encode())
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
     return Outcome(spent, _manifest(*planned, result.fingerprint))
 
@@ -174,5 +189,5 @@ JOB = Job(
     work=_work,
     write=_write,
     zone=Zone.PUBLIC,
-    shows=PROFILE_FILE,
+    shows=REPORT_FILE,
 )
