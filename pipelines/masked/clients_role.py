@@ -11,6 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.kmeans.prepared.prepared_fit import PreparedFit, prepare
 from pipelines.kmeans.prepared.replay import replay
 from pipelines.run.jobs.job import Run
+from pipelines.tables.private_source import check_public
 from schemas.choices import MaskScheme, Trust
 from schemas.errors import ConfigError, ProtocolError
 from schemas.kmeans.fit_config import FitConfig
@@ -206,4 +207,6 @@ class ClientsRole:
 
 def planned_role(run: Run[FitConfig]) -> ClientsRole:
     """The role of a job of the clients, prepared."""
-    return ClientsRole.from_config(run.settings, run.options.exchange, run.options.released)
+    role = ClientsRole.from_config(run.settings, run.options.exchange, run.options.released)
+    check_public(role.prepared.source)
+    return role
