@@ -17,6 +17,7 @@ from pipelines.kmeans.prepared.replay import replay
 from pipelines.run.jobs.job import Run
 from pipelines.run.run_keys import RunNonce
 from pipelines.tables.client_staging import clear_copy, staged_by_client
+from pipelines.tables.private_source import check_public
 from schemas.choices import MaskScheme, Trust
 from schemas.errors import ConfigError, ProtocolError
 from schemas.kmeans.fit_config import FitConfig
@@ -310,4 +311,6 @@ def _is_inside(path: str, folder: str) -> bool:
 
 def planned_role(run: Run[FitConfig]) -> ClientsRole:
     """The role of a job of the clients, prepared."""
-    return ClientsRole.from_config(run.settings, run.options.exchange, run.options.released)
+    role = ClientsRole.from_config(run.settings, run.options.exchange, run.options.released)
+    check_public(role.prepared.source)
+    return role

@@ -84,6 +84,19 @@ def private_source(config: Any, listed: Source | None = None) -> Source:
     return source
 
 
+def check_public(source: Source) -> None:
+    """Compares what a job calls public with the private files, for a job that reads no rows and publishes all the same.
+
+    Where the private files are out of reach there is nothing to compare with.
+    """
+    try:
+        next(source.found())
+    except InputError:
+        return
+    if source.listed is not None:
+        _ = source.listed.files
+
+
 def evaluation_source(path: str) -> Source:
     """Rows that models are judged on; see `PUBLIC` for what they are compared with."""
     return _with_listing(Source(path=path), "evaluation.path")

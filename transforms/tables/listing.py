@@ -24,6 +24,8 @@ from transforms.tables.file_seal import FileSeal, check_regular, is_local, local
 _READERS = 8
 _AT_ONCE = 512
 _CHUNK = 1 << 20
+_CACHE_KIB = 1 << 16
+"""What the launcher holds of a long list in memory, at most."""
 
 
 class FoundFile(NamedTuple):
@@ -79,6 +81,7 @@ class FileList:
         self._setting = setting
         # A database without a name is SQLite's own temporary file: in memory while it is small, and gone with it.
         self._rows = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._rows.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._rows.execute("CREATE TABLE files (path BLOB PRIMARY KEY, file BLOB, seal TEXT, real TEXT UNIQUE)")
 
     @classmethod
@@ -94,6 +97,7 @@ class FileList:
           InputError: if one is no regular file, or two are one under two names.
         """
         files = cls(setting, manifest)
+        files._rows.execute("BEGIN")
         rest = iter(found)
         with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
             while chunk := list(itertools.islice(rest, _AT_ONCE)):
@@ -101,6 +105,7 @@ class FileList:
                 each = pool.map if len(looked) > 2 * _READERS else map
                 for (path, *_), (real, file, _), seal in zip(chunk, looked, each(_sealed, looked), strict=True):
                     files._add(ListedFile(path, file, seal.text), real)
+        files._rows.execute("COMMIT")
         return files
 
     def _add(self, listed: ListedFile, real: str) -> None:

@@ -177,7 +177,7 @@ def test_the_published_epsilon_is_that_of_the_graph(world, tmp_path, monkeypatch
     outcome = lake.run_job(lake.job(world.path, world.server), tmp_path)
     assert outcome.code == 0, outcome.err
     stated = json.loads((tmp_path / "out" / "privacy.json").read_text())
-    job = lake.prepared(lake.job(world.path, world.server))
+    job = world.job()
     assert stated["epsilon"] == verdict(lambda root: world.fit(root, job), job.promise).epsilon
 
 
