@@ -74,3 +74,11 @@ def test_clip_l2_and_l1_stretch_to_the_limit_and_hold_it():
 def test_scale_until_shrinks_even_to_zero():
     scaled = lattice.scale_until(np.array([[8.0]]), np.array([1.0]), lambda some: (some == 0).all(axis=1))
     np.testing.assert_array_equal(scaled, [[0.0]])
+
+
+def test_a_search_for_a_factor_ends_where_no_factor_is_small_enough():
+    vectors = np.ones((2, 3))
+    with pytest.raises(LatticeOverflowError, match="clipping bounds must be finite numbers above 0"):
+        lattice.clip_l2(vectors, 4.0, rescale=np.array([1.0, np.nan]))
+    with pytest.raises(LatticeOverflowError, match="clipping bounds must be finite numbers above 0"):
+        lattice.scale_until(vectors, np.ones(2), lambda some: np.zeros(len(some), dtype=np.bool_))
