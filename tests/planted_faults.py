@@ -122,7 +122,7 @@ FAULTS = (
         "transforms/privacy/discretization.py",
         "math.log1p(-1.0 / (24.0 * variance))",
         "math.log1p(-1.0 / (48.0 * variance))",
-        f"{ACCOUNTING} tests/property/privacy/test_accounting_bounds.py",
+        "tests/unit/privacy/test_discretization.py",
     ),
     Fault(
         "discretization: off-diagonal noise as large as that of the diagonal",
@@ -136,7 +136,7 @@ FAULTS = (
         "transforms/privacy/discretization.py",
         "noise.mean + math.sqrt(exponent * noise.square) + exponent * noise.largest",
         "noise.mean + exponent * noise.largest",
-        f"{ACCOUNTING} tests/property/privacy/test_accounting_bounds.py",
+        "tests/unit/privacy/test_discretization.py",
     ),
     Fault(
         "plan: scales of Laplace noise rounded down",
@@ -207,7 +207,7 @@ FAULTS = (
         "transforms/numerics/privacy/noise.py",
         "return plan.noise_multiplier * math.sqrt(2.0)",
         "return plan.noise_multiplier * 2.0",
-        f"{NOISE} {MASKED}",
+        NOISE,
     ),
     Fault(
         "training: stddev without the share of rounding",
