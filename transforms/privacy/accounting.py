@@ -41,6 +41,8 @@ _AIM = 1.0 - 6e-4
 _LOG_LEVEL_TOLERANCE = 2e-4
 _CACHED_PART = 0.99
 _MAX_STEPS = 40
+_MAX_COMPOSITIONS = 90
+"""Levels that one search composes, at most: a bracket of `_MAX_STEPS`, and twice what bisection needs inside it."""
 _MAX_REFINEMENT = 10
 _MIDDLE_SCALE = 2.0**27
 
@@ -285,18 +287,29 @@ def _search(at_level: _Scaling, guess: float, epsilon: float, delta: float) -> t
     def excess(log_level: float) -> float:
         """Logarithm of spent / aim, bounded."""
         if log_level not in spent:
+            if len(spent) >= _MAX_COMPOSITIONS:
+                raise _no_level(epsilon, delta)
             spent[log_level] = _spent(at_level(math.exp(log_level)), epsilon, delta)
+            if math.isnan(spent[log_level]):
+                raise _no_level(epsilon, delta)
         return math.log(min(max(spent[log_level] / (_AIM * epsilon), 1e-3), 1e3))
 
     bracket = _bracket(excess, math.log(guess))
     if bracket is None:
-        raise ConfigError(
-            f"epsilon and delta must be such that some noise meets them, got {epsilon:g} and {delta:g}; "
-            "raise epsilon, or lower a delta that is close to it."
-        )
+        raise _no_level(epsilon, delta)
     scipy.optimize.brentq(excess, *bracket, xtol=_LOG_LEVEL_TOLERANCE)
-    best = max(log_level for log_level, value in spent.items() if value <= epsilon)
+    best = max((log_level for log_level, value in spent.items() if value <= epsilon), default=None)
+    if best is None:
+        raise _no_level(epsilon, delta)
     return math.exp(best), spent[best]
+
+
+def _no_level(epsilon: float, delta: float) -> ConfigError:
+    """The error for a search that has no end, or none within the budget."""
+    return ConfigError(
+        f"epsilon and delta must be such that some noise meets them, got {epsilon:g} and {delta:g}; "
+        "raise epsilon, or lower a delta that is close to it."
+    )
 
 
 def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float] | None:

@@ -9,7 +9,8 @@ from schemas.choices import ModelKind
 from schemas.clustered_fl.records import FEATURE_BITS, ModelShape, TrainingParams
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows, row_norm
 from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, schedule_of, train
-from transforms.numerics.privacy.keystream import KeyStream
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from transforms.numerics.privacy.normal import normals
 
 SOFTMAX = ModelShape(kind=ModelKind.SOFTMAX, n_features=3, n_classes=4)
 MLP = ModelShape(kind=ModelKind.MLP, n_features=3, n_classes=4, n_hidden=5)
@@ -147,3 +148,44 @@ def test_schedules():
 
 def test_rows_do_not_show_themselves():
     assert repr(_rows(3)) == "ClientRows(private, n_features=3)"
+
+
+class _Still:
+    """A model without a gradient, which remembers its batches."""
+
+    rounding_share = 0.25
+
+    def __init__(self, size):
+        self.size, self.batches = size, []
+
+    def clipped_gradient_sum(self, parameters, features, labels, clipping_norm):
+        self.batches.append(len(labels))
+        return _Nothing()
+
+
+class _Nothing:
+    """A sum of nothing: the noise alone is left."""
+
+    def plus_noise(self, noise):
+        return noise.copy()
+
+
+def test_noise_is_drawn_from_a_stream_of_its_own():
+    """Drawn from that of the batches, noise would tell which rows were taken, and be known where batches are."""
+    names = []
+
+    class Recorded(KeyStream):
+        """Remembers the names of its parts."""
+
+        def substream(self, label):
+            names.append(label)
+            return KeyStream.substream(self, label)
+
+    sgd = Sgd(Schedule(6, 0.3, 3.0), learning_rate=1.0, clipping_norm=2.0, noise_multiplier=1.5)
+    model = _Still(4)
+    moved = train(model, np.zeros(4), _rows(10), sgd, Recorded(bytes(32), b"test"))
+    assert len(names) == len(set(names)) == 2
+    assert sorted(names) == sorted([encode_label("noise"), encode_label("batches")])
+    stddev = 1.5 * 2.0 * 1.25
+    noise = normals(_stream().substream(encode_label("noise")), 24).reshape(6, 4) * stddev
+    np.testing.assert_allclose(moved, -noise.sum(axis=0) / 3.0, rtol=1e-12)

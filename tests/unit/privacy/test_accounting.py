@@ -1,12 +1,13 @@
 """The accountant: least noise within the budget, composition against exact figures, slack, cache, refusals."""
 
+import contextlib
 import dataclasses
 import json
 import math
 
 import numpy as np
 import pytest
-from dp_accounting import NeighboringRelation
+from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -314,3 +315,45 @@ def test_noise_beyond_the_lattice_is_refused():
     message = r"^epsilon must be large enough for the noise of scatter to be below 2\*\*44 .*, got 0.0001 .*; raise "
     with pytest.raises(ConfigError, match=message):
         calibrate(init_specs(TUNED), 1e-4)
+
+
+COUNTS = tuple(each for index in range(3) for each in one_round(spec("counts", (4,), LAPLACE), f"round_{index}"))
+
+
+@pytest.mark.parametrize("n_rounds", [2, 3])
+def test_laplace_releases_count_each(n_rounds):
+    """The same law twice costs nearly twice as much: composed by hand, one after the other."""
+    plan = accounting.calibrate(PrivacyUnit.RECORD, COUNTS[:n_rounds], 1.0, 1e-6, PAPER)
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-4)
+    for each in plan.rounds:
+        accountant.compose(dp_event.DiscreteLaplaceDpEvent(1.0 / each.releases[0].noise_multiplier, 1))
+    assert accountant.get_epsilon(1e-6) == pytest.approx(plan.epsilon, rel=2e-3)
+    assert plan.epsilon == pytest.approx(1.0, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    "spent",
+    [
+        lambda level: 1e9,
+        lambda level: 0.0,
+        lambda level: math.nan,
+        lambda level: 1.0000001 if level < 1e6 else 1.0000002,
+        lambda level: 2.0 if int(level * 1e6) % 2 else 0.5,
+    ],
+    ids=["too much", "nothing", "nan", "never within", "jumps"],
+)
+def test_a_search_for_a_level_has_an_end_and_a_sentence(monkeypatch, tmp_path, spent):
+    """Whatever the accountant says: a plan within the budget, or a refusal, after so many compositions."""
+    levels = []
+
+    def composed(rounds, epsilon, delta):
+        levels.append(1.0 / rounds[0].releases[0].noise_multiplier)
+        return spent(levels[-1])
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(accounting, "_spent", composed)
+    accounting._calibrate.cache_clear()
+    with contextlib.suppress(ConfigError):
+        assert accounting.calibrate(PrivacyUnit.RECORD, COUNTS, 1.0, 1e-6, PAPER).epsilon <= 1.0
+    assert len(levels) <= accounting._MAX_COMPOSITIONS
+    accounting._calibrate.cache_clear()

@@ -344,3 +344,17 @@ def test_the_digest_and_the_key_stay_inside(monkeypatch):
     shown = repr(release) + repr(_stream("a"))
     assert seen
     assert not any(text in shown for text in (seen[0].hex(), repr(seen[0]), KEY.hex(), repr(KEY)))
+
+
+def test_a_second_noise_is_as_large_as_planned_and_both_are_stated_together():
+    """Whoever knows one key is kept from the sum by full noise of the other; releases state the stddev of both."""
+    plan = _plan(shape=(4000,), multiplier=0.25)
+    first = draw_release(KEY, _round(plan), np.zeros(4000, dtype=np.int64))
+    (both,) = noise.add_further_noise(bytes(32), _round(plan), first)
+    assert both.path == first[0].path
+    assert both.plan.noise_multiplier == pytest.approx(0.25 * math.sqrt(2.0), rel=1e-12)
+    second = both.values - first[0].values
+    # 4,000 draws: a stddev 10% off is nine standard errors away.
+    for values, stddev in ((second, plan.noise_stddev), (both.values, both.plan.noise_stddev)):
+        assert values.std() == pytest.approx(stddev, rel=0.06)
+    assert abs(np.corrcoef(second, first[0].values)[0, 1]) < 0.1

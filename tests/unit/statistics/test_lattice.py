@@ -74,3 +74,27 @@ def test_clip_l2_and_l1_stretch_to_the_limit_and_hold_it():
 def test_scale_until_shrinks_even_to_zero():
     scaled = lattice.scale_until(np.array([[8.0]]), np.array([1.0]), lambda some: (some == 0).all(axis=1))
     np.testing.assert_array_equal(scaled, [[0.0]])
+
+
+def test_a_search_for_a_factor_ends_where_no_factor_is_small_enough():
+    vectors = np.ones((2, 3))
+    with pytest.raises(LatticeOverflowError, match="clipping bounds must be finite numbers above 0"):
+        lattice.clip_l2(vectors, 4.0, rescale=np.array([1.0, np.nan]))
+    with pytest.raises(LatticeOverflowError, match="clipping bounds must be finite numbers above 0"):
+        lattice.scale_until(vectors, np.ones(2), lambda some: np.zeros(len(some), dtype=np.bool_))
+
+
+@pytest.mark.parametrize("last", [1, 2, 1000, 1024, 1448])
+def test_a_row_a_hair_outside_of_the_ball_is_brought_inside(last):
+    """Its norm passes the bound by less than one unit."""
+    found = lattice.quantize(np.array([[1.0, last * 2.0**-20]]), Lattice(np.zeros(2), 1.0), 20)
+    assert lattice.squared_norms(found)[0] <= 4.0**20
+
+
+@pytest.mark.parametrize(("clip", "over"), [(lattice.clip_l1, [3.0, -3.0]), (lattice.clip_l2, [4.0, -4.0])])
+def test_the_last_check_of_clipping_is_the_limit_itself(monkeypatch, clip, over):
+    """Factors before it keep the limit up to rounding; whatever they are, the integers must."""
+    checks = []
+    monkeypatch.setattr(lattice, "scale_until", lambda vectors, factors, holds: checks.append(holds))
+    clip(np.ones((1, 2)), 5.0)
+    assert checks[0](np.array([[5.0, 0.0], [-5.0, 0.0], over, [6.0, 0.0]])).tolist() == [True, True, False, False]

@@ -141,3 +141,22 @@ def test_the_size_of_a_grid_balances_position_and_noise():
     assert len(grid.aligned_shape(np.array([1.0, 0.05]), 2000.0, 2, 10.0, 1 << 14)) == 1
     assert grid.aligned_shape(np.array([1.0, 1.0]), 2500.0, 2, 10.0, 1 << 14) == (5, 5)
     assert np.prod(grid.aligned_shape(np.array([1.0, 0.9, 0.8]), 1e9, 5, 1.0, 4096)) <= 4096
+
+
+def test_what_clients_add_is_checked_on_integers_against_the_stated_sensitivities(monkeypatch):
+    """The factors before hold the bounds up to the last bit; the last check must hold them exactly."""
+    limits, clip = [], lattice.clip_l2
+
+    def recorded(vectors, limit, *, rescale=1.0):
+        limits.append(limit)
+        return clip(vectors, limit, rescale=rescale * 4.0 if limit == RELATIVE_UNITS else rescale)
+
+    monkeypatch.setattr(lattice, "clip_l2", recorded)
+    rows = np.random.default_rng(0).normal(size=(40, 3)) * 10.0
+    neighborhoods = Neighborhoods(np.zeros((2, 3)), lattice.SUM_UNITS, shortens=False)
+    frame = Frame(lattice.Lattice(np.zeros(3), 1.0))
+    found = relative_sums.client_relative_sums(ClientBlock(rows, np.array([0, 40])), frame, neighborhoods, 1000)
+    # Before these, rows outside of a neighborhood are shortened to its radius.
+    assert limits[-2:] == [RELATIVE_UNITS, lattice.SUM_UNITS]
+    assert np.linalg.norm(found[:-2].astype(float)) <= RELATIVE_UNITS
+    assert np.linalg.norm(found[-2:].astype(float)) <= lattice.SUM_UNITS

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from schemas.errors import LatticeOverflowError
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.statistics import client_statistics, lattice, row_statistics
 from transforms.numerics.statistics.assignment import Assigner, Projection
@@ -165,3 +166,29 @@ def test_clients_do_not_depend_on_order_of_rows_clients_or_shards(seed):
         np.testing.assert_array_equal(statistic(whole), statistic(shuffled))
         one_by_one = sum(statistic(block(part, [len(part)])) for part in parts)
         np.testing.assert_array_equal(statistic(whole), one_by_one)
+
+
+@pytest.mark.parametrize("bound", [float("nan"), 0.0, -1.0, float("inf")])
+def test_a_bound_of_clients_that_bounds_nothing_is_refused(bound):
+    """States begin with bounds that are no numbers; with these, what a client adds would be cast from NaN."""
+    block, frame = ClientBlock(np.ones((3, 2)), np.array([0, 3])), Frame(Lattice(np.zeros(2), 1.0))
+    assigner = Assigner(np.zeros((1, 2)))
+    forms = (
+        lambda: client_statistics.outer_product(block, frame, bound),
+        lambda: client_statistics.histogram(block, frame, assigner, bound, relative=True),
+        lambda: client_statistics.histogram(block, frame, assigner, bound, relative=False),
+        lambda: client_statistics.mean_sums_and_counts(block, frame, assigner, 1.0, bound),
+        lambda: client_statistics.means_of_means(block, frame, assigner, bound, 1.0),
+        lambda: client_statistics.clipped_sums_and_counts(block, frame, assigner, 1.0, bound),
+    )
+    for form in forms:
+        with pytest.raises(LatticeOverflowError, match="clipping bounds must be finite numbers above 0"):
+            form()
+
+
+def test_fractions_of_clients_are_truncated():
+    """Rounded to the nearest, the norm of many fractions could pass that of their sum."""
+    totals = np.array([[5.0, -5.0, 1.0], [2.0, 1.0, 0.0]])
+    found = client_statistics._fractions(totals, np.array([3, 3]), 1)
+    np.testing.assert_array_equal(found, [[1.0, -1.0, 0.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(client_statistics._fractions(totals[1:], np.array([3])), [[699050.0, 349525.0, 0.0]])

@@ -79,6 +79,7 @@ def outer_product(block: ClientBlock, frame: Frame, bound: float, *, relative: b
       int64, shape (n_features * (n_features + 1) / 2,), units of bound / 2**(2 * OUTER_BITS). One client moves
       the matrix by at most `OUTER_SENSITIVITY` in Frobenius norm.
     """
+    lattice.check_bounds(bound)
     n_features = block.points.shape[1]
     stretch = float(frame.lattice.clipping_norm / np.sqrt(bound))
     total = np.zeros((n_features, n_features), dtype=np.int64)
@@ -158,6 +159,7 @@ def _large_scatter(points: NDArray[np.floating], frame: Frame, stretch: float) -
     factor = min(stretch, float(_scatter_factors(np.array([float(squared(scatter(1.0)))]))[0]))
     shrink = 1.0 - 2.0**-lattice.SUM_BITS
     while squared(clipped := scatter(factor)) > OUTER_SENSITIVITY**2:
+        lattice.check_shrinking(shrink, pending=True)
         factor *= shrink
         shrink *= shrink
     return clipped
@@ -180,6 +182,7 @@ def histogram(
       int64, shape (assigner.size,), units of bound / 2**SUM_BITS. One client moves it by at most
       `SENSITIVITY`, in L2 or L1.
     """
+    lattice.check_bounds(bound)
     total = np.zeros(assigner.size, dtype=np.int64)
     for chunk in client_chunks(block, max(1, _MAX_CELLS // assigner.size)):
         sizes, counts = _counts(chunk, frame, assigner)
@@ -234,6 +237,7 @@ def mean_sums_and_counts(
       int64, shape (n_clusters * n_features + n_clusters,): sums in units of sums_bound / 2**SUM_BITS, counts in
       units of counts_bound / 2**SUM_BITS. One client moves each of the two by at most `SENSITIVITY` in L2.
     """
+    lattice.check_bounds(sums_bound, counts_bound)
 
     def clip(sums: NDArray[np.float64], counts: NDArray[np.float64], sizes: NDArray[np.int64]) -> _Pair:
         sums, counts = _fractions(sums, sizes, 1), _fractions(counts, sizes)
@@ -258,6 +262,7 @@ def means_of_means(
     Arguments and result are those of `mean_sums_and_counts`, but for `means_bound` (> 0, feature units, public), which
     bounds a client's stacked means, and `presence_bound` (> 0, public), which bounds the number of its clusters.
     """
+    lattice.check_bounds(means_bound, presence_bound)
 
     def clip(sums: NDArray[np.float64], counts: NDArray[np.float64], sizes: NDArray[np.int64]) -> _Pair:
         n_features = sums.shape[1] // counts.shape[1]
@@ -279,6 +284,7 @@ def clipped_sums_and_counts(
     Arguments and result are those of `mean_sums_and_counts`, but for the bounds, which are on sums and counts that are
     not divided by the client's rows: feature units and rows.
     """
+    lattice.check_bounds(sums_bound, counts_bound)
 
     def clip(sums: NDArray[np.float64], counts: NDArray[np.float64], sizes: NDArray[np.int64]) -> _Pair:
         averages = _fractions(sums, sizes, 1)

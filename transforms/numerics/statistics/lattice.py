@@ -229,6 +229,9 @@ def scale_until(
       vectors: shape (n, size), integers.
       factors: shape (n,), >= 0.
       holds: takes scaled vectors (a subset, in order), returns shape (m,) bool; must accept zero vectors.
+
+    Raises:
+      LatticeOverflowError: if it does not hold for a factor of zero either, as where a bound is not a number.
     """
     scaled = np.trunc(vectors * factors[:, None])
     pending = np.flatnonzero(~holds(scaled))
@@ -238,5 +241,22 @@ def scale_until(
         factors[pending] *= shrink
         scaled[pending] = np.trunc(vectors[pending] * factors[pending, None])
         pending = pending[~holds(scaled[pending])]
+        check_shrinking(shrink, pending.size > 0)
         shrink *= shrink
     return scaled
+
+
+def check_bounds(*bounds: float) -> None:
+    """Refuses clipping bounds that bound nothing; raises LatticeOverflowError."""
+    if not all(0.0 < each < np.inf for each in bounds):
+        raise LatticeOverflowError(
+            f"clipping bounds must be finite numbers above 0, got {bounds}; run the rounds that find them first."
+        )
+
+
+def check_shrinking(shrink: float, pending: bool) -> None:
+    """Ends a search for a smaller factor; raises LatticeOverflowError if it was zero and not small enough."""
+    if pending and shrink == 0.0:
+        raise LatticeOverflowError(
+            "clipping bounds must be finite numbers above 0, got others, which no vector keeps; give public bounds."
+        )

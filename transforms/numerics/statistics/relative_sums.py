@@ -146,6 +146,7 @@ def client_relative_sums(
       One client moves the stacked sums by at most `RELATIVE_UNITS` and the stacked counts by at most 2**SUM_BITS in
       L2. A client over its bound is scaled in sums and counts alike, so that its direction stays.
     """
+    lattice.check_bounds(bound)
     n_features, size = block.points.shape[1], neighborhoods.size
     sums = np.zeros(size * n_features, dtype=np.int64)
     counts = np.zeros(size, dtype=np.int64)

@@ -1,0 +1,417 @@
+"""Faults planted one at a time in files that decide privacy: is there a test that notices each of them?
+
+    python -m tests.planted_faults                     # all faults; exit code 1 if any is not noticed
+    python -m tests.planted_faults --only accounting   # those whose names start so
+    python -m tests.planted_faults --write FILE        # the results as a page
+
+Each fault replaces one piece of text in a temporary copy of the repository, in which the named tests then run. A fault
+counts as noticed if one of them fails, and as not noticed if all pass. Tests that do not end count as noticed: a search
+without an end is seen.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+COPIED = ("schemas", "transforms", "pipelines", "tests", "docs", "pyproject.toml")
+MOST_SECONDS = 300
+MASKED = "tests/unit/masked"
+STATISTICS = "tests/unit/statistics"
+NOISE = "tests/unit/privacy/test_noise.py"
+ACCOUNTING = "tests/unit/privacy/test_accounting.py"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fault:
+    """One piece of text that is replaced by another.
+
+    Attributes:
+      name: what the fault is, in words.
+      path: of the file.
+      before: stands in it once.
+      after: what stands there instead.
+      tests: what is run, separated by spaces.
+    """
+
+    name: str
+    path: str
+    before: str
+    after: str
+    tests: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a fault."""
+
+    fault: Fault
+    noticed_by: str | None
+    seconds: float
+
+
+FAULTS = (
+    # Found by a review, not noticed then.
+    Fault(
+        "training: noise from the stream of the batches",
+        "transforms/numerics/clustered_fl/dp_sgd.py",
+        'stream.substream(encode_label("noise"))',
+        'stream.substream(encode_label("batches"))',
+        "tests/unit/clustered_fl/test_dp_sgd.py",
+    ),
+    Fault(
+        "relative sums: clients clipped at twice the sensitivity",
+        "transforms/numerics/statistics/relative_sums.py",
+        "lattice.clip_l2(means, RELATIVE_UNITS,",
+        "lattice.clip_l2(means, 2 * RELATIVE_UNITS,",
+        f"{STATISTICS}/test_relative_sums.py",
+    ),
+    Fault(
+        "client means: rounded, not truncated",
+        "transforms/numerics/statistics/client_statistics.py",
+        "return np.trunc(totals * (units / sizes[:, None]))",
+        "return np.rint(totals * (units / sizes[:, None]))",
+        f"{STATISTICS}/test_statistics.py",
+    ),
+    Fault(
+        "accounting: Laplace releases of one law counted once",
+        "transforms/privacy/accounting.py",
+        "DiscreteLaplaceDpEvent(pure_epsilon, 1), count)",
+        "DiscreteLaplaceDpEvent(pure_epsilon, 1), 1)",
+        ACCOUNTING,
+    ),
+    # Accounts.
+    Fault(
+        "accounting: precisions added without squares",
+        "transforms/privacy/accounting.py",
+        "math.fsum(each.noise_multiplier**-2 for",
+        "math.fsum(each.noise_multiplier**-1 for",
+        ACCOUNTING,
+    ),
+    Fault(
+        "accounting: epsilon of the slack left out",
+        "transforms/privacy/accounting.py",
+        "    return compose_epsilon(rounds, delta - slack.delta, epsilon) + slack.epsilon",
+        "    return compose_epsilon(rounds, delta - slack.delta, epsilon)",
+        f"{ACCOUNTING} tests/property/privacy/test_accounting_bounds.py",
+    ),
+    Fault(
+        "accounting: delta of the slack left out",
+        "transforms/privacy/accounting.py",
+        "    return compose_epsilon(rounds, delta - slack.delta, epsilon) + slack.epsilon",
+        "    return compose_epsilon(rounds, delta, epsilon) + slack.epsilon",
+        f"{ACCOUNTING} tests/property/privacy/test_accounting_bounds.py",
+    ),
+    Fault(
+        "accounting: the search takes the level above the budget",
+        "transforms/privacy/accounting.py",
+        "for log_level, value in spent.items() if value <= epsilon)",
+        "for log_level, value in spent.items() if value <= 1.01 * epsilon)",
+        ACCOUNTING,
+    ),
+    Fault(
+        "discretization: total variation halved",
+        "transforms/privacy/discretization.py",
+        "math.log1p(-1.0 / (24.0 * variance))",
+        "math.log1p(-1.0 / (48.0 * variance))",
+        "tests/unit/privacy/test_discretization.py",
+    ),
+    Fault(
+        "discretization: off-diagonal noise as large as that of the diagonal",
+        "transforms/privacy/discretization.py",
+        "yield size - diagonal, variance / 2.0",
+        "yield size - diagonal, variance",
+        ACCOUNTING,
+    ),
+    Fault(
+        "discretization: tail of the ratio without its root",
+        "transforms/privacy/discretization.py",
+        "noise.mean + math.sqrt(exponent * noise.square) + exponent * noise.largest",
+        "noise.mean + exponent * noise.largest",
+        "tests/unit/privacy/test_discretization.py",
+    ),
+    Fault(
+        "plan: scales of Laplace noise rounded down",
+        "schemas/privacy/plan.py",
+        "return float(math.ceil(scale)) if",
+        "return float(math.floor(scale)) if",
+        f"{ACCOUNTING} {NOISE}",
+    ),
+    Fault(
+        "ledger: runs composed without squares",
+        "transforms/privacy/ledger_filter.py",
+        'precision=math.fsum(event["noise_multiplier"] ** -2 for',
+        'precision=math.fsum(event["noise_multiplier"] ** -1 for',
+        "tests/unit/privacy/test_ledger_filter.py",
+    ),
+    Fault(
+        "ledger: charges without a scope touch no partition",
+        "transforms/privacy/ledger_filter.py",
+        "touched = [each for each in held if scope is None or each.scope in (None, scope)]",
+        "touched = [each for each in held if scope is None or each.scope == scope]",
+        "tests/unit/privacy/test_ledger_filter.py",
+    ),
+    Fault(
+        "silos: selections counted once",
+        "transforms/clustered_fl/silo_accounting.py",
+        "for _ in range(event.count):",
+        "for _ in range(1):",
+        "tests/unit/clustered_fl/test_silo_accounting.py",
+    ),
+    Fault(
+        "silos: a replaced row moves counts one way only",
+        "transforms/clustered_fl/silo_accounting.py",
+        "_replacing_response if replace else _monotone_response",
+        "_monotone_response if replace else _monotone_response",
+        "tests/unit/clustered_fl/test_silo_accounting.py",
+    ),
+    # Noise.
+    Fault(
+        "noise: off-diagonal stddev halved",
+        "transforms/numerics/privacy/noise.py",
+        "math.nextafter(noise_scale * math.sqrt(0.5), math.inf)",
+        "math.nextafter(noise_scale * 0.5, math.inf)",
+        f"{NOISE} tests/statistical/test_noise_law.py",
+    ),
+    Fault(
+        "noise: not bound to the sum",
+        "transforms/numerics/privacy/noise.py",
+        "stream = KeyStream(key, _release_label(path, start, plan, digest))",
+        'stream = KeyStream(key, _release_label(path, start, plan, b""))',
+        NOISE,
+    ),
+    Fault(
+        "noise: two releases of a round share it",
+        "transforms/numerics/privacy/noise.py",
+        "stream = KeyStream(key, _release_label(path, start, plan, digest))",
+        'stream = KeyStream(key, encode_label("release", digest))',
+        NOISE,
+    ),
+    Fault(
+        "noise: scales below the lattice are drawn",
+        "transforms/numerics/privacy/noise.py",
+        "if not scale >= MIN_RELEASE_SCALE:",
+        "if not scale >= 1.0:",
+        f"{NOISE} {ACCOUNTING}",
+    ),
+    Fault(
+        "noise: two noises stated as one of twice the stddev",
+        "transforms/numerics/privacy/noise.py",
+        "return plan.noise_multiplier * math.sqrt(2.0)",
+        "return plan.noise_multiplier * 2.0",
+        NOISE,
+    ),
+    Fault(
+        "training: stddev without the share of rounding",
+        "transforms/numerics/clustered_fl/dp_sgd.py",
+        "sgd.clipping_norm * (1.0 + model.rounding_share)",
+        "sgd.clipping_norm",
+        "tests/unit/clustered_fl/test_dp_sgd.py",
+    ),
+    Fault(
+        "selection: Gumbel noise of half the scale",
+        "transforms/numerics/privacy/private_selection.py",
+        "counts + 2.0 / epsilon * gumbels",
+        "counts + 1.0 / epsilon * gumbels",
+        "tests/statistical/test_silo_noise.py tests/unit/clustered_fl",
+    ),
+    # Bounds.
+    Fault(
+        "lattice: rows rounded, not truncated",
+        "transforms/numerics/statistics/lattice.py",
+        "        np.trunc(rows, out=rows)",
+        "        np.rint(rows, out=rows)",
+        f"{STATISTICS}/test_lattice.py",
+    ),
+    Fault(
+        "lattice: rows a little outside are left there",
+        "transforms/numerics/statistics/lattice.py",
+        "outside = ~(squared <= 4.0**bits)",
+        "outside = ~(squared <= 4.0**bits + 2.0**bits)",
+        f"{STATISTICS}/test_lattice.py tests/property/kmeans/test_sensitivity.py",
+    ),
+    Fault(
+        "lattice: twice the L1 norm",
+        "transforms/numerics/statistics/lattice.py",
+        "lambda clipped: np.abs(clipped).sum(axis=1) <= limit)",
+        "lambda clipped: np.abs(clipped).sum(axis=1) <= 2 * limit)",
+        f"{STATISTICS}/test_lattice.py tests/property/kmeans/test_sensitivity.py",
+    ),
+    Fault(
+        "client counts: rows, not clients",
+        "transforms/numerics/statistics/client_statistics.py",
+        "np.array([block.n_clients * lattice.SUM_UNITS]",
+        "np.array([len(block.points) * lattice.SUM_UNITS]",
+        f"{STATISTICS}/test_statistics.py tests/property/kmeans/test_sensitivity.py",
+    ),
+    Fault(
+        "quality: costs beyond the cap",
+        "transforms/numerics/statistics/center_quality.py",
+        "np.minimum(units, SENSITIVITY)",
+        "np.minimum(units, 2 * SENSITIVITY)",
+        f"{STATISTICS}/test_center_quality.py",
+    ),
+    Fault(
+        "specs: sampled rows move sums by one row only",
+        "transforms/kmeans/lloyd/specs.py",
+        "        return 2 * spec.sensitivity\n",
+        "        return spec.sensitivity\n",
+        "tests/unit/kmeans/test_feddp_rounds.py tests/property/kmeans/test_sensitivity.py",
+    ),
+    Fault(
+        "masks: the aggregator sees statistics",
+        "transforms/numerics/masked/shared_masks.py",
+        "(statistics.view(np.uint64) + masks).view(np.int64)",
+        "(statistics.view(np.uint64) + 0 * masks).view(np.int64)",
+        MASKED,
+    ),
+    # Rounds and the checker.
+    Fault(
+        "rounds: any shape of a statistic is added up",
+        "transforms/rounds/protocol.py",
+        "if found.shape != (bound.plan.size,) or found.dtype != np.int64:",
+        "if found.dtype != np.int64:",
+        "tests/attacks/test_job_objects.py",
+    ),
+    Fault(
+        "checker: sampled rows need no larger sensitivity",
+        "transforms/privacy_flow/stated_sensitivity.py",
+        "return 2 * self.bound if self.vectors else",
+        "return self.bound if self.vectors else",
+        "tests/unit/privacy_flow",
+    ),
+    Fault(
+        "checker: subclasses are known",
+        "transforms/privacy_flow/known_objects.py",
+        "    name = name_of(kind)\n    return name if",
+        "    name = name_of(kind.__mro__[1] if len(kind.__mro__) > 2 else kind)\n    return name if",
+        "tests/attacks/test_graph_objects.py",
+    ),
+    Fault(
+        "checker: attributes that no type declares are left alone",
+        "transforms/privacy_flow/known_objects.py",
+        "        if type(each) is not str or each not in declared:",
+        "        if type(each) is not str:",
+        "tests/attacks/test_graph_objects.py",
+    ),
+    Fault(
+        "checker: statistics may be added up twice",
+        "transforms/privacy_flow/checker.py",
+        "        if given.copies != 1:",
+        "        if given.copies > 2:",
+        "tests/pipeline/privacy_flow/test_hostile_pipelines.py",
+    ),
+    Fault(
+        "checker: plans of a sweep are believed",
+        "transforms/privacy_flow/graph_spending.py",
+        "    for each in promise.plans:\n        _spent(each, each.rounds)\n",
+        "",
+        "tests/attacks/test_job_objects.py",
+    ),
+    Fault(
+        "profile: trees counted as one level",
+        "transforms/privacy_flow/stated_sensitivity.py",
+        "math.sqrt(TREE_LEVELS) if event.law is ProfileLaw.GAUSSIAN else TREE_LEVELS",
+        "1.0 if event.law is ProfileLaw.GAUSSIAN else 1.0",
+        "tests/pipeline/privacy_flow/test_hostile_plans.py tests/property/profile",
+    ),
+)
+
+
+def run(fault: Fault, copy: pathlib.Path) -> Result:
+    """Plants a fault in a copy, runs its tests, and takes it out again.
+
+    Raises:
+      ValueError: if the text before does not stand in the file once.
+    """
+    path = copy / fault.path
+    text = path.read_text()
+    if text.count(fault.before) != 1:
+        raise ValueError(f"{fault.path} must hold the text of '{fault.name}' once, got {text.count(fault.before)}.")
+    path.write_text(text.replace(fault.before, fault.after))
+    start = time.perf_counter()
+    try:
+        return Result(fault, _noticed_by(fault.tests.split(), copy), time.perf_counter() - start)
+    finally:
+        path.write_text(text)
+
+
+def _noticed_by(tests: list[str], copy: pathlib.Path) -> str | None:
+    """The first test that fails in a copy; None if all pass."""
+    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "XDG_CACHE_HOME": str(copy)}
+    try:
+        done = subprocess.run(
+            words, cwd=copy, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "no end"
+    failed = [line.split(" ")[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"the tests must run, got exit code {done.returncode}: {done.stdout[-2000:]}")
+    return None if done.returncode == 0 else (failed or ["a test"])[0]
+
+
+def copied(folder: pathlib.Path) -> pathlib.Path:
+    """The repository without its history and results."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / name)
+    return folder
+
+
+def page(results: list[Result]) -> str:
+    """The results as Markdown."""
+    noticed = sum(each.noticed_by is not None for each in results)
+    rows = [
+        f"| {each.fault.name} | `{each.fault.path}` | {f'`{each.noticed_by}`' if each.noticed_by else 'not noticed'} "
+        f"| {each.seconds:.0f} |"
+        for each in results
+    ]
+    return "\n".join(
+        [
+            "# Planted faults",
+            "",
+            f"{len(results)} faults in files that decide privacy, one at a time; {noticed} are noticed by a test.",
+            "",
+            f"{datetime.datetime.now(datetime.UTC).date()}, `python -m tests.planted_faults`, {os.cpu_count()} cores, "
+            f"Python {platform.python_version()}, {sum(each.seconds for each in results):.0f} s in all.",
+            "",
+            "| fault | file | first test that fails | s |",
+            "| --- | --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )
+
+
+def main() -> int:
+    """Plants, runs and tells."""
+    parser = argparse.ArgumentParser(description="Faults planted one at a time, and the tests that notice them.")
+    parser.add_argument("--only", default="", help="how the names of faults start")
+    parser.add_argument("--write", type=pathlib.Path, help="the page to write")
+    options = parser.parse_args()
+    results = []
+    with tempfile.TemporaryDirectory(prefix="dapple-faults-") as folder:
+        copy = copied(pathlib.Path(folder))
+        for fault in (each for each in FAULTS if each.name.startswith(options.only)):
+            results.append(run(fault, copy))
+            sys.stderr.write(f"{fault.name}: {results[-1].noticed_by or 'NOT NOTICED'} {results[-1].seconds:.0f} s\n")
+    if options.write is not None:
+        options.write.write_text(page(results))
+    return int(any(each.noticed_by is None for each in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
