@@ -9,9 +9,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")), *(ROOT / "docs").rglob("*.md")]
-FOLDERS = ("schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "schedule", "docs")
+FOLDERS = ("dapple_dp", "schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "schedule", "docs")
 
-_TOPS = "schemas|transforms|pipelines|tests"
+_TOPS = "dapple_dp|schemas|transforms|pipelines|tests"
 _PATH = re.compile(rf"(?<![\w/.-])(?:{_TOPS})(?:/[\w*-]+)+(?:\.\w+)?")
 _FILE = re.compile(r"[\w*/-]+\.py\b")
 _DOTTED = re.compile(rf"(?<![\w/.-])((?:{_TOPS})(?:\.\w+)+)(?::(\w+))?")
