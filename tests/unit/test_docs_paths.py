@@ -40,9 +40,9 @@ def is_a_file(name: str) -> bool:
 
 
 def members(tree: ast.Module | ast.ClassDef) -> dict[str, ast.stmt]:
-    """What a module or class defines or imports by name, at its top level."""
+    """What a module or class defines or imports by name, at its top level or for type checkers."""
     found: dict[str, ast.stmt] = {}
-    for node in tree.body:
+    for node in [*tree.body, *(each for node in tree.body if isinstance(node, ast.If) for each in node.body)]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -70,7 +70,8 @@ def resolves(dotted: str) -> bool:
     if any(path.is_dir() for path in ROOT.glob("/".join(parts))):
         return True
     for cut in range(len(parts), 0, -1):
-        modules = list(ROOT.glob("/".join(parts[:cut]) + ".py"))
+        stem = "/".join(parts[:cut])
+        modules = [*ROOT.glob(f"{stem}.py"), *ROOT.glob(f"{stem}/__init__.py")]
         if modules:
             return any(defines(path, dotted.split(".")[cut:]) for path in modules)
     return False
