@@ -42,7 +42,8 @@ def is_a_file(name: str) -> bool:
 def members(tree: ast.Module | ast.ClassDef) -> dict[str, ast.stmt]:
     """What a module or class defines or imports by name, at its top level or for type checkers."""
     found: dict[str, ast.stmt] = {}
-    for node in [*tree.body, *(each for node in tree.body if isinstance(node, ast.If) for each in node.body)]:
+    inside = [each for node in tree.body if isinstance(node, ast.If) for each in node.body]
+    for node in [*tree.body, *inside]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
