@@ -10,15 +10,20 @@ Settings are environment variables:
   DAPPLE   the command; default: dapple
   JOB      the job's YAML file, with @DATE@ where the date goes; default: job.yaml beside this script
   RUNS     local folder that gets DATE.yaml, the job as it is run, and DATE/, its result; default: runs
+
+Exit codes are those of `dapple fit`; 3, refused by the ledger, is final until the budget or the job is another one.
+Then change the job file: the next attempt of the date takes it as it is.
 TEXT
 }
 
 say() { printf 'run_partition: %s\n' "$*" >&2; }
 
-# The job of a date is written once: a second attempt must be the same job, or it would be another run.
+# The job of a date stays as it is while an attempt of it has left its staging folder: noise may have been drawn for it,
+# and a second attempt must be the same job, or it would be another run. An attempt that was refused has left nothing,
+# so the job is written anew, from the job file as it is now.
 write_job() { # write_job DATE PREVIOUS
   local target=$runs/$1.yaml previous
-  if [[ -e $target ]]; then return; fi
+  if [[ -e $target && -d $runs/$1.partial-$1 ]]; then return; fi
   {
     sed "s/@DATE@/$1/g" "$job"
     if [[ -n $2 ]]; then

@@ -18,6 +18,7 @@ from pipelines.clustered_fl.prepared import PreparedFederation, prepare
 from pipelines.ledger.spending import Reservation, spending
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
+from pipelines.run.forewarnings import counted
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import OutputFolder
@@ -118,7 +119,10 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     prepared = prepare(config, options, folder.staging)
     statement = prepared.statement
     _LOGGER.info(
-        "plan: %d rounds, epsilon %.6g, delta %.3g", config.training.rounds, statement.epsilon, statement.delta
+        "plan: %s, epsilon %.6g, delta %.3g",
+        counted(config.training.rounds, "round"),
+        statement.epsilon,
+        statement.delta,
     )
     state = train(prepared, options, folder.staging, key_uri)
     judged = judge(prepared, state, options, folder.staging)

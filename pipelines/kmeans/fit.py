@@ -12,11 +12,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.account import RunAccount
 from pipelines.kmeans.outputs import files as outputs
+from pipelines.kmeans.outputs import page_warnings
 from pipelines.kmeans.prepared.fingerprint import keyed_fingerprint
 from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit, message_contract, prepare
 from pipelines.kmeans.prepared.recurrence import followed
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
+from pipelines.run.forewarnings import counted
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.jobs.place import OutputFolder
@@ -137,10 +139,12 @@ def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
 
 
 def _plan(run: Run[FitConfig]) -> PreparedFit:
-    _LOGGER.info("run %s: reading public server data and calibrating noise", run.options.run_id)
+    reading = "" if run.settings.server_data is None else "reading public server data and "
+    _LOGGER.info("run %s: %scalibrating noise", run.options.run_id, reading)
     prepared = prepare(run.settings)
     plan = prepared.plan
-    _LOGGER.info("plan: %d rounds, epsilon %.6g, delta %.3g", len(prepared.rounds), plan.epsilon, plan.delta)
+    rounds = counted(len(prepared.rounds), "round")
+    _LOGGER.info("plan: %s, epsilon %.6g, delta %.3g", rounds, plan.epsilon, plan.delta)
     return prepared
 
 
@@ -155,7 +159,10 @@ def _work(run: Run[FitConfig], prepared: PreparedFit) -> FitResult:
 
 def _write(run: Run[FitConfig], prepared: PreparedFit, result: FitResult) -> Outcome:
     outputs.write_outputs(run.folder, prepared, result)
-    spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
+    n_warnings = page_warnings.count(prepared, result)
+    if n_warnings:
+        _LOGGER.warning("the report has %s: read it before you trust the centers", counted(n_warnings, "warning"))
+    spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta, "warnings": n_warnings}
     return Outcome(spent, outputs.manifest(prepared, result, run.options.run_id))
 
 

@@ -9,16 +9,21 @@ from schemas.choices import ClusterRule
 from schemas.settings import rejection
 from schemas.settings.section import Section, python_scalar
 
+MOST_CLUSTERS = 10_000
+"""More would cost hours on the server after the budget is spent, and each would hold less than its noise."""
+
 
 class ClusterChoice(Section):
     """A number of clusters that the run chooses itself, at no further privacy cost."""
 
-    max: Annotated[int, Field(strict=True, ge=2)] = Field(description="the largest number of centers, an integer >= 2")
+    max: Annotated[int, Field(strict=True, ge=2, le=MOST_CLUSTERS)] = Field(
+        description=f"the largest number of centers, an integer from 2 to {MOST_CLUSTERS}"
+    )
     choose: ClusterRule = Field(description="elbow: where the cost of the weighted server points stops falling fast")
 
 
 def _cluster_count(value: object) -> object:
-    """An integer >= 1, or a section with `max` and `choose`."""
+    """An integer from 1 to `MOST_CLUSTERS`, or a section with `max` and `choose`."""
     value = python_scalar(value)
     if isinstance(value, ClusterChoice):
         return value
@@ -28,6 +33,8 @@ def _cluster_count(value: object) -> object:
         raise rejection.broken_rule("an integer")
     if value < 1:
         raise rejection.broken_rule("at least 1")
+    if value > MOST_CLUSTERS:
+        raise rejection.broken_rule(f"at most {MOST_CLUSTERS}")
     return value
 
 
@@ -36,8 +43,8 @@ def _cluster_choice(section: dict[object, object]) -> ClusterChoice:
     most, rule = python_scalar(section.get("max")), section.get("choose")
     if set(section) != {"max", "choose"} or rule not in set(ClusterRule):
         raise rejection.broken_rule("an integer, or a section of max and choose: elbow")
-    if isinstance(most, bool) or not isinstance(most, int) or most < 2:
-        raise rejection.broken_rule("a section whose max is an integer of at least 2")
+    if isinstance(most, bool) or not isinstance(most, int) or not 2 <= most <= MOST_CLUSTERS:
+        raise rejection.broken_rule(f"a section whose max is an integer from 2 to {MOST_CLUSTERS}")
     return ClusterChoice(max=most, choose=ClusterRule(str(rule)))
 
 

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from schemas.choices import Auto, InvalidRows, ReportMode
 from schemas.errors import ConfigError
+from schemas.kmeans.cluster_choice import MOST_CLUSTERS
 from schemas.privacy.plan import PrivacyUnit
 from schemas.reports.parameters import MOST_LEVELS, MOST_STATED_EPSILON, Branching, ReportVariant
 from schemas.reports.split_parameters import CollectionParameters
@@ -70,7 +71,7 @@ class EncodeConfig(Section):
     """One `encode` job."""
 
     data: DataConfig = Field(description="the section of the private table with path, features and client_id")
-    n_clusters: Count = Field(description="the number of centers, an integer >= 1")
+    n_clusters: Annotated[Count, Field(le=MOST_CLUSTERS)] = Field(description="the number of centers, an integer >= 1")
     privacy: ReportPrivacyConfig = Field(description="the section of the guarantee with unit and epsilon")
     tree: ReportTreeConfig = Field(description="the section of the ball and the tree with radius")
     reports: ReportOptions = Field(default=ReportOptions(), description="a section of options, or leave it out")

@@ -10,9 +10,9 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AT_ROOT = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "llms.txt")
 PAGES = [*(ROOT / name for name in AT_ROOT), *(ROOT / "docs").rglob("*.md")]
-FOLDERS = ("schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "schedule", "docs")
+FOLDERS = ("dapple_dp", "schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "schedule", "docs")
 
-_TOPS = "schemas|transforms|pipelines|tests"
+_TOPS = "dapple_dp|schemas|transforms|pipelines|tests"
 _PATH = re.compile(rf"(?<![\w/.-])(?:{_TOPS})(?:/[\w*-]+)+(?:\.\w+)?")
 _FILE = re.compile(r"[\w*/-]+\.py\b")
 _DOTTED = re.compile(rf"(?<![\w/.-])((?:{_TOPS})(?:\.\w+)+)(?::(\w+))?")
@@ -41,9 +41,10 @@ def is_a_file(name: str) -> bool:
 
 
 def members(tree: ast.Module | ast.ClassDef) -> dict[str, ast.stmt]:
-    """What a module or class defines or imports by name, at its top level."""
+    """What a module or class defines or imports by name, at its top level or for type checkers."""
     found: dict[str, ast.stmt] = {}
-    for node in tree.body:
+    inside = [each for node in tree.body if isinstance(node, ast.If) for each in node.body]
+    for node in [*tree.body, *inside]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -71,7 +72,8 @@ def resolves(dotted: str) -> bool:
     if any(path.is_dir() for path in ROOT.glob("/".join(parts))):
         return True
     for cut in range(len(parts), 0, -1):
-        modules = list(ROOT.glob("/".join(parts[:cut]) + ".py"))
+        stem = "/".join(parts[:cut])
+        modules = [*ROOT.glob(f"{stem}.py"), *ROOT.glob(f"{stem}/__init__.py")]
         if modules:
             return any(defines(path, dotted.split(".")[cut:]) for path in modules)
     return False

@@ -1,5 +1,6 @@
 """What a reader should know before trusting a center, in words; from releases and public data only."""
 
+import logging
 import math
 from collections.abc import Callable
 
@@ -8,10 +9,13 @@ import numpy as np
 from pipelines.kmeans.outputs import page_clipping
 from pipelines.kmeans.outputs.center_summary import scaled_stddev
 from pipelines.kmeans.outputs.fit_view import FitView
+from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
 from pipelines.page.page import Badge, Facts, Level, Notice
+from pipelines.run.failures import describe_unexpected
+from pipelines.run.forewarnings import HIGH_EPSILON
 from schemas.choices import Algorithm, InvalidRows
 
-_HIGH_EPSILON = 10.0
+_LOGGER = logging.getLogger(__name__)
 _FEW_SERVER_ROWS = 5
 """Server rows per cluster."""
 _WIDE = 10.0
@@ -47,6 +51,15 @@ def _outcome(found: Found) -> str:
     return "passed" if not n_warnings else f"{n_warnings} warning{'s' if n_warnings > 1 else ''}"
 
 
+def count(prepared: PreparedFit, result: FitResult) -> int | None:
+    """Number of warnings in the report of a finished run; None if they could not be found."""
+    try:
+        return sum(notice.level is Level.WARNING for notice in warnings(FitView.of(prepared, result)))
+    except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
+        _LOGGER.warning("the warnings could not be counted: %s", describe_unexpected(error))
+        return None
+
+
 def _warning(text: str, badge: Badge) -> Notice:
     return Notice(level=Level.WARNING, text=text, badge=badge)
 
@@ -58,7 +71,7 @@ def _note(text: str, badge: Badge) -> Notice:
 def _of_epsilon(view: FitView) -> Found:
     """An epsilon that promises little."""
     epsilon = view.prepared.plan.epsilon
-    if epsilon <= _HIGH_EPSILON:
+    if epsilon <= HIGH_EPSILON:
         return []
     text = (
         f"Epsilon {epsilon:.4g} is high: one {view.unit_word} may change the probability of an output by "

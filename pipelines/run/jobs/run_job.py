@@ -7,6 +7,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.run.forewarnings import forewarnings
 from pipelines.run.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
 from pipelines.run.jobs.place import Summary
 from pipelines.run.options import parse_job, read_text
@@ -35,6 +36,9 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
     job = asked.choose(text) if isinstance(asked, JobChoice) else asked
     settings = job.load(text)
     check_stores(settings)
+    warned = forewarnings(settings)
+    for each in warned or ():
+        _LOGGER.warning("warning: %s", each)
     place = job.place(settings, options)
     complete = place.complete()
     if complete is not None:
@@ -44,7 +48,8 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
         outcome = job.write(run, planned, result)
         place.publish({"run_id": options.run_id, "versions": versions()} | outcome.manifest)
     _say_done(job, options.output)
-    return place.summary | outcome.summary
+    counted = {} if warned is None else {"warnings": len(warned)}
+    return place.summary | counted | outcome.summary
 
 
 @contextlib.contextmanager

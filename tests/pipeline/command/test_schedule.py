@@ -7,10 +7,13 @@ import json
 import os
 import pathlib
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
+import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -35,7 +38,7 @@ def place(tmp_path_factory):
     (folder / "job.yaml").write_text(text)
     lake.write_server(folder / "server.parquet")
     command = folder / "dapple"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {sys.executable} -m pipelines "$@"\n')
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {sys.executable} -m dapple_dp "$@"\n')
     command.chmod(0o755)
     return folder
 
@@ -146,16 +149,28 @@ def dag_calls():
 def test_the_dag_compiles_and_runs_dates_in_order():
     compile((SCHEDULE / "airflow_dag.py").read_text(), "airflow_dag.py", "exec")
     calls = dag_calls()
-    assert {"DAG", "BashSensor", "BashOperator"} <= set(calls)
+    assert {"DAG", "BashSensor", "FitPartition"} <= set(calls)
     assert ast.literal_eval(calls["DAG"]["max_active_runs"]) == 1
     assert ast.literal_eval(calls["DAG"]["schedule"]) == "@daily"
+    assert ast.literal_eval(calls["FitPartition"]["date"]) == "{{ ds }}"
     arguments = calls["DAG"]["default_args"]
     assert {ast.literal_eval(key) for key in arguments.keys} >= {"depends_on_past", "retries"}
 
 
-@pytest.mark.parametrize("operator", ["BashSensor", "BashOperator"])
-def test_bash_commands_of_the_dag_parse(operator):
-    call = dag_calls()[operator]
+def test_the_dag_imports_what_airflow_3_has():
+    """No path that Airflow 3 deprecates: tasks from the SDK and the standard provider."""
+    tree = ast.parse((SCHEDULE / "airflow_dag.py").read_text())
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert modules == {
+        "airflow.sdk",
+        "airflow.sdk.exceptions",
+        "airflow.providers.standard.hooks.subprocess",
+        "airflow.providers.standard.sensors.bash",
+    }
+
+
+def test_the_command_of_the_sensor_parses():
+    call = dag_calls()["BashSensor"]
     command = ast.literal_eval(call["bash_command"])
     assert not command.endswith(".sh")  # Airflow would take it for the name of a file
     variables = {ast.literal_eval(key) for key in call["env"].keys}
@@ -165,13 +180,87 @@ def test_bash_commands_of_the_dag_parse(operator):
     subprocess.run(["bash", "-n", "-c", text], check=True)
 
 
-@pytest.mark.slow
-def test_the_command_of_the_dag_runs_the_script(two_dates):
-    """For a date that is done, so that it ends at once."""
-    command = ast.literal_eval(dag_calls()["BashOperator"]["bash_command"]).replace("{{ ds }}", DATES[1])
-    settings = environment(two_dates) | {"FLAGS": "--runner=FnApiRunner"}
-    done = subprocess.run(["/bin/bash", "-c", command], env=settings, capture_output=True, text=True, check=True)
-    assert f"{DATES[1]} is done" in done.stderr
+class TaskError(Exception):
+    """Airflow's."""
+
+
+class FinalTaskError(TaskError):
+    """Airflow's, which no retry follows."""
+
+
+class Hook:
+    """Airflow's hook for processes, as far as the DAG uses it."""
+
+    def run_command(self, command, env):
+        self.done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        return types.SimpleNamespace(exit_code=self.done.returncode, output=self.done.stdout)
+
+
+@pytest.fixture
+def fit_partition(monkeypatch, tmp_path):
+    """The operator of the DAG, for a `dapple` that ends with a given code; the rest of Airflow is stood in for."""
+
+    def module(name, **content):
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(**content))
+
+    module("pendulum", datetime=mock.MagicMock())
+    module(
+        "airflow.sdk", DAG=mock.MagicMock(), BaseOperator=type("BaseOperator", (), {"__init__": lambda self, **_: None})
+    )
+    module("airflow.sdk.exceptions", AirflowException=TaskError, AirflowFailException=FinalTaskError)
+    module("airflow.providers.standard.hooks.subprocess", SubprocessHook=Hook)
+    module("airflow.providers.standard.sensors.bash", BashSensor=mock.MagicMock())
+    monkeypatch.setenv("DAPPLE_SCHEDULE", str(SCHEDULE))
+    monkeypatch.setenv("RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("DAPPLE", str(tmp_path / "dapple"))
+    content = runpy.run_path(str(SCHEDULE / "airflow_dag.py"))
+
+    def run(code):
+        (tmp_path / "dapple").write_text(f"#!/bin/sh\nexit {code}\n")
+        (tmp_path / "dapple").chmod(0o755)
+        return content["FitPartition"](task_id="fit", date="2026-11-20").execute({})
+
+    return run
+
+
+def test_a_refusal_is_final_and_other_failures_are_tried_again(fit_partition):
+    assert fit_partition(0) is None
+    for code in (3, 4):
+        with pytest.raises(FinalTaskError, match=f"refused with exit code {code}"):
+            fit_partition(code)
+    for code in (1, 2, 75, 130):
+        with pytest.raises(TaskError, match=f"failed with exit code {code}") as failed:
+            fit_partition(code)
+        assert failed.type is TaskError
+
+
+@pytest.fixture
+def refusing(tmp_path):
+    """A script whose `dapple` notes the job it is given and refuses it; the job's file and the runs."""
+    (tmp_path / "dapple").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "dapple").chmod(0o755)
+    (tmp_path / "job.yaml").write_text('privacy: {epsilon: 1.0}  # of "@DATE@"\n')
+    return tmp_path
+
+
+def test_a_refused_job_is_not_pinned(refusing):
+    """The message says that epsilon must be lowered: lowered in the job file, it is lowered for the date."""
+    pinned = refusing / "runs" / "2026-11-20.yaml"
+    assert run_partition(refusing, "2026-11-20").returncode == 3
+    assert "epsilon: 1.0" in pinned.read_text()
+    (refusing / "job.yaml").write_text("privacy: {epsilon: 0.5}\n")
+    assert run_partition(refusing, "2026-11-20").returncode == 3
+    assert "epsilon: 0.5" in pinned.read_text()
+
+
+def test_a_job_for_which_noise_may_have_been_drawn_stays(refusing):
+    """Its attempt has left its staging folder, with the key; another job would be another run."""
+    pinned = refusing / "runs" / "2026-11-20.yaml"
+    run_partition(refusing, "2026-11-20")
+    (refusing / "runs" / "2026-11-20.partial-2026-11-20").mkdir()
+    (refusing / "job.yaml").write_text("privacy: {epsilon: 0.5}\n")
+    assert run_partition(refusing, "2026-11-20").returncode == 3
+    assert "epsilon: 1.0" in pinned.read_text()
 
 
 def test_the_script_names_the_flags_of_the_job():

@@ -58,6 +58,9 @@ def test_exit_code_and_summary(done):
         "output": str(done.output),
         "epsilon": spent["epsilon"],
         "delta": spent["delta"],
+        "warnings": int(
+            re.search(r"(\d+|no) warnings?", (done.output / "report.html").read_text())[1].replace("no", "0")
+        ),
     }
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from schemas.choices import ClippingCenter
+from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit
 from schemas.privacy.release import Release
@@ -183,6 +184,19 @@ def test_too_few_leaves_are_filled_up_with_public_points():
     assert last.model().centers.shape == (5, 4)
     assert np.isfinite(last.prior.variances).all()
     assert (np.linalg.norm(last.model().centers, axis=1) <= RADIUS).all()
+
+
+@pytest.mark.parametrize(("depth", "most"), [(3, 8), (20, 512)])
+def test_no_more_centers_than_leaves_are_asked_for(depth, most):
+    def job(n_clusters):
+        tree = {"tree__radius": 9.0, "tree__depth": depth, "clipping__norm": 9.0}
+        return validated(lake.job("lake", None, algorithm="central_tree", n_clusters=n_clusters, **tree))
+
+    assert tree_server.initial_state(job(most), np.zeros((1, 3)), 3).settings.n_leaves == most
+    with pytest.raises(
+        ConfigError, match=rf"^n_clusters must be at most {most}, the leaves of a tree of depth {depth}, "
+    ):
+        tree_server.initial_state(job(most + 1), np.zeros((1, 3)), 3)
 
 
 def test_another_protocol_may_start_with_the_tree():

@@ -161,6 +161,12 @@ WRONG_VALUES = [
     ("clipping.client_rows", 0, "clipping.client_rows must be at least 1, got 0; give the public typical number"),
     ("clipping.client_rows", 2.0, "clipping.client_rows must be an integer, got 2.0; give"),
     ("n_clusters", 0, "n_clusters must be at least 1, got 0; give the number of centers"),
+    ("n_clusters", 100_000, "n_clusters must be at most 10000, got 100000; give the number of centers"),
+    (
+        "n_clusters",
+        {"max": 100_000, "choose": "elbow"},
+        "n_clusters must be a section whose max is an integer from 2 to",
+    ),
     ("n_clusters", 2.5, "n_clusters must be an integer, got 2.5; give the number of centers"),
     ("n_clusters", "2", "n_clusters must be an integer, got '2'; give the number of centers"),
     ("n_clusters", True, "n_clusters must be an integer, got True; give the number of centers"),

@@ -17,6 +17,7 @@ def encode_text(**sections):
     ("sections", "message"),
     [
         ({"privacy__unit": "record"}, "privacy.unit must be 'client' for reports, got 'record'"),
+        ({"n_clusters": 100_000}, "n_clusters must be at most 10000, got 100000"),
         ({"privacy__epsilon": 0}, "privacy.epsilon must be"),
         ({"data": {"path": "lake", "features": "x"}}, "data.client_id must be given for reports"),
         ({"data__max_rows_per_client": 2}, "data.max_rows_per_client must be 1 for reports, got 2"),

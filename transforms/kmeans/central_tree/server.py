@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import ClippingCenter
+from schemas.errors import ConfigError
 from schemas.kmeans.tree_config import CentralTreeFit
 from schemas.privacy.plan import ReleasePlan
 from transforms.kmeans.central_tree.state import TreeSettings, TreeState
@@ -43,7 +44,17 @@ def initial_state(config: CentralTreeFit, server: NDArray[np.float64], n_feature
 
 
 def start_state(settings: TreeSettings, frame: Frame) -> TreeState:
-    """State before the first round in any public frame, for protocols that start with this tree."""
+    """State before the first round in any public frame, for protocols that start with this tree.
+
+    Raises:
+      ConfigError: if the tree has fewer leaves than centers are asked for.
+    """
+    n_clusters = settings.means.n_clusters
+    if n_clusters > settings.n_leaves:
+        raise ConfigError(
+            f"n_clusters must be at most {settings.n_leaves}, the leaves of a tree of depth {settings.depth}, got "
+            f"{n_clusters}; ask for fewer, or choose a start without a tree."
+        )
     n_features = len(frame.lattice.center)
     lattice.check_features(n_features, lattice.SUM_BITS)
     no_server = np.zeros((0, n_features))

@@ -1,0 +1,42 @@
+"""Warnings that follow from settings alone, said before anything is read or spent."""
+
+from typing import Any
+
+HIGH_EPSILON = 10.0
+LARGE_DELTA = 1e-3
+"""Where the number of units is not public; people cluster more than a thousand of them."""
+
+
+def forewarnings(settings: object) -> tuple[str, ...] | None:
+    """What to say before a job runs; None of a job that guarantees nothing.
+
+    Args:
+      settings: of a job; those of its guarantee are in a section `privacy` with epsilon and, unless it is 0, delta.
+    """
+    privacy = getattr(settings, "privacy", None)
+    if privacy is None:
+        return None
+    delta = getattr(privacy, "delta", None) or 0.0
+    return (*_of_epsilon(float(privacy.epsilon)), *_of_delta(float(delta), settings))
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, such as `1 round` and `2 rounds`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _of_epsilon(epsilon: float) -> list[str]:
+    """Of an epsilon that promises little."""
+    if epsilon <= HIGH_EPSILON:
+        return []
+    return [f"epsilon {epsilon:.4g} is high: below 1 is strong, up to about {HIGH_EPSILON:g} is common in practice"]
+
+
+def _of_delta(delta: float, settings: Any) -> list[str]:
+    """Of a delta that a mechanism meets that publishes a unit now and then."""
+    public = getattr(getattr(settings, "data", None), "public_rows", None)
+    most = 1.0 / public if isinstance(public, int) else LARGE_DELTA
+    if delta <= most:
+        return []
+    known = f"1 / the public number of rows ({public:,})" if isinstance(public, int) else f"{LARGE_DELTA:g}"
+    return [f"delta {delta:.3g} is larger than {known}: choose one well below 1 / the number of rows or clients"]

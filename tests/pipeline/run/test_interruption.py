@@ -1,0 +1,60 @@
+"""Runs that Ctrl-C or SIGTERM stops after noise may have been drawn: told so, nothing half-written, resumable."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pipelines.command.interruption import SENTENCE
+from pipelines.ledger.store import Ledger
+from schemas.privacy.charge import Limit
+from schemas.privacy.ledger_entry import run_states
+from tests.scenes import lake
+
+pytestmark = pytest.mark.slow
+NAME, RUN = "toy", "nightly"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return lake.write_lake(tmp_path_factory.mktemp("lake"), lake.mixture(300_000))
+
+
+@pytest.fixture
+def command(data, tmp_path):
+    """The words of a job of five rounds with a ledger."""
+    ledger = str(tmp_path / "ledger.sqlite")
+    Ledger(ledger).set_limit(NAME, Limit(epsilon=3.0, delta=1e-5))
+    job = lake.job(data, None, algorithm="dp_lloyd", data__name=NAME, ledger=ledger, dp_lloyd__domain=[-10.0, 10.0])
+    job["clipping"] = {}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    flags = {"--config": tmp_path / "job.yaml", "--output": tmp_path / "out", "--run_id": RUN}
+    return [sys.executable, "-m", "dapple_dp", "fit", *(str(part) for pair in flags.items() for part in pair)]
+
+
+def started(book):
+    status = run_states(book.entries()).get(RUN)
+    return status is not None and status.started is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_goes_on_without_a_further_charge(command, tmp_path, number):
+    book = Ledger(str(tmp_path / "ledger.sqlite"))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not started(book):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert said.endswith(f"dapple: {SENTENCE}\n")
+    assert f"run {RUN} stays reserved: give --run_id {RUN} to go on for free" in said
+    assert not (tmp_path / "out").exists()
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert f"run {RUN} is reserved: going on without a further charge" in again.stderr
+    assert [status.state for status in run_states(book.entries()).values()] == ["committed"]
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "job.yaml", "ledger.sqlite"}

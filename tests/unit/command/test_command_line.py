@@ -1,0 +1,261 @@
+"""What the command answers at once: pages, version, completion, refusals, near matches, interruptions."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from pipelines.command import completion, interruption
+from pipelines.command import main as command
+from pipelines.command.words import TOOLS, WORDS
+from pipelines.run.flags import FLAG_HELP
+from schemas.errors import InputError
+from tests.scenes.json_schema import plain
+
+QUICK = {
+    "help": ["--help"],
+    "help of a job": ["fit", "--help"],
+    "help of the ledger": ["ledger", "--help"],
+    "version": ["--version"],
+    "completion": ["completion", "bash"],
+    "schema": ["schema", "fit"],
+    "unknown job": ["fitt"],
+    "missing flag": ["fit", "--config", "job.yaml"],
+    "missing config": ["fit", "--config", "missing.yaml", "--output", "out"],
+    "wrong config": ["fit", "--config", "wrong.yaml", "--output", "out"],
+    "missing store": ["fit", "--config", "job.yaml", "--output", "hdfs://host/out"],
+}
+SECONDS = 0.5
+"""Of CPU time, Python's start included."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "job.yaml").write_text(WORDS["fit"].example)
+    (tmp_path / "wrong.yaml").write_text(WORDS["fit"].example.replace("n_clusters", "n_clusers"))
+    return tmp_path
+
+
+def answer(capsys, *words):
+    code = command.main(list(words))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize("words", QUICK.values(), ids=QUICK)
+def test_it_answers_before_beam_is_imported(folder, words):
+    script = (
+        "import sys\nfrom dapple_dp.command import main\nsys.argv[1:] = sys.argv[1:]\ncode = main()\n"
+        "heavy = {'apache_beam', 'sklearn', 'scipy', 'pyarrow', 'dp_accounting', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\nsys.exit(code)\n"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode in (0, 2), done.stderr
+    assert done.stdout.count("Traceback") + done.stderr.count("Traceback") == 0
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < SECONDS
+
+
+def test_the_help_page_has_a_line_per_word(capsys):
+    code, page, said = answer(capsys, "--help")
+    lines = page.splitlines()
+    assert (code, said) == (0, "")
+    for name, about in {**{name: word.about for name, word in WORDS.items()}, **TOOLS}.items():
+        assert [line for line in lines if line.split()[:1] == [name] and line.endswith(about)]
+    assert max(map(len, lines)) <= 100
+    assert answer(capsys, "-h") == (0, page, "")
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_the_page_of_a_job_has_flags_example_and_exit_codes(capsys, name):
+    code, page, _ = answer(capsys, name, "--help")
+    assert code == 0
+    for flag in ("--config", *WORDS[name].flags):
+        assert f"  {flag} " in page
+        assert FLAG_HELP[flag] in page
+    assert {"--verbose", "--help"} <= set(page.split())
+    example = page.partition(f"({name}.yaml):\n")[2].partition("\n\n")[0]
+    assert plain(example) == plain(WORDS[name].example)
+    assert "130" in page
+    assert f"# yaml-language-server: $schema={name}.schema.json" in page
+    assert max(map(len, page.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_other_words_have_a_page(capsys, name):
+    code, page, _ = answer(capsys, name, "--help")
+    assert (code, page.startswith(f"usage: dapple {name}")) == (0, True)
+    assert TOOLS[name] in page
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["fitt"], "got fitt; did you mean fit?"),
+        (["evalute"], "got evalute; did you mean evaluate?"),
+        (["legder"], "got legder; did you mean ledger?"),
+        (["zzz"], "got zzz; run dapple --help."),
+        ([], "got nothing; run dapple --help."),
+        (["schema", "profil"], "got profil; did you mean profile?"),
+        (["schema", "ledger"], "got ledger; run dapple --help."),
+    ],
+)
+def test_an_unknown_job_is_told_with_the_nearest(capsys, words, remedy):
+    code, out, said = answer(capsys, *words)
+    assert (code, out) == (2, "")
+    assert said.startswith("dapple: the job must be one of fit, ")
+    assert said.endswith(f"{remedy}\n")
+
+
+@pytest.mark.parametrize("words", [["schema"], ["schema", "fit", "x"], ["completion"], ["schedule", "x"]])
+def test_too_few_or_too_many_words_are_refused(capsys, words):
+    code, out, said = answer(capsys, *words)
+    assert (code, out) == (2, "")
+    assert f"must be `dapple {words[0]}" in said
+
+
+def test_schedule_names_the_folder_of_its_files(capsys):
+    code, out, _ = answer(capsys, "schedule")
+    assert code == 0
+    assert {"airflow_dag.py", "crontab", "run_partition.sh", "flex_template.json"} <= set(os.listdir(out.strip()))
+
+
+def test_the_version_is_a_line(capsys):
+    code, out, _ = answer(capsys, "--version")
+    assert (code, out.split()[0], len(out.split())) == (0, "dapple", 2)
+
+
+@pytest.mark.parametrize("flag", ["--output", "--run_id"])
+def test_a_name_that_is_refused_is_refused_early(capsys, folder, flag):
+    words = {"--config": str(folder / "job.yaml"), "--output": "out", flag: "hdfs://b/x"}
+    code, _, said = answer(capsys, "fit", *(part for pair in words.items() for part in pair))
+    assert code == 2
+    assert ("pip install 'dapple-dp[hdfs]'" in said) == (flag == "--output")
+
+
+@pytest.mark.parametrize(
+    ("place", "extra"), [("s3://b/x", "aws"), ("gs://b/x", "gcp"), ("azfs://b/x", "azure"), ("hdfs://b/x", "hdfs")]
+)
+def test_a_missing_library_of_a_store_is_named(capsys, folder, monkeypatch, place, extra):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (folder / "job.yaml").write_text(WORDS["fit"].example.replace("path: lake", f"path: {place}"))
+    code, out, said = answer(capsys, "fit", "--config", str(folder / "job.yaml"), "--output", str(folder / "out"))
+    assert (code, out) == (2, "")
+    assert said == (
+        f"dapple: data.path must be on a file system that is installed, got {place.partition('b/')[0]} without its "
+        f"library; run pip install 'dapple-dp[{extra}]'.\n"
+    )
+
+
+def complete(script, *words):
+    """What bash offers for the last of some words."""
+    line = (
+        f"{script}\nCOMP_WORDS=({' '.join(words)} {chr(39) * 2 if words[-1] == 'dapple' else ''})\n"
+        f"COMP_CWORD={len(words) - 1}\ncompopt() {{ :; }}\n_dapple\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
+    )
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["dapple", "f"], {"fit"}),
+        (["dapple", "cl"], {"clustered_fl"}),
+        (["dapple", "--v"], {"--version"}),
+        (["dapple", "upload", "--c"], {"--config", "--client"}),
+        (["dapple", "fit", "--out"], {"--output"}),
+        (["dapple", "ledger", "s"], {"show"}),
+        (["dapple", "schema", "pro"], {"profile"}),
+        (["dapple", "completion", "z"], {"zsh"}),
+        (["dapple", "fit", "--run_id", "x"], set()),
+    ],
+)
+def test_bash_completes(words, offered):
+    assert set(complete(completion.script("bash"), *words)) == offered
+
+
+def test_bash_completes_files(folder):
+    script = f"cd {folder}\n{completion.script('bash')}"
+    assert complete(script, "dapple", "fit", "--config", "jo") == ["job.yaml"]
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_completion_is_a_script_of_its_shell(shell):
+    script = completion.script(shell)
+    for name in (*WORDS, *TOOLS):
+        assert name in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+def test_a_shell_that_is_not_known_is_refused(capsys):
+    code, _, said = answer(capsys, "completion", "tcsh")
+    assert (code, said) == (2, "dapple: the shell must be one of bash, zsh, fish, got tcsh; name one of them.\n")
+
+
+def interrupted_job(monkeypatch, job):
+    monkeypatch.setattr(command, "_answer", lambda words: job())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("turned", [None, RuntimeError, InputError])
+def test_an_interruption_is_told_as_one_whatever_libraries_make_of_it(capsys, monkeypatch, number, turned):
+    def job():
+        try:
+            os.kill(os.getpid(), number)
+            signal.pause()
+        except KeyboardInterrupt:
+            if turned is None:
+                raise
+            raise turned("cannot schedule new futures") from None
+
+    before = signal.getsignal(number)
+    interrupted_job(monkeypatch, job)
+    code, out, said = answer(capsys, "fit")
+    assert (code, out, said) == (130, "", f"dapple: {interruption.SENTENCE}\n")
+    assert signal.getsignal(number) is before
+
+
+def test_an_error_before_a_signal_is_told_as_itself(capsys, monkeypatch):
+    def job():
+        raise InputError("rows must be finite, got others.")
+
+    interrupted_job(monkeypatch, job)
+    assert answer(capsys, "fit") == (2, "", "dapple: rows must be finite, got others.\n")
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    script = (
+        "import os, signal\nfrom pipelines.command.interruption import interruptible\n"
+        "with interruptible():\n"
+        "    try:\n        os.kill(os.getpid(), signal.SIGINT); signal.pause()\n"
+        "    except KeyboardInterrupt:\n        os.kill(os.getpid(), signal.SIGTERM); signal.pause()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == -signal.SIGTERM
+
+
+def test_in_a_thread_nothing_is_watched(capsys, monkeypatch):
+    monkeypatch.setattr(command, "_answer", lambda words: json.dumps({}) + "\n")
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(command.main(["x"])))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+
+
+def test_threads_that_work_on_do_not_hold_a_process_that_was_interrupted():
+    script = (
+        "import threading, time\nfrom pipelines.command import interruption\ninterruption._GRACE = 0.2\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\ninterruption.end_soon()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 130
