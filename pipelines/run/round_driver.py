@@ -116,9 +116,8 @@ def run_chunks(
         path = checkpoints.arrays_path(last)
         add = functools.partial(_build, protocol=protocol, arrays=state.arrays, first=first, last=last, path=path)
         run_graph(add, options, protocol.promise(first, last))
-        arrays = read_state(path)
         state = Checkpoint(
-            rounds=last, binding=binding, plan={"events": plan}, events=protocol.events(last), arrays=arrays
+            rounds=last, binding=binding, plan={"events": plan}, events=protocol.events(last), arrays=read_state(path)
         )
         checkpoints.save(state)
         _LOGGER.info("rounds %d to %d of %d are done", first, last, protocol.n_rounds)

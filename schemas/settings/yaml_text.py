@@ -15,6 +15,7 @@ MOST_DEPTH = 32
 """Lists and mappings within each other."""
 _MOST_VALUES = 1 << 18
 _MOST_MERGES = 64
+_MOST_MERGED = 1 << 12
 _LONGEST_NUMBER = 40
 _FLOAT_TAG = "tag:yaml.org,2002:float"
 _MERGE_TAG = "tag:yaml.org,2002:merge"
@@ -43,8 +44,8 @@ class _Loader(yaml.SafeLoader):
         if sum(len(each.value) if isinstance(each, yaml.SequenceNode) else 1 for each in merged) > _MOST_MERGES:
             raise MalformedError(f"a mapping that merges more than {_MOST_MERGES} others")
         super().flatten_mapping(node)
-        if len(node.value) > _MOST_VALUES:
-            raise MalformedError(f"more than {_MOST_VALUES} values")
+        if len(node.value) > _MOST_MERGED:
+            raise MalformedError(f"a mapping that merges more than {_MOST_MERGED} values")
 
     def construct_scalar(self, node: yaml.Node) -> Any:
         """A scalar; numbers are short, since reading a long one to the base 60 takes minutes."""

@@ -94,11 +94,11 @@ def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None) 
       schema: that the table must have, nullability included; None takes any.
     """
     with refusal.covers():
-        footer = parquet_footer.footer_of(io.BytesIO(content))
-        parquet_footer.check_depth(footer)
-        _check_values(parquet_footer.column_sizes(footer))
-        with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as file:
-            table = _bounded_table(file)
+        file = io.BytesIO(content)
+        parquet_footer.check_depth(file)
+        _check_values(parquet_footer.column_sizes(parquet_footer.footer_of(file)))
+        with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as parquet:
+            table = _bounded_table(parquet)
         table.validate(full=True)
         if schema is not None and not table.schema.equals(schema):
             raise MalformedError("other columns")
@@ -113,7 +113,7 @@ def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
       refusal: what the user is told of another file.
     """
     try:
-        parquet_footer.check_depth(parquet_footer.footer_of(source))
+        parquet_footer.check_depth(source)
         source.seek(0)
         return pq.ParquetFile(source, pre_buffer=False)
     except Exception as error:

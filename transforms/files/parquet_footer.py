@@ -7,6 +7,8 @@ neither is asked for before it is known to be harmless. Source: thrift's compact
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
+import pyarrow as pa
+
 from schemas.settings.refusal import MalformedError
 
 MAGIC = b"PAR1"
@@ -98,35 +100,38 @@ class _Reader:
         raise MalformedError("a footer with a value of an unknown type")
 
 
-def footer_of(file: BinaryIO | Any) -> bytes:
-    """The footer of an open file; raises MalformedError if there is none.
-
-    Args:
-      file: can be read, and told to go anywhere.
-    """
-    size = file.seek(0, 2)
-    size = file.tell() if size is None else size
-    if size < 12:
-        raise MalformedError("no Parquet file")
-    file.seek(size - 8)
+def _place(file: Any) -> tuple[int, int]:
+    """Where the footer of an open file begins, and its length; raises MalformedError if there is none."""
+    file.seek(0, 2)
+    size = file.tell()
+    file.seek(max(size - 8, 0))
     tail = bytes(file.read(8))
     length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != MAGIC or length > min(size - 12, MOST_BYTES):
+    if size < 12 or tail[4:] != MAGIC or length > min(size - 12, MOST_BYTES):
         raise MalformedError("no Parquet file")
-    file.seek(size - 8 - length)
+    return size - 8 - length, length
+
+
+def footer_of(file: BinaryIO | pa.NativeFile) -> bytes:
+    """The footer of an open file; raises MalformedError if there is none."""
+    start, length = _place(file)
+    file.seek(start)
     return bytes(file.read(length))
 
 
-def check_depth(footer: bytes) -> None:
-    """Refuses a schema so deep that Arrow would leave its stack; a short footer has no room for one."""
-    if len(footer) <= _HARMLESS_BYTES:
-        return
-    reader = _Reader(footer)
-    for number, kind in reader.fields():
-        if number == _SCHEMA and kind == _LIST:
-            _check_levels(reader.value(item).get(5, 0) for item in reader.items())
-            return
-        reader.value(kind)
+def check_depth(file: BinaryIO | pa.NativeFile) -> None:
+    """Refuses a file whose schema is so deep that Arrow would leave its stack; a short footer has no room for one.
+
+    Raises:
+      MalformedError: or LookupError where the footer ends too soon.
+    """
+    if _place(file)[1] > _HARMLESS_BYTES:
+        reader = _Reader(footer_of(file))
+        for number, kind in reader.fields():
+            if number == _SCHEMA and kind == _LIST:
+                _check_levels(reader.value(item).get(5, 0) for item in reader.items())
+                return
+            reader.value(kind)
 
 
 def _check_levels(children: Iterator[int]) -> None:
