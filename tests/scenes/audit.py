@@ -52,7 +52,9 @@ def epsilon_lower_bounds(
     return np.log(np.maximum(ratio, 1.0))
 
 
-def audited_epsilon(without: NDArray[np.float64], with_canary: NDArray[np.float64], delta: float = DELTA) -> float:
+def audited_epsilon(
+    without: NDArray[np.float64], with_canary: NDArray[np.float64], delta: float = DELTA, failure: float = FAILURE
+) -> float:
     """Lower bound on epsilon from scores; the test is chosen on the first third of the runs, counted on the rest.
 
     A test is a score, a threshold and a direction: high scores tell that the canary is there, or low ones that it is
@@ -62,14 +64,16 @@ def audited_epsilon(without: NDArray[np.float64], with_canary: NDArray[np.float6
       without: shape (n_scores, n_runs): scores, fixed beforehand, of releases without the canary.
       with_canary: the same with it.
       delta: of the claim.
+      failure: as of `epsilon_lower_bounds`.
     """
     n_choice = without.shape[1] // _CHOICE_PART
     pairs = [*zip(without, with_canary, strict=True), *zip(-with_canary, -without, strict=True)]
-    promising = [_best_threshold(low[:n_choice], high[:n_choice], delta) for low, high in pairs]
+    promising = [_best_threshold(low[:n_choice], high[:n_choice], delta, failure) for low, high in pairs]
     index = int(np.argmax([bound for bound, _ in promising]))
     threshold = np.array([promising[index][1]])
     low, high = (scores[n_choice:] for scores in pairs[index])
-    return float(epsilon_lower_bounds(_at_least(high, threshold), _at_least(low, threshold), len(low), delta)[0])
+    counts = (_at_least(high, threshold), _at_least(low, threshold))
+    return float(epsilon_lower_bounds(*counts, len(low), delta, failure)[0])
 
 
 class Bounds(NamedTuple):
@@ -87,10 +91,12 @@ def both_bounds(without: NDArray[np.float64], with_canary: NDArray[np.float64], 
     )
 
 
-def _best_threshold(low: NDArray[np.float64], high: NDArray[np.float64], delta: float) -> tuple[float, float]:
+def _best_threshold(
+    low: NDArray[np.float64], high: NDArray[np.float64], delta: float, failure: float
+) -> tuple[float, float]:
     """The largest lower bound that any quantile of the scores gives as a threshold, and that threshold."""
     thresholds = np.quantile(np.concatenate([low, high]), _QUANTILES, method="lower")
-    bounds = epsilon_lower_bounds(_at_least(high, thresholds), _at_least(low, thresholds), len(low), delta)
+    bounds = epsilon_lower_bounds(_at_least(high, thresholds), _at_least(low, thresholds), len(low), delta, failure)
     return float(bounds.max()), float(thresholds[bounds.argmax()])
 
 

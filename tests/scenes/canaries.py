@@ -1,22 +1,20 @@
 """Neighboring inputs for the audit: rounds as jobs bind them, the states they meet, and units that move them most."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Algorithm
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPlan, RoundSpec
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import audit
 from tests.scenes.lake import MEANS, mixture
-from transforms.kmeans.central_tree import rounds as central_tree
-from transforms.kmeans.central_tree import server as tree_server
-from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
-from transforms.kmeans.feddp_kmeans import server as feddp_server
+from transforms.kmeans.dp_lloyd.state import LloydState
+from transforms.kmeans.protocols import PROTOCOLS
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.tables import row_sampling
 from transforms.privacy import accounting
@@ -92,41 +90,53 @@ def tree_config(unit: str = "record") -> FitConfig:
     return validated(settings)
 
 
+def lloyd_config(unit: str = "record", public_rows: int | None = None, **options: Any) -> FitConfig:
+    """A job with algorithm dp_lloyd on the same features, in a domain with all ordinary rows."""
+    settings = {
+        "algorithm": "dp_lloyd",
+        "data": {"path": "lake", "features": "x", "client_id": "who", "public_rows": public_rows},
+        "n_clusters": 3,
+        "privacy": {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA},
+        "dp_lloyd": {"domain": [-7, 7], "steps": 1} | options,
+    }
+    return validated(settings | ({"clipping": {"client_rows": CLIENT_ROWS}} if unit == "client" else {}))
+
+
 def audited(job: FitConfig, *names: str) -> Audited:
     """Rounds of a job, calibrated to spend `audit.EPSILON` by themselves, in the states of a run on ordinary rows."""
     specs = _specs(job)
-    bound, states = _run(job, specs)
+    rounds_of_job = bound(job)
+    states = _states(job, rounds_of_job)
     chosen = tuple(each for name in names for each in specs if each.path.endswith("/" + name))
-    privacy = job.privacy
-    plan = accounting.calibrate(privacy.unit, chosen, audit.EPSILON, audit.DELTA, privacy.allocation)
-    rounds = tuple(bound[each.path]._replace(plan=each) for each in plan.rounds)
+    allocation = PROTOCOLS[job.algorithm].allocation(job)
+    plan = accounting.calibrate(job.privacy.unit, chosen, audit.EPSILON, audit.DELTA, allocation)
+    rounds = tuple(rounds_of_job[each.path]._replace(plan=each) for each in plan.rounds)
     return Audited(rounds, tuple(states[each.path] for each in chosen), plan.epsilon)
 
 
 def _specs(job: FitConfig) -> tuple[RoundSpec, ...]:
     """All rounds of a job before calibration."""
-    if job.algorithm is Algorithm.CENTRAL_TREE:
-        return central_tree.round_specs(job, SERVER.shape[1])
-    return feddp_kmeans.round_specs(job, SERVER.shape[1], len(SERVER))
+    return PROTOCOLS[job.algorithm].round_specs(job, SERVER.shape[1], len(SERVER))
 
 
-def _run(job: FitConfig, specs: tuple[RoundSpec, ...]) -> tuple[dict[str, Round], dict[str, Any]]:
-    """Each round as the job binds it, and the state before it in one run."""
+def bound(job: FitConfig) -> dict[str, Round]:
+    """Each round as the job binds it, by path, with some noise."""
     plans = tuple(
         RoundPlan(path=each.path, releases=tuple(ReleasePlan(spec=one, noise_multiplier=0.5) for one in each.releases))
-        for each in specs
+        for each in _specs(job)
     )
     plan = PrivacyPlan(unit=job.privacy.unit, epsilon=1.0, delta=0.5, discretization_slack=0.0, rounds=plans)
-    protocol, server = feddp_kmeans, feddp_server
-    if job.algorithm is Algorithm.CENTRAL_TREE:
-        protocol, server = central_tree, tree_server
-    state = server.initial_state(job, SERVER, SERVER.shape[1])
-    block = ordinary(job)
-    bound, states = {}, {}
-    for each in protocol.rounds(job, plan):
-        bound[each.plan.path], states[each.plan.path] = each, state
+    return {each.plan.path: each for each in PROTOCOLS[job.algorithm].rounds(job, plan)}
+
+
+def _states(job: FitConfig, rounds: dict[str, Round]) -> dict[str, Any]:
+    """The state before each round in one run."""
+    state = PROTOCOLS[job.algorithm].initial_state(job, SERVER, SERVER.shape[1])
+    block, states = ordinary(job), {}
+    for path, each in rounds.items():
+        states[path] = state
         state = each.step(state, draw_release(audit.key_of(0), each.plan, each.statistic(block, state)))
-    return bound, states
+    return states
 
 
 def ordinary(job: FitConfig, n_rows: int = 90) -> ClientBlock:
@@ -188,8 +198,19 @@ def _sampled(base: NDArray[np.float64], rows: NDArray[np.float64]) -> ClientBloc
 
 
 def _rows(state: Any, reach: float) -> NDArray[np.float64]:
-    """A row in every direction, `reach` clipping norms away from the center."""
-    return state.frame.lattice.center + directions() * (reach * state.frame.lattice.clipping_norm)
+    """A row in every direction, `reach` clipping norms away from the center, and what moves sums in a domain."""
+    rows = state.frame.lattice.center + directions() * (reach * state.frame.lattice.clipping_norm)
+    return np.concatenate([rows, _domain_rows(state, reach)]) if isinstance(state, LloydState) else rows
+
+
+def _domain_rows(state: LloydState, reach: float) -> NDArray[np.float64]:
+    """A row towards every corner of the domain, and rows just inside the radius of every center."""
+    corners = np.array(list(itertools.product((-1.0, 1.0), repeat=state.n_features)))
+    rows = state.frame.lattice.center + corners * (reach * state.frame.lattice.clipping_norm)
+    if state.positions is None or reach < 1.0:
+        return rows
+    around = state.positions[:, None, :] + directions() * (0.999 * state.radius * state.unit)
+    return np.concatenate([rows, around.reshape(-1, state.n_features)])
 
 
 CANDIDATES: dict[str, Callable[[FitConfig, Any], Iterator[Neighbors]]] = {
