@@ -17,6 +17,7 @@ import pytest
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
+from schemas.kmeans.lloyd_config import DPLloydConfig
 from schemas.privacy.plan import Mechanism, PrivacyUnit, ReleasePlan
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
@@ -26,6 +27,7 @@ from transforms.kmeans.lloyd.rounds import means_statistic
 from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.frame import Frame
 from transforms.privacy import noise_stage
+from transforms.privacy_flow.known_objects import KnownObjects
 from transforms.rounds.round import _StatisticFn, server_step
 from transforms.tables.read import ListShards
 
@@ -418,3 +420,12 @@ def test_a_plan_of_clients_needs_a_state_of_clients(world):
     wrong = dataclasses.replace(job, initial=dataclasses.replace(job.initial, settings=settings))
     sentence = refused(lambda root: world.fit(root, wrong), job.promise)
     assert "must start from a state whose privacy unit is client, got a state of the other unit" in sentence
+
+
+@pytest.mark.parametrize("name", ["starts_privately", "model_dump", "__reduce_ex__", "own"])
+def test_an_attribute_that_no_type_declares_is_refused(world, name):
+    """It would stand before a property or a method of an object that is honest otherwise."""
+    options = DPLloydConfig(domain=(-2.0, 7.0))
+    assert KnownObjects().stranger([options]) is None
+    options.__dict__[name] = 1
+    assert "with an attribute that its type does not declare" in KnownObjects().stranger([{"deep": (options,)}])

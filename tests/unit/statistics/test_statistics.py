@@ -192,3 +192,10 @@ def test_fractions_of_clients_are_truncated():
     found = client_statistics._fractions(totals, np.array([3, 3]), 1)
     np.testing.assert_array_equal(found, [[1.0, -1.0, 0.0], [0.0, 0.0, 0.0]])
     np.testing.assert_array_equal(client_statistics._fractions(totals[1:], np.array([3])), [[699050.0, 349525.0, 0.0]])
+
+
+@pytest.mark.parametrize("sizes", [[1], [5], [1, 1, 1], [1, 7, 2]])
+def test_a_client_counts_once_whatever_its_rows(sizes):
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    block = ClientBlock(np.ones((offsets[-1], 2)), offsets)
+    np.testing.assert_array_equal(client_statistics.client_count(block), [len(sizes) * lattice.SUM_UNITS])
