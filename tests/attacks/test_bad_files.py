@@ -38,7 +38,7 @@ from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
 
 REFUSAL = Refusal(kind=InputError, rule="the file must be good", remedy="mend it")
 DEEP = b"[" * 100_000
-AT_ONCE = 10.0
+AT_ONCE = 30.0
 """Seconds, on a machine that is busy."""
 
 
