@@ -12,7 +12,7 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.reports.parameters import MOST_LEVELS, MOST_STATED_EPSILON, Branching, ReportVariant
 from schemas.reports.split_parameters import CollectionParameters
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Count, Epsilon, Section, Share, Text, Whole, auto_or_integer, number_from
+from schemas.settings.section import Count, Epsilon, Scalar, Section, Share, Text, Whole, auto_or_integer, number_from
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, named_for_ledger
 from schemas.tables.encoding import Encodings, check_encodings
 
@@ -71,7 +71,9 @@ class EncodeConfig(Section):
     """One `encode` job."""
 
     data: DataConfig = Field(description="the section of the private table with path, features and client_id")
-    n_clusters: Annotated[Count, Field(le=MOST_CLUSTERS)] = Field(description="the number of centers, an integer >= 1")
+    n_clusters: Annotated[int, Field(strict=True, ge=1, le=MOST_CLUSTERS), Scalar] = Field(
+        description="the number of centers, an integer >= 1"
+    )
     privacy: ReportPrivacyConfig = Field(description="the section of the guarantee with unit and epsilon")
     tree: ReportTreeConfig = Field(description="the section of the ball and the tree with radius")
     reports: ReportOptions = Field(default=ReportOptions(), description="a section of options, or leave it out")
