@@ -291,7 +291,9 @@ class Sweep:
         self.world, self.cells = world, sweep.prepare_cells(sweep_config(settings).cells)
 
     def build(self, root):
-        sweep.build(root, self.cells, sweep.job_rows(self.cells), self.world.key, "part")
+        rows = sweep.job_rows(self.cells)
+        ready = dataclasses.replace(rows, source=lake.staged(rows.source, pathlib.Path(self.world.path).parent))
+        sweep.build(root, self.cells, ready, self.world.key, "part")
 
     def refused(self, promise=None):
         return refused(self.build, promise or sweep.promise(self.cells))

@@ -197,12 +197,15 @@ def test_a_run_that_is_taken_up_clears_copies_of_killed_attempts(root, tmp_path)
     assert other in stores.Store.objects
 
 
-def test_a_local_copy_that_is_there_is_refused(tmp_path):
+def test_a_local_copy_that_a_killed_attempt_left_is_gone(tmp_path):
     prepared = split_rows(tmp_path / "a")
-    (tmp_path / "run.clients").mkdir()
-    with pytest.raises(ConfigError), staged_by_client(prepared.rows, beam_options([]), "", str(tmp_path / "run")):
-        pass
-    assert os.listdir(tmp_path / "run.clients") == []
+    left = tmp_path / "run.clients" / "left.parquet"
+    left.parent.mkdir()
+    left.touch()
+    key = lake.write_key(tmp_path / "key")
+    with staged_by_client(prepared.rows, beam_options([]), key, str(tmp_path / "run")):
+        assert not left.exists()
+    assert not left.parent.exists()
 
 
 def test_rows_of_a_run_that_is_over_are_gone_from_the_store(root, tmp_path):

@@ -113,6 +113,7 @@ _ROWS = frozenset(
         "schemas.tables.snapshot:Snapshot",
         "transforms.clustered_fl.labeled_clients:ClientGroup",
         "transforms.tables.group_clients:SamplingParams",
+        "transforms.masked.sealing:Sealing",
         "transforms.tables.listing:Listing",
         "transforms.tables.source:Source",
         # Frames, centers and cells: what a statistic maps bounded rows to.
