@@ -7,14 +7,19 @@ import pyarrow as pa
 import pytest
 
 from pipelines.kmeans.outputs import page as report
+from pipelines.page.stamp import RunStamp
+from pipelines.profile import page as profile_report
 from pipelines.trusted_zone import sweep_page as sweep_report
 from pipelines.trusted_zone.sweep_summary import summary
+from schemas.profile.result import PROFILE_SCHEMA
 from schemas.tables.client_block import ClientBlock
 from schemas.trusted_zone.sweep_config import sweep_config
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA
-from tests.scenes import browser, lake, sweeps
+from tests.scenes import browser, lake, profiles, sweeps
+from transforms.profile.accounting import calibrate
 
 CHROMIUM = browser.find()
+STAMP = RunStamp(run_id="night-7", day="2026-11-22", data="people", job="ab" * 32)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
@@ -67,6 +72,7 @@ class Case(NamedTuple):
 CASES = {
     "fit": Case(["guarantee", "warnings", "clusters", "rounds", "reading"], 7, 300),
     "sweep": Case(["costs", "areas", "front", "reading"], 1, 150),
+    "profile": Case(["guarantee", "warnings", "clusters", "means", "values", "reading"], 3, 100),
 }
 
 
@@ -77,8 +83,25 @@ def case(request):
 
 @pytest.fixture(scope="module")
 def page(case, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(case[0])
-    return fit_page(folder) if case[0] == "fit" else sweep_page(folder)
+    made = {"fit": fit_page, "sweep": sweep_page, "profile": profile_page}
+    return made[case[0]](tmp_path_factory.mktemp(case[0]))
+
+
+def profile_page(folder):
+    """Report of a profile with a cluster that may be empty and a value with a long name."""
+    config = profiles.config(epsilon=11.0)
+    rows = []
+    for cluster, size in enumerate((900.0, -3.0, 40.0)):
+        rows.append((cluster, None, "count", None, size, 5.0))
+        for column in ("age", "pay"):
+            rows.append((cluster, column, "mean", None, 1.5 + cluster, 0.25))
+        rows.append((cluster, "age", "percentile", "50", 2.0, None))
+        for value in ("clerk", "a_long_name_of_a_value_that_tells_a_story"):
+            rows.append((cluster, "job", "count", value, size / 3.0, 4.0))
+    table = pa.Table.from_pylist([dict(zip(PROFILE_SCHEMA.names, row, strict=True)) for row in rows], PROFILE_SCHEMA)
+    view = profile_report.ProfileView(config=config, plan=calibrate(config, 3), table=table, stamp=STAMP)
+    (folder / "report.html").write_text(profile_report.render(view))
+    return folder / "report.html"
 
 
 def sweep_page(folder):
@@ -106,7 +129,7 @@ def fit_page(folder):
     settings = {"data__features": names, "n_clusters": 12, "lloyd__steps": 1, "privacy__epsilon": 0.5}
     fit = lake.prepared(lake.job(str(folder / "lake"), str(folder / "server"), **settings))
     path = folder / "report.html"
-    path.write_text(report.render(fit, lake.finished(fit, ClientBlock(points))))
+    path.write_text(report.render(fit, lake.finished(fit, ClientBlock(points)), stamp=STAMP))
     return path
 
 
@@ -199,6 +222,55 @@ def test_it_prints(window, page):
     window.call("Emulation.setEmulatedMedia", media="print")
     assert window.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert len(window.call("Page.printToPDF")["data"]) > 10_000
+
+
+def test_every_printed_page_names_its_run(window, page, case):
+    """The browser understands the rules for the head and foot of pages, and the head is of this run."""
+    window.emulate(1280)
+    window.open(page)
+    rules = window.evaluate(
+        "[...document.styleSheets].flatMap(sheet => [...sheet.cssRules]).filter(rule => rule instanceof CSSPageRule)"
+        ".map(rule => rule.cssText).join()"
+    )
+    assert "@top-left" in rules
+    assert "counter(pages)" in rules
+    assert case[0] == "sweep" or "run night-7" in rules.replace("\\", "")
+
+
+def test_wide_tables_say_on_phones_that_they_scroll(window, page):
+    content = "getComputedStyle(document.querySelector('.scroll.wide'), '::before').content"
+    for width, told in ((390, True), (1280, False)):
+        window.emulate(width, mobile=width < 500)
+        window.open(page)
+        assert ("Swipe sideways" in window.evaluate(content)) is told
+
+
+def test_sections_are_reached_on_a_phone(window, page):
+    """Every link of the navigation is inside the screen."""
+    window.emulate(390, mobile=True)
+    window.open(page)
+    links = "[...document.querySelectorAll('nav a')]"
+    assert window.evaluate(f"{links}.every(each => each.getBoundingClientRect().right <= innerWidth)")
+
+
+def test_two_columns_of_plots_end_together(window, page):
+    """On a desk the cards of both columns end at one height, so that there are no holes."""
+    window.emulate(1280)
+    window.open(page)
+    ends = window.evaluate(
+        "[...document.querySelectorAll('.plots:not(.single)')].map(plots => [...plots.children].map(column => "
+        "column.lastElementChild.getBoundingClientRect().bottom))"
+    )
+    assert all(abs(left - right) < 1.0 for left, right in ends)
+
+
+def test_tables_fit_the_printed_page(window, page):
+    window.emulate(700)
+    window.open(page)
+    window.call("Emulation.setEmulatedMedia", media="print")
+    window.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    wide = "[...document.querySelectorAll('table')].filter(each => each.getBoundingClientRect().right > innerWidth)"
+    assert window.evaluate(f"{wide}.length") == 0
 
 
 def test_the_plot_of_a_sweep_stands_alone(window, tmp_path):
