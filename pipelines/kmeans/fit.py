@@ -162,7 +162,7 @@ def _write(run: Run[FitConfig], prepared: PreparedFit, result: FitResult) -> Out
     n_warnings = page_warnings.count(prepared, result)
     if n_warnings:
         _LOGGER.warning("the report has %s: read it before you trust the centers", counted(n_warnings, "warning"))
-    spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta, "warnings": n_warnings}
+    spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
     return Outcome(spent, outputs.manifest(prepared, result, run.options.run_id))
 
 

@@ -37,19 +37,19 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
     settings = job.load(text)
     check_stores(settings)
     warned = forewarnings(settings)
+    counted = {} if warned is None else {"warnings": len(warned)}
     for each in warned or ():
         _LOGGER.warning("warning: %s", each)
     place = job.place(settings, options)
     complete = place.complete()
     if complete is not None:
-        return complete
+        return complete | counted
     run = Run(settings=settings, options=options, place=place)
     with carried_out(job, run) as (planned, result):
         outcome = job.write(run, planned, result)
         place.publish({"run_id": options.run_id, "versions": versions()} | outcome.manifest)
     _say_done(job, options.output)
-    counted = {} if warned is None else {"warnings": len(warned)}
-    return place.summary | counted | outcome.summary
+    return place.summary | outcome.summary | counted
 
 
 @contextlib.contextmanager
