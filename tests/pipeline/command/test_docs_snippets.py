@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 OTHER_WORDS = {"test", "lint", "docs", "flink-up", "flink-down", "prism-up"}
-ALWAYS = {"--config", "--output", "--run_id", "--verbose"}
+ALWAYS = {"--config", "--output", "--run_id", "--verbose", "--help"}
 FLAGS = dict.fromkeys(COMMANDS, ALWAYS) | {
     "upload": {"--config", "--exchange", "--released", "--client", "--verbose"},
     "aggregate": {"--config", "--exchange", "--verbose"},
@@ -113,7 +113,7 @@ def words_of(text):
 @pytest.mark.parametrize(("page", "text"), blocks("console", "sh", "bash", "shell"))
 def test_a_command_exists(page, text):
     for _, *words in words_of(text):
-        if words and words[0] not in OTHER_WORDS:
+        if words and words[0] not in (*OTHER_WORDS, "--help", "--version"):
             assert words[0] in COMMANDS
             flags = {word.partition("=")[0] for word in words if word.startswith("--")}
             assert flags <= FLAGS[words[0]] | beam_flags()
@@ -122,7 +122,7 @@ def test_a_command_exists(page, text):
 def imported(tree):
     """Modules that a block imports from these packages, with the names it takes."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in ("pipelines", "schemas", "transforms"):
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in ("dapple_dp", "pipelines", "schemas", "transforms"):
             yield from ((node.module, alias.name) for alias in node.names)
 
 
