@@ -5,7 +5,7 @@ row, thousands of times each. Two auditors turn what it publishes into lower bou
 Scores are fixed beforehand; the test is chosen on a third of the runs and counted on the rest. All bounds of one column
 together exceed a true epsilon for at most one set of seeds in 1,000 (Bonferroni over the lines of the table).
 
-    python -m benchmarks.audit_of_others --runs 4000 --out benchmarks/results/audit_of_others.md
+    python -m benchmarks.audit_of_others --runs 2000 --out benchmarks/results/audit_of_others.md
 """
 
 import dataclasses
@@ -73,7 +73,7 @@ def install(folder: Path) -> Path:
     """The Python of a new environment with the package."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "--disable-pip-version-check", "install", "-q", *PINS], check=True)
+    subprocess.run([python, "-I", "-m", "pip", "--disable-pip-version-check", "install", "-q", *PINS], check=True)
     return python
 
 
@@ -91,7 +91,7 @@ def fitted(python: Path, folder: Path, cases: list[Pair], runs: int) -> list[tup
         for side, rows in enumerate((case.without, case.with_canary))
     ]
     (folder / "jobs.json").write_text(json.dumps({"jobs": jobs}))
-    subprocess.run([python, "-P", FITTER, folder / "jobs.json", folder / "fits.npz"], check=True)
+    subprocess.run([python, "-I", FITTER, folder / "jobs.json", folder / "fits.npz"], check=True)
     with np.load(folder / "fits.npz") as file:
         names = ("centers", "inertia", "n_iter")
         fits = [{name: file[f"{name}_{index}"] for name in names} for index in range(len(jobs))]
@@ -136,7 +136,7 @@ def bounds(case: Pair, fits: tuple[Fits, Fits], published: str, failure: float) 
 
 def main() -> None:
     parser = measurement.script(__doc__)
-    parser.add_argument("--runs", type=int, default=4000, help="fits of each data set")
+    parser.add_argument("--runs", type=int, default=2000, help="fits of each data set")
     options = parser.parse_args()
     cases = pairs()
     with tempfile.TemporaryDirectory() as name:

@@ -122,7 +122,12 @@ def test_a_command_exists(page, text):
 def imported(tree):
     """Modules that a block imports from these packages, with the names it takes."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in ("dapple_dp", "pipelines", "schemas", "transforms"):
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in (
+            "dapple_dp",
+            "pipelines",
+            "schemas",
+            "transforms",
+        ):
             yield from ((node.module, alias.name) for alias in node.names)
 
 

@@ -32,7 +32,7 @@ def test_staging_is_private_and_beside_the_output(folder):
 
 def test_nothing_is_published_before_the_end(folder):
     folder.open()
-    folder.write("privacy.json", b"{}")
+    folder.write_privacy({})
     assert siblings(folder) == ["out.partial-run-1"]
     folder.publish({"run_id": "run-1"})
     assert siblings(folder) == ["out"]
@@ -41,7 +41,7 @@ def test_nothing_is_published_before_the_end(folder):
 
 def test_the_manifest_holds_the_digest_of_every_file(folder):
     folder.open()
-    folder.write("privacy.json", b"{}")
+    folder.write_privacy({})
     with open(folder.path("centers.parquet"), "wb") as file:
         file.write(b"made by the pipeline")
     folder.adopt("centers.parquet")
@@ -59,7 +59,7 @@ def test_an_empty_output_folder_may_be_used(folder):
     os.makedirs(folder.output)
     folder.check()
     folder.open()
-    folder.write("privacy.json", b"{}")
+    folder.write_privacy({})
     folder.publish({})
     assert sorted(os.listdir(folder.output)) == ["privacy.json", MANIFEST]
 
@@ -82,7 +82,7 @@ def test_a_file_as_output_is_refused(folder):
 
 def test_a_folder_filled_during_the_run_is_not_overwritten(folder):
     folder.open()
-    folder.write("privacy.json", b"{}")
+    folder.write_privacy({})
     os.makedirs(folder.output)
     with open(os.path.join(folder.output, "precious"), "w", encoding="utf-8") as file:
         file.write("data")
@@ -105,7 +105,7 @@ def test_an_output_below_a_file_is_refused(tmp_path):
 
 def test_discard_leaves_nothing_and_may_be_repeated(folder):
     folder.open()
-    folder.write("privacy.json", b"{}")
+    folder.write_privacy({})
     folder.discard()
     assert not os.path.exists(os.path.dirname(folder.output))
     folder.discard()
