@@ -132,10 +132,13 @@ def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
 
 
 def _plan(run: Run[FitConfig]) -> PreparedFit:
-    _LOGGER.info("run %s: reading public server data and calibrating noise", run.options.run_id)
+    reading = "" if run.settings.server_data is None else "reading public server data and "
+    _LOGGER.info("run %s: %scalibrating noise", run.options.run_id, reading)
     prepared = prepare(run.settings)
     plan = prepared.plan
-    _LOGGER.info("plan: %d rounds, epsilon %.6g, delta %.3g", len(prepared.rounds), plan.epsilon, plan.delta)
+    n_rounds = len(prepared.rounds)
+    rounds = f"{n_rounds} round{'s' if n_rounds != 1 else ''}"
+    _LOGGER.info("plan: %s, epsilon %.6g, delta %.3g", rounds, plan.epsilon, plan.delta)
     return prepared
 
 
