@@ -16,7 +16,10 @@ from tests.scenes import lake
 TELLTALE = 31.41592653
 """Stands in the first coordinate of every private row, and for text in names; must never be shown."""
 NAMES = ["a", "b", "c", "d"]
-PROGRESS = re.compile(r"dapple: (run \S+: (?:reading public server data and )?calibrating noise|plan: \d+ rounds?, epsilon|released \S+/\S+$)")
+PROGRESS = re.compile(
+    r"dapple: (run \S+: (?:reading public server data and )?calibrating noise|plan: \d+ rounds?, epsilon"
+    r"|released \S+/\S+$)"
+)
 
 
 def private_points(n_rows=40, width=4):
