@@ -153,6 +153,8 @@ def test_only_invalid_rows_release_noise(tmp_path, unit):
 def test_the_command_writes_a_whole_report(desk, tmp_path):
     outcome = lake.run_job(desk.job("record", lloyd={"steps": 1}), tmp_path)
     assert outcome.code == 0, outcome.err
+    assert "calibrating noise" in outcome.err
+    assert "server data" not in outcome.err
     page = (tmp_path / "out" / "report.html").read_text()
     assert "found by CentralTree from noised sums" in page
     assert "could not be written" not in page

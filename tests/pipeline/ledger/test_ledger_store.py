@@ -7,6 +7,7 @@ import stat
 
 import pytest
 
+from pipelines.ledger.remaining import left_words, remaining
 from pipelines.ledger.store import Ledger, charges_of
 from schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
 from schemas.privacy.charge import Limit
@@ -38,6 +39,26 @@ def test_reserved_and_committed_runs_count_and_void_ones_do_not(ledger):
     ledger.reserve("c", charge(1.0), {})
     states = {run: ledger.status(run).state for run in "abc"}
     assert states == {"a": "committed", "b": "void", "c": "reserved"}
+
+
+def test_a_report_says_what_the_ledger_leaves(tmp_path):
+    """Reserved and committed runs count; what is left is the limit without what `ledger show` calls spent."""
+    ledger = new_ledger(tmp_path, basic_limit(2.0, 1e-6))
+    ledger.reserve("a", charge(0.5, 1e-7), {})
+    ledger.reserve("b", charge(0.25, 1e-7), {})
+    ledger.commit("a", {})
+    left = remaining(ledger.path, "census")
+    assert left == pytest.approx((1.25, 8e-7))
+    assert left_words(ledger.path, left) == "epsilon 1.25, delta 8e-07 after this run, as the ledger composes"
+
+
+def test_a_ledger_that_cannot_be_read_does_not_cost_the_report(tmp_path, caplog):
+    assert remaining(None, "census") is None
+    assert remaining(str(tmp_path / "none.sqlite"), "census") is None
+    assert remaining(new_ledger(tmp_path, basic_limit(2.0)).path, "other") is None
+    assert caplog.text.count("what is left of the budget") == 2
+    assert left_words(None, None) == "no ledger"
+    assert "dapple ledger show" in left_words("ledger.sqlite", None)
 
 
 @pytest.mark.parametrize("state", ["reserved", "committed"])
