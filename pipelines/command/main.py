@@ -51,19 +51,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str], stream: TextIO, verbose: bool) -> int:
     """Runs the job that `words` ask for and says on `stream` why it stopped."""
     with interruptible() as interruption:
+        cause: Exception
         try:
             summary = _summary(words)
         except KeyboardInterrupt:
-            return _fail(SENTENCE, INTERRUPTED, stream, verbose)
+            return _fail(SENTENCE, INTERRUPTED, stream)
         except DappleError as error:
-            sentence, code = str(error), error.exit_code
+            sentence, code, cause = str(error), error.exit_code, error
         except Exception as error:  # noqa: BLE001 - the last handler: type and place only, the message may hold a value
-            sentence, code = describe_unexpected(error), 1
+            sentence, code, cause = describe_unexpected(error), 1, error
         else:
             return _print(summary)
         if interruption.asked:
             sentence, code = SENTENCE, INTERRUPTED
-        return _fail(sentence, code, stream, verbose)
+        return _fail(sentence, code, stream, cause if verbose else None)
 
 
 def _print(summary: dict[str, Any] | None) -> int:
@@ -169,10 +170,10 @@ def _near(got: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else "run dapple --help."
 
 
-def _fail(sentence: str, code: int, stream: TextIO, verbose: bool) -> int:
-    """Says why, and returns the exit code."""
-    if verbose:
-        traceback.print_exc(file=stream)
+def _fail(sentence: str, code: int, stream: TextIO, shown: Exception | None = None) -> int:
+    """Says why, with the traceback of an error that is to be shown, and returns the exit code."""
+    if shown is not None:
+        traceback.print_exception(shown, file=stream)
     stream.write(f"dapple: {sentence}\n")
     return code
 

@@ -143,7 +143,8 @@ class _State(OpenContent):
 
 def _cells_digest(path: str) -> str | None:
     """Digest of the cells of the sweep in a folder; None if it is of none."""
-    refusal = Refusal(kind=ConfigError, rule=f"{path} must be what a sweep wrote", remedy="choose another --output")
+    rule = "--output must be a new folder or one of the same sweep"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another one")
     return gate.read_json(path, _State, refusal).cells_digest if os.path.exists(path) else None
 
 

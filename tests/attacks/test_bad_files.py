@@ -312,7 +312,8 @@ def in_a_process(code: str, *words: str) -> str:
 READ = (
     "import sys\nfrom schemas.errors import InputError, ConfigError\nfrom transforms.files.saved_model import "
     "read_reference\nfrom transforms.tables.read import _list_row_groups\nfrom schemas.tables.contract import "
-    "TableContract\n"
+    "TableContract\nfrom transforms.tables.listing import ListedFile\nfrom transforms.tables.file_seal import seal_of\n"
+    "def listed():\n  return ListedFile(sys.argv[1], sys.argv[1], seal_of(sys.argv[1]).text)\n"
     "try:\n  {call}\nexcept (InputError, ConfigError) as error:\n  sys.stdout.write(str(error))\n"
 )
 
@@ -331,7 +332,7 @@ def nested_schema(n_levels: int) -> bytes:
     return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
-@pytest.mark.parametrize("call", ["read_reference(sys.argv[1], 4)", "list(_list_row_groups(sys.argv[1], None))"])
+@pytest.mark.parametrize("call", ["read_reference(sys.argv[1], 4)", "list(_list_row_groups(listed(), None))"])
 def test_a_schema_of_a_hundred_thousand_levels(tmp_path, call):
     """Arrow left its stack and took the process along."""
     (tmp_path / "deep.parquet").write_bytes(nested_schema(100_000))
@@ -345,7 +346,7 @@ def test_a_footer_that_contradicts_itself(tmp_path):
     good = (tmp_path / form.file).read_bytes()
     (tmp_path / "bad.parquet").write_bytes(mutations.mutated(random.Random("centers 2"), good, form.ways))
     contract = "TableContract(feature_list='center')"
-    for call in ("read_reference(sys.argv[1], 4)", f"list(_list_row_groups(sys.argv[1], {contract}))"):
+    for call in ("read_reference(sys.argv[1], 4)", f"list(_list_row_groups(listed(), {contract}))"):
         in_a_process(READ.format(call=call), str(tmp_path / "bad.parquet"))
 
 

@@ -17,7 +17,7 @@ from pipelines.run.options import read_text
 from schemas.clustered_fl.records import FederatedState
 from schemas.kmeans.fit_config import load_config
 from schemas.kmeans.model import ClusterModel
-from schemas.masked.exchange import ExchangePlan
+from schemas.masked.exchange import ExchangePlan, messages_from_table, messages_to_table
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import Leg, Letter, PairwiseParams, SenderKeys, sent_to_table
 from schemas.privacy.charge import Limit
@@ -35,10 +35,12 @@ from tests.scenes.lake import job, mixture, table_of
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, arrays_to_bytes, read_state
 from transforms.files.octets import table_bytes
 from transforms.files.saved_model import load_model, read_reference
-from transforms.masked.exchange_files import Exchange
+from transforms.masked.exchange_files import Exchange, read_table
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.numerics.reports.split_reports import design_split
 from transforms.reports.batches import _read as read_reports
+from transforms.tables.file_seal import seal_of
+from transforms.tables.listing import ListedFile
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import _list_row_groups, read_blocks
 
@@ -59,6 +61,10 @@ ROUND = RoundPlan(
         ),
     ),
 )
+PLAN = ExchangePlan(run="run", nonce=KEY * 2, settings="a" * 64, rounds=(ROUND,), pairwise=PairwiseParams(0.1, 0.2))
+_ROUND_FOLDER = "00_weights"
+_MESSAGES = f"{_ROUND_FOLDER}/messages/north.parquet"
+"""What lies sealed in an exchange, as whoever opens the seal reads it."""
 
 
 class Format(NamedTuple):
@@ -156,11 +162,11 @@ def _read_reports(folder: pathlib.Path) -> object:
 
 def _exchange(folder: pathlib.Path) -> None:
     exchange = PairwiseExchange(str(folder))
-    exchange.open(ExchangePlan(run="run", settings="a" * 64, rounds=(ROUND,), pairwise=PairwiseParams(0.1, 0.2)))
+    exchange.open(PLAN)
     exchange.open_round(0, bytes(32))
     messages = MaskedMessages((b"12345678", b"87654321"), (b"tag1", b"tag2"), np.ones((2, 6), np.int64))
-    exchange.send(0, "north", messages)
-    os.rename(exchange.message_files(0)[0], folder / "00_weights" / "messages" / "north.parquet")
+    (folder / _ROUND_FOLDER / "messages").mkdir(parents=True)
+    (folder / _MESSAGES).write_bytes(table_bytes(messages_to_table(messages, ROUND)))
     exchange.send_rows(0, Leg.KEYS, "north", [SenderKeys(b"12345678", bytes(32), bytes(range(32)))])
     keys = [SenderKeys(bytes([each] * 8), bytes([each] * 32), bytes(range(each, each + 32))) for each in range(4)]
     (folder / "00_weights" / "keys.parquet").write_bytes(table_bytes(sent_to_table(keys, SenderKeys, ROUND.path)))
@@ -174,7 +180,7 @@ def _read_exchange(folder: pathlib.Path) -> object:
     exchange = PairwiseExchange(str(folder))
     plan = exchange.plan()
     index = exchange.last_round()
-    messages = [exchange.read_messages(index, path) for path in exchange.message_files(index)]
+    messages = messages_from_table(read_table(str(folder / _MESSAGES)), plan.rounds[index])
     found = exchange.keys(index), exchange.letters(index)
     return plan, exchange.broadcast(index), messages, found, Exchange(str(folder)).read_sum(index)
 
@@ -219,7 +225,8 @@ def _lake(folder: pathlib.Path) -> None:
 
 def _read_lake(folder: pathlib.Path) -> object:
     contract = TableContract(feature_list="x", client_id="client_id", n_features=4, by_client=True)
-    shards = list(_list_row_groups(str(folder / "l.parquet"), contract))
+    path = str(folder / "l.parquet")
+    shards = list(_list_row_groups(ListedFile(path, path, seal_of(path).text), contract))
     return [list(read_blocks(shard, contract)) for shard in shards]
 
 
@@ -250,7 +257,6 @@ def _of_centers(folder: pathlib.Path) -> object:
     return read_reference(str(folder / "centers.parquet"), 4)
 
 
-_ROUND_FOLDER = "00_weights"
 FORMATS = {
     "config": Format("job.yaml", _config, _read_config),
     "json_config": Format("job.yaml", _json_config, _read_config, mutations.JSON),
@@ -263,7 +269,7 @@ FORMATS = {
     "reports": Format("r.parquet", _reports, _read_reports),
     "plan": Format("plan.json", _exchange, _read_exchange, mutations.JSON),
     "broadcast": Format(f"{_ROUND_FOLDER}/broadcast.json", _exchange, _read_exchange, mutations.JSON),
-    "messages": Format(f"{_ROUND_FOLDER}/messages/north.parquet", _exchange, _read_exchange),
+    "messages": Format(_MESSAGES, _exchange, _read_exchange),
     "keys": Format(f"{_ROUND_FOLDER}/keys.parquet", _exchange, _read_exchange),
     "letters": Format(f"{_ROUND_FOLDER}/letters.parquet", _exchange, _read_exchange),
     "sum": Format(f"{_ROUND_FOLDER}/sum.parquet", _exchange, _read_exchange),

@@ -101,11 +101,12 @@ class Run:
                 self.kill()
 
     def check_killed(self) -> None:
-        """Only the private staging folder is left."""
+        """Only private folders are left: of staging, and of the listing beside it."""
         assert not self.output.exists()
-        (staging,) = self.output.parent.iterdir()
-        assert staging.name.startswith("out.partial-")
-        assert staging.stat().st_mode & 0o077 == 0
+        left = list(self.output.parent.iterdir())
+        assert left
+        assert all(each.name.startswith("out.partial-") for each in left)
+        assert all(each.stat().st_mode & 0o077 == 0 for each in left)
 
     def kill(self) -> None:
         """Ends it and what it has started, by force."""

@@ -90,6 +90,7 @@ _CHOICES = frozenset(
         "schemas.choices:PostProcess",
         "schemas.choices:RadiusRule",
         "schemas.choices:ReportMode",
+        "schemas.choices:TableFormat",
         "schemas.choices:UpdateView",
         "schemas.masked.pairwise_messages:Leg",
         "schemas.privacy.flow:Zone",

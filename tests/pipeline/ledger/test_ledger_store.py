@@ -92,13 +92,13 @@ def test_a_run_ends_once(ledger, end):
 def test_a_run_draws_from_one_key_and_one_input(ledger):
     ledger.reserve("a", charge(1.0), {})
     for _ in range(2):
-        ledger.start("a", {"key": "k", "input": "i"})
+        ledger.start("a", {"key": {"key_uri": "k"}, "input": "i"})
     assert kinds(ledger) == ["limit", "reserve", "start"]
     with pytest.raises(LedgerRefusedError, match="resumed with the same input"):
-        ledger.start("a", {"key": "k", "input": "j"})
+        ledger.start("a", {"key": {"key_uri": "k"}, "input": "j"})
     ledger.commit("a", {})
     with pytest.raises(LedgerRefusedError, match="must be reserved to draw noise"):
-        ledger.start("a", {"key": "k", "input": "i"})
+        ledger.start("a", {"key": {"key_uri": "k"}, "input": "i"})
 
 
 def test_a_limit_is_needed_and_the_last_one_counts(tmp_path):

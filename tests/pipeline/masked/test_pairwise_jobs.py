@@ -1,5 +1,6 @@
 """Pairwise masks by jobs of their own: keys, letters, messages and shares, who may drop out where, what is refused."""
 
+import io
 import json
 import pathlib
 import stat
@@ -23,7 +24,6 @@ from tests.pipeline.privacy.test_secrets import spellings_in, unpacked
 from tests.scenes import lake
 from tests.scenes.draws import recorded_draws
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
-from transforms.files.octets import table_from_bytes
 from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.sealing import Sealing
@@ -106,7 +106,7 @@ class Parties:
         own, path = private_key(SECRETS[0], plan.nonce, SHARES), plan.rounds[index].path
         files = sorted(pathlib.Path(self.released, f"{index:02d}_shares").glob("*.sealed"))
         opened = [unseal(file.read_bytes(), own, encode_label(path, file.name)) for file in files]
-        return [row for text in opened for row in sent_from_table(table_from_bytes(text), HandedOut, path)]
+        return [row for text in opened for row in sent_from_table(pq.read_table(io.BytesIO(text)), HandedOut, path)]
 
     def aggregate(self):
         return lake.run_command(

@@ -10,7 +10,7 @@ import apache_beam as beam
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import profile
+from pipelines.profile import job as profile
 from pipelines.reports import encode
 from pipelines.run import graph
 from pipelines.run.options import beam_options

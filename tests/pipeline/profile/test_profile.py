@@ -131,7 +131,7 @@ def check_near_the_truth(desk, table, *, clients):
 
 
 def test_a_profile_of_rows_is_near_the_truth(desk, by_record):
-    assert (by_record.code, by_record.lines[0][:11]) == (0, "dapple: run"), by_record.err
+    assert (by_record.code, by_record.lines[1][:11]) == (0, "dapple: run"), by_record.err
     table = pq.read_table(desk.folder / "by_record" / "profile.parquet")
     assert table.schema == PROFILE_SCHEMA
     check_near_the_truth(desk, table, clients=False)
@@ -223,7 +223,7 @@ def test_the_registry_entry_has_the_sections_of_a_fit(desk, by_record):
 
 
 def test_nothing_but_progress_is_told(desk, by_record, caplog):
-    assert [line.split(":")[1][:5] for line in by_record.lines] == [" run ", " plan", " done"]
+    assert [line.split(":")[1][:5] for line in by_record.lines] == [" warn", " run ", " plan", " done"]
     caplog.set_level(logging.INFO)
     desk.run(sampling_rate=0.9)
     told = " ".join(record.getMessage() for record in caplog.records)

@@ -18,7 +18,7 @@ TELLTALE = 31.41592653
 NAMES = ["a", "b", "c", "d"]
 PROGRESS = re.compile(
     r"dapple: (run \S+: (reading public server data and )?calibrating noise|plan: \d+ rounds?, epsilon|"
-    r"released \S+/\S+$)"
+    r"bringing the rows of each client together where they are apart$|released \S+/\S+$)"
 )
 
 

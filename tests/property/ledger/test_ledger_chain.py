@@ -29,7 +29,7 @@ def whole(tmp_path_factory):
     ledger = new_ledger(folder, basic_limit(10.0))
     for run in ("a", "b"):
         ledger.reserve(run, charge(1.0), {"code": "c"})
-        ledger.start(run, {"key": "k", "input": "i"})
+        ledger.start(run, {"input": "i"})
     ledger.commit("a", {"manifest": "m"})
     ledger.void("b", "InputError")
     ledger.reserve("b", charge(1.0), {"code": "c"})
