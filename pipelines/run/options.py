@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Sequence
 
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from pipelines.run.flags import OUTPUT_FLAGS, Parser, parse_own
@@ -83,6 +84,8 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
     standard = options.view_as(StandardOptions)
     if standard.runner is None:
         standard.runner = DEFAULT_RUNNER
+    # Stores that need options, such as s3:// and hdfs://, ask for them before the first pipeline is made.
+    FileSystems.set_options(options)
     return options
 
 

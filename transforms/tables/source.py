@@ -17,6 +17,8 @@ from transforms.tables.file_seal import is_local, local_path
 from transforms.tables.listing import FoundFile, Listing, OneListing
 
 _WILDCARDS = "[*?"
+_LOG = re.compile(r"/_delta_log/\d{20}\.(?:json|checkpoint\b.*parquet)$|/metadata/[^/]*\.metadata\.json(?:\.gz)?$")
+"""What tells the root of a Delta or Iceberg table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,20 +82,44 @@ def find_files(path: str, partitions: dict[str, str], setting: str = "data.path"
       setting: what the path is called in error messages.
 
     Raises:
-      InputError: if there are none.
+      InputError: if there are none, or if they are files of a Delta or Iceberg table, of which only its log says which
+        count.
     """
     empty = True
     try:
         root = path if FileSystems.exists(path) else _fixed_part(path)
+        _refuse_part_of_table(root, setting)
         for entry in _matching(path):
+            if _LOG.search(entry.path):
+                raise _is_table(entry.path, setting)
             below = entry.path.removeprefix(root)
             if _is_data(entry.path, path) and all(_lies_in(below, *wanted) for wanted in partitions.items()):
                 empty = False
+                if is_local(entry.path) and os.path.islink(local_path(entry.path)):
+                    _refuse_part_of_table(entry.path, setting)
                 yield FoundFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
     except (OSError, BeamIOError) as error:
         raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
     if empty:
         raise InputError(f"{setting} must match at least one Parquet file, got {path}; check path and partitions.")
+
+
+def _refuse_part_of_table(root: str, setting: str) -> None:
+    """Stops where a local path lies in a table; a table that lies below the path is found among its files."""
+    folder = os.path.realpath(local_path(root)) if is_local(root) else ""
+    while folder.strip("/"):
+        logs = (*glob.iglob(f"{glob.escape(folder)}/_delta_log/*"), *glob.iglob(f"{glob.escape(folder)}/metadata/*"))
+        for found in filter(_LOG.search, logs):
+            raise _is_table(found, setting)
+        folder = os.path.dirname(folder)
+
+
+def _is_table(found: str, setting: str) -> InputError:
+    """The error for files of a table: those of rows that were deleted or overwritten may still lie among them."""
+    return InputError(
+        f"{setting} must name files of no table, got those of the table whose log is {found}; its folder may hold rows "
+        "that were deleted, so give the table itself, with a section table of format delta or iceberg."
+    )
 
 
 def _matching(path: str) -> Iterator[FileMetadata]:

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DirectOptions, SetupOptions, StandardOptions
 
 from pipelines.run import options
@@ -19,6 +20,11 @@ def test_own_flags_are_parsed():
 def test_the_local_runner_is_the_default():
     assert options.parse_job("fit", NEEDED).beam.view_as(StandardOptions).runner == "FnApiRunner"
     assert options.beam_options([]).view_as(StandardOptions).runner == "FnApiRunner"
+
+
+def test_stores_know_the_options_before_there_is_a_pipeline():
+    beam = options.beam_options(["--s3_endpoint_url=http://127.0.0.1:1"])
+    assert FileSystems._pipeline_options is beam
 
 
 def test_beam_flags_pass_through():
