@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -31,8 +30,6 @@ QUICK = {
     "wrong config": ["fit", "--config", "wrong.yaml", "--output", "out"],
     "missing store": ["fit", "--config", "job.yaml", "--output", "hdfs://host/out"],
 }
-SECONDS = 0.5
-"""Of CPU time, Python's start included."""
 
 
 @pytest.fixture
@@ -55,15 +52,11 @@ def test_it_answers_before_beam_is_imported(folder, words):
         "heavy = {'apache_beam', 'sklearn', 'scipy', 'pyarrow', 'dp_accounting', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\nsys.exit(code)\n"
     )
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-c", script, *words], cwd=folder, capture_output=True, text=True, check=False
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode in (0, 2), done.stderr
     assert done.stdout.count("Traceback") + done.stderr.count("Traceback") == 0
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert spent < SECONDS
 
 
 def test_the_help_page_has_a_line_per_word(capsys):
