@@ -104,8 +104,9 @@ def public(**changes):
 )
 def test_a_device_refuses_parameters_that_do_not_keep_their_promise(change):
     found = public()
-    received = collection_from_json(dataclasses.replace(found, **change(found)).to_json(), "parameters.json")
+    text = dataclasses.replace(found, **change(found)).to_json()
     with pytest.raises(ConfigError):
+        received = collection_from_json(text, "parameters.json")
         split_reports.encode_clients(np.zeros((1, 4)), [b"a"], received, lake.KEY)
 
 
