@@ -91,6 +91,12 @@ def public(**changes):
     return dataclasses.replace(found, **changes)
 
 
+def encoded_under(text):
+    """What a device does with parameters that it was sent."""
+    received = collection_from_json(text, "parameters.json")
+    return split_reports.encode_clients(np.zeros((1, 4)), [b"a"], received, lake.KEY)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -104,10 +110,8 @@ def public(**changes):
 )
 def test_a_device_refuses_parameters_that_do_not_keep_their_promise(change):
     found = public()
-    text = dataclasses.replace(found, **change(found)).to_json()
     with pytest.raises(ConfigError):
-        received = collection_from_json(text, "parameters.json")
-        split_reports.encode_clients(np.zeros((1, 4)), [b"a"], received, lake.KEY)
+        encoded_under(dataclasses.replace(found, **change(found)).to_json())
 
 
 def shuffle(tmp_path, tables):
