@@ -112,7 +112,8 @@ def test_the_command_refuses_and_writes_and_charges_nothing(place):
 def test_server_data_that_are_a_file_of_the_snapshot(tmp_path):
     root = tables.write_delta(tmp_path / "t", [lake.table_of(lake.mixture(60))])
     (name,) = (path for path in os.listdir(root) if path.endswith(".parquet"))
-    settings = lake.job(root, f"{root}/{name}", data__table={"format": "delta"})
+    os.link(f"{root}/{name}", tmp_path / "server.parquet")
+    settings = lake.job(root, str(tmp_path / "server.parquet"), data__table={"format": "delta"})
     with pytest.raises(InputError, match=r"server_data\.path must be public"):
         _ = prepare(validated(settings)).source.listed.files
 
