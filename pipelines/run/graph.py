@@ -1,7 +1,8 @@
 """A pipeline checked and run to its end on any runner, its errors told in one sentence."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
@@ -33,7 +34,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
       DappleError: what stopped the run.
     """
     try:
-        with threadpool_limits(limits=1), _outside_of_notebooks():
+        with threadpool_limits(limits=1), _OUTSIDE_OF_NOTEBOOKS:
             pipeline = beam.Pipeline(options=options)
             build(pipeline)
             found = check_graph(pipeline, promise)
@@ -47,17 +48,32 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
         raise known from error
 
 
-@contextlib.contextmanager
-def _outside_of_notebooks() -> Iterator[None]:
-    """Lets Beam build and run a graph in a notebook as it does elsewhere.
+class _OutsideOfNotebooks:
+    """Lets Beam build and run graphs in a notebook as it does elsewhere, in however many threads at once.
 
     In a notebook Beam looks for the user's own pipelines, to give their steps other names: it needs pandas then, and
     leaves its temporary folder behind. The pipelines here are not the user's.
     """
-    names = {"alter_label_if_ipython": lambda *_: None, "is_in_ipython": lambda: False}
-    own = {name: getattr(beam_pipeline, name) for name in names}
-    try:
-        vars(beam_pipeline).update(names)
-        yield
-    finally:
-        vars(beam_pipeline).update(own)
+
+    _CHANGED: Mapping[str, Any] = {"alter_label_if_ipython": lambda *_: None, "is_in_ipython": lambda: False}
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._own: dict[str, Any] = {}
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._own = {name: getattr(beam_pipeline, name) for name in self._CHANGED}
+                vars(beam_pipeline).update(self._CHANGED)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                vars(beam_pipeline).update(self._own)
+
+
+_OUTSIDE_OF_NOTEBOOKS = _OutsideOfNotebooks()

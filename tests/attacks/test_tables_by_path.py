@@ -71,11 +71,24 @@ def test_a_link_to_a_file_of_a_table_is_refused(delta, tmp_path):
     refused(place)
 
 
-def test_a_checkpoint_alone_tells_a_table(delta):
+@pytest.mark.parametrize("name", ["checkpoint.parquet", "checkpoint.0a1b.json", "checkpoint.0001.0002.parquet"])
+def test_a_checkpoint_alone_tells_a_table(delta, name):
     for log in (delta / "_delta_log").iterdir():
         log.unlink()
-    pq.write_table(rows(), delta / "_delta_log" / f"{10:020d}.checkpoint.parquet")
+    (delta / "_delta_log" / f"{10:020d}.{name}").write_bytes(b"{}")
     refused(delta)
+
+
+@pytest.mark.parametrize("spelled", [".", "./", "*.parquet"])
+def test_a_path_within_the_working_folder_is_told(delta, monkeypatch, spelled):
+    monkeypatch.chdir(delta)
+    refused(spelled)
+
+
+def test_server_data_that_are_a_link_into_a_table(delta, tmp_path):
+    (tmp_path / "server.parquet").symlink_to(data_file(delta))
+    with pytest.raises(InputError, match=r"server_data\.path must name files of no table"):
+        list(find_files(str(tmp_path / "server.parquet"), {}, "server_data.path"))
 
 
 def test_server_data_are_no_table_either(delta):

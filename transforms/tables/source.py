@@ -17,7 +17,7 @@ from transforms.tables.file_seal import is_local, local_path
 from transforms.tables.listing import FoundFile, Listing, OneListing
 
 _WILDCARDS = "[*?"
-_LOG = re.compile(r"/_delta_log/\d{20}\.(?:json|checkpoint\b.*parquet)$|/metadata/[^/]*\.metadata\.json(?:\.gz)?$")
+_LOG = re.compile(r"/_delta_log/\d{20}\.|/metadata/[^/]*\.metadata\.json(?:\.gz)?$")
 """What tells the root of a Delta or Iceberg table."""
 
 

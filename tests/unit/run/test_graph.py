@@ -1,6 +1,8 @@
 """Graphs are built and run in a notebook as they are elsewhere."""
 
+import concurrent.futures
 import os
+import threading
 
 import apache_beam as beam
 import pytest
@@ -47,6 +49,30 @@ def test_a_graph_that_fails_leaves_beam_as_it_was(in_notebook):
 
     with pytest.raises(InputError, match="take that one"):
         run_graph(build, beam_options([]), Promise(zone=Zone.TRUSTED))
+    assert vars(beam_pipeline) == in_notebook
+
+
+def test_graphs_of_two_threads_leave_beam_as_it_was(in_notebook):
+    """The first to begin ends first, while the second still builds."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def first(root):
+        assert begun.wait(60)
+
+    def second(root):
+        begun.set()
+        assert ended.wait(60)
+        _ = root | "Public" >> beam.Create([1], reshuffle=False)
+
+    def run_first():
+        run_graph(first, beam_options([]), Promise(zone=Zone.TRUSTED))
+        ended.set()
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        one = pool.submit(run_first)
+        other = pool.submit(run_graph, second, beam_options([]), Promise(zone=Zone.TRUSTED))
+        one.result(120)
+        other.result(120)
     assert vars(beam_pipeline) == in_notebook
 
 
