@@ -26,7 +26,7 @@ from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers import federated_clients
 from pipelines.clustered_fl.job import train
-from pipelines.clustered_fl.prepared import PreparedFederation, prepare
+from pipelines.clustered_fl.planned import PlannedFederation, plan_federation
 from pipelines.run.options import beam_options
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.clustered_fl.records import ClientRows, FederatedState
@@ -79,14 +79,14 @@ def timed(action: Callable[[], FederatedState]) -> tuple[FederatedState, float, 
     return state, time.perf_counter() - wall, time.process_time() - cpu
 
 
-def in_loop(prepared: PreparedFederation, rows: list[ClientRows], key: bytes) -> FederatedState:
+def in_loop(planned: PlannedFederation, rows: list[ClientRows], key: bytes) -> FederatedState:
     with threadpool_limits(limits=1):
-        return run_rounds(prepared.federation, rows, run_stream(key, prepared.federation))
+        return run_rounds(planned.federation, rows, run_stream(key, planned.federation))
 
 
-def in_beam(prepared: PreparedFederation, key_uri: str) -> FederatedState:
+def in_beam(planned: PlannedFederation, key_uri: str) -> FederatedState:
     with tempfile.TemporaryDirectory() as folder:
-        return train(prepared, beam_options([]), folder, key_uri)
+        return train(planned, beam_options([]), folder, key_uri)
 
 
 def measure(name: str, data: Path, folder: Path, repeats: int, chunks: list[int]) -> list[str]:
@@ -98,13 +98,13 @@ def measure(name: str, data: Path, folder: Path, repeats: int, chunks: list[int]
     for chunk in chunks:
         work = folder / f"{name}-{chunk}"
         work.mkdir()
-        prepared = prepare(job(folder / name, rounds, chunk), options, str(work))
-        found = [read_clients(place, prepared.contract) for place in prepared.clients.places]
+        planned = plan_federation(job(folder / name, rounds, chunk), options, str(work))
+        found = [read_clients(place, planned.contract) for place in planned.clients.places]
         rows = [own for _, own in sorted({k: v for place in found for k, v in place.items()}.items())]
         turns = []
         for _ in range(repeats):
-            loop, loop_wall, loop_cpu = timed(lambda: in_loop(prepared, rows, read_key(key_uri)))  # noqa: B023
-            beam, beam_wall, beam_cpu = timed(lambda: in_beam(prepared, key_uri))  # noqa: B023
+            loop, loop_wall, loop_cpu = timed(lambda: in_loop(planned, rows, read_key(key_uri)))  # noqa: B023
+            beam, beam_wall, beam_cpu = timed(lambda: in_beam(planned, key_uri))  # noqa: B023
             if loop.digest() != beam.digest():
                 raise SystemExit("Beam and the loop must give one digest, got two.")
             turns.append((loop_wall, beam_wall, beam_wall / loop_wall, loop_cpu, beam_cpu, beam_cpu / loop_cpu))

@@ -72,19 +72,19 @@ def _spawn(kind: str, lake: Path) -> Figures:
 
 
 def _prepared(lake: Path):
-    from pipelines.kmeans.prepared.prepared_fit import prepare
+    from pipelines.kmeans.plan.planned_fit import plan_fit
     from schemas.kmeans.fit_config import validated
 
-    return prepare(validated(mixture.config(lake, "record", 1.0)))
+    return plan_fit(validated(mixture.config(lake, "record", 1.0)))
 
 
 def measure_pipeline(lake: Path) -> Figures:
     from pipelines.kmeans.fit import execute
     from pipelines.run.options import beam_options
 
-    prepared = _prepared(lake)
+    planned = _prepared(lake)
     with tempfile.TemporaryDirectory() as folder:
-        return measurement.measured(lambda: execute(prepared, beam_options([]), folder))
+        return measurement.measured(lambda: execute(planned, beam_options([]), folder))
 
 
 def measure_numpy(lake: Path) -> Figures:
@@ -95,7 +95,7 @@ def measure_numpy(lake: Path) -> Figures:
     from schemas.tables.client_block import ClientBlock
     from transforms.numerics.privacy import noise
 
-    prepared = _prepared(lake)
+    planned = _prepared(lake)
 
     def load() -> list[ClientBlock]:
         blocks = []
@@ -105,8 +105,8 @@ def measure_numpy(lake: Path) -> Figures:
         return blocks
 
     def work() -> None:
-        blocks, key, state = load(), secrets.token_bytes(32), prepared.initial
-        for each in prepared.rounds:
+        blocks, key, state = load(), secrets.token_bytes(32), planned.initial
+        for each in planned.rounds:
             total = np.sum([each.statistic(block, state) for block in blocks], axis=0)
             state = each.step(state, noise.draw_release(key, each.plan, total))
 

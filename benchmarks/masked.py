@@ -23,7 +23,7 @@ from apache_beam.pvalue import AsSingleton
 from benchmarks import measurement, mixture
 from benchmarks.machine import heading
 from pipelines.kmeans.fit import execute
-from pipelines.kmeans.prepared.prepared_fit import prepare
+from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.run.options import beam_options
 from schemas.kmeans.fit_config import validated
 from schemas.masked.message import MaskedMessages
@@ -195,7 +195,7 @@ def whole_round(folder: Path, repeats: int) -> list[str]:
     lake = folder / "lake"
     mixture.write_lake(lake, mixture.draw(0, 10 * N_CLIENTS), n_files=4, group_rows=5_000, client_rows=10)
     config = mixture.config(lake, "client", 1.0)
-    jobs = [prepare(validated(config | extra)) for extra in ({}, {"trust": "masked"})]
+    jobs = [plan_fit(validated(config | extra)) for extra in ({}, {"trust": "masked"})]
 
     def run(job) -> None:
         with tempfile.TemporaryDirectory() as out:

@@ -63,7 +63,7 @@ def turn(kind: str, model: str, folder: Path) -> float:
     """CPU seconds per round, by the code that this process imports."""
     from threadpoolctl import threadpool_limits
 
-    from pipelines.clustered_fl.prepared import prepare
+    from pipelines.clustered_fl.planned import plan_federation
     from pipelines.command import main as command
     from pipelines.run.options import beam_options
     from schemas.clustered_fl.config import ClusteredFLConfig
@@ -80,11 +80,11 @@ def turn(kind: str, model: str, folder: Path) -> float:
             if command.main(words) != 0:
                 raise SystemExit("the job must end with code 0, got another.")
             return (time.process_time() - start) / ROUNDS
-        prepared = prepare(rejection.checked(ClusteredFLConfig, job(folder, model)), beam_options([]), work)
-        found = [read_clients(place, prepared.contract) for place in prepared.clients.places]
+        planned = plan_federation(rejection.checked(ClusteredFLConfig, job(folder, model)), beam_options([]), work)
+        found = [read_clients(place, planned.contract) for place in planned.clients.places]
         rows = [own for _, own in sorted({k: v for place in found for k, v in place.items()}.items())]
         start = time.process_time()
-        run_rounds(prepared.federation, rows, KeyStream(bytes(32), b"training_cost"))
+        run_rounds(planned.federation, rows, KeyStream(bytes(32), b"training_cost"))
         return (time.process_time() - start) / ROUNDS
 
 

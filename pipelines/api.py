@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans import fit as fit_job
 from pipelines.kmeans.estimator import DPKMeans
-from pipelines.kmeans.prepared.prepared_fit import FitResult
+from pipelines.kmeans.plan.planned_fit import FitResult
 from pipelines.profile import job as profile_job
 from pipelines.reports import decode as decode_job
 from pipelines.reports.decode import DecodeResult

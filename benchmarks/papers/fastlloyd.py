@@ -132,7 +132,7 @@ def lloyd_job(
 
 def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str) -> NDArray[np.float64]:
     """Centers of one run: the rounds of the `fit` job one after the other; `label` makes the noise its own."""
-    from pipelines.kmeans.prepared.prepared_fit import prepare
+    from pipelines.kmeans.plan.planned_fit import plan_fit
     from schemas.kmeans.fit_config import validated
     from schemas.kmeans.pooled_config import is_pooled
     from schemas.tables.client_block import ClientBlock
@@ -140,7 +140,7 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
 
     if is_pooled(job):
         return plain_centers(rows, job)
-    fit = prepare(validated(job))
+    fit = plan_fit(validated(job))
     key = hashlib.sha256(label.encode()).digest()
     state: Any = fit.initial
     for each in fit.rounds:

@@ -25,7 +25,7 @@ from benchmarks import mixture
 from benchmarks.drawing import pyplot, save
 from benchmarks.machine import heading
 from benchmarks.papers.fastlloyd import METHODS, Figure, lloyd_job, nicv, released_centers
-from pipelines.kmeans.prepared.prepared_fit import prepare
+from pipelines.kmeans.plan.planned_fit import plan_fit
 from schemas.kmeans.fit_config import validated
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.privacy.noise import draw_release
@@ -130,7 +130,7 @@ def utility(size: Size, n_rows: int, n_seeds: int) -> dict[tuple[str, float], ND
 def cost(size: Size, n_rows: int, method: str) -> Cost:
     """What a run at epsilon 1 costs its client: median over rounds of the fastest of five times."""
     rows, _ = separable(size, n_rows, 0)
-    fit = prepare(validated(lloyd_job(rows, size.n_clusters, METHODS[method], 1.0, 0)))
+    fit = plan_fit(validated(lloyd_job(rows, size.n_clusters, METHODS[method], 1.0, 0)))
     state: Any = fit.initial
     block, seconds = ClientBlock(rows), []
     for each in fit.rounds:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipelines.clustered_fl.prepared import PreparedFederation
+from pipelines.clustered_fl.planned import PlannedFederation
 from pipelines.run.registry_entry import (
     basic_section,
     implementation_section,
@@ -15,41 +15,41 @@ from schemas.choices import Adjacency
 from schemas.clustered_fl.output import TRUST
 
 
-def deployment_yaml(prepared: PreparedFederation) -> bytes:
+def deployment_yaml(planned: PlannedFederation) -> bytes:
     """The entry of a run; what only the curator can say is "unknown"."""
     return registry_yaml(
         registry_entry(
-            basic=_basic(prepared),
+            basic=_basic(planned),
             dp_variant={
                 "variant_name": "Approximate DP",
                 "data_domain": "finite sets of labeled rows of every client",
                 "unprotected_quantities": "the settings of the job; ids of clients and their declared numbers of rows",
             },
-            privacy_loss=_privacy_loss(prepared),
+            privacy_loss=_privacy_loss(planned),
             deployment_model=_model(),
-            implementation=_implementation(prepared),
+            implementation=_implementation(planned),
         )
     )
 
 
-def _basic(prepared: PreparedFederation) -> dict[str, Any]:
+def _basic(planned: PlannedFederation) -> dict[str, Any]:
     """What is published; mostly the curator's to say."""
-    config, shape = prepared.config, prepared.federation.shape
+    config, shape = planned.config, planned.federation.shape
     description = (
         f"Classifiers ({shape.kind}) of {shape.n_features} features into {shape.n_classes} classes, "
-        f"trained by {prepared.federation.n_clients} clients with {config.algorithm}, and which client uses which."
+        f"trained by {planned.federation.n_clients} clients with {config.algorithm}, and which client uses which."
     )
     return basic_section(config.data.name, description)
 
 
-def _privacy_loss(prepared: PreparedFederation) -> dict[str, Any]:
+def _privacy_loss(planned: PlannedFederation) -> dict[str, Any]:
     """Unit and parameters."""
-    statement = prepared.statement
+    statement = planned.statement
     change = "replaced" if statement.adjacency is Adjacency.REPLACE_ONE else "added or removed"
     return {
         "privacy_unit": "record",
         "privacy_unit_details": f"Data sets are adjacent if one is the other with one row of one client {change}.",
-        "number_of_privacy_units": sum(silo.n_rows for silo in prepared.federation.silos),
+        "number_of_privacy_units": sum(silo.n_rows for silo in planned.federation.silos),
         "privacy_parameters": {"epsilon": statement.epsilon, "delta": statement.delta},
         "privacy_parameters_details": "Epsilon is the composed privacy loss of all that one client sends, for the "
         "client that spends most.",
@@ -69,9 +69,9 @@ def _model() -> dict[str, Any]:
     )
 
 
-def _implementation(prepared: PreparedFederation) -> dict[str, Any]:
+def _implementation(planned: PlannedFederation) -> dict[str, Any]:
     """Mechanisms, composition and what follows them."""
-    config = prepared.config
+    config = planned.config
     return implementation_section(
         preprocessing="Rows are shortened to a public norm and rounded to integers, and the gradient of a row is "
         "clipped to a norm given in the job. How the settings of the job were chosen is unknown.",

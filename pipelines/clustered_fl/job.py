@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.clustered_fl import page as report_federation
 from pipelines.clustered_fl.deployment import deployment_yaml
 from pipelines.clustered_fl.page import FederationView, Judged
-from pipelines.clustered_fl.prepared import PreparedFederation, prepare
+from pipelines.clustered_fl.planned import PlannedFederation, plan_federation
 from pipelines.ledger.spending import Reservation, spending
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
@@ -54,11 +54,11 @@ MODELS_FILE, ASSIGNMENTS_FILE, REPORT_FILE = "models.parquet", "assignments.parq
 _COUNTS_FILE = "judged.json"
 
 
-def train(prepared: PreparedFederation, options: PipelineOptions, folder: str, key_uri: str) -> FederatedState:
+def train(planned: PlannedFederation, options: PipelineOptions, folder: str, key_uri: str) -> FederatedState:
     """Runs all rounds, or those that an interrupted run has left.
 
     Args:
-      prepared: the job.
+      planned: the job.
       options: for Beam.
       folder: private, of the run; checkpoints lie there.
       key_uri: where workers find the run key.
@@ -66,34 +66,34 @@ def train(prepared: PreparedFederation, options: PipelineOptions, folder: str, k
     Raises:
       DappleError: what stopped the run; rounds that are done stay.
     """
-    chunks = prepared.config.chunks
+    chunks = planned.config.chunks
     setup = TrainingSetup(
-        federation=prepared.federation,
-        contract=prepared.contract,
+        federation=planned.federation,
+        contract=planned.contract,
         key_uri=key_uri,
         cache_bytes=chunks.cache_megabytes << 20,
     )
-    protocol = FederatedProtocol(setup, prepared.clients.places, prepared.events)
-    arrays = run_chunks(protocol, folder, prepared.binding(key_uri), options, chunks.rounds)
+    protocol = FederatedProtocol(setup, planned.clients.places, planned.events)
+    arrays = run_chunks(protocol, folder, planned.binding(key_uri), options, chunks.rounds)
     return FederatedState.from_arrays(dict(arrays))
 
 
 def judge(
-    prepared: PreparedFederation, state: FederatedState, options: PipelineOptions, folder: str
+    planned: PlannedFederation, state: FederatedState, options: PipelineOptions, folder: str
 ) -> tuple[Judged, ...]:
     """Exact counts of correct rows per client on the evaluation data; nothing without these.
 
     Raises:
       DappleError: what stopped the pass.
     """
-    evaluation = prepared.config.evaluation
+    evaluation = planned.config.evaluation
     if evaluation is None:
         return ()
     path = FileSystems.join(folder, _COUNTS_FILE)
-    models = dict(zip(prepared.clients.names, state.assignments.tolist(), strict=True))
-    used = ClientModels(prepared.federation.shape, state.models, models)
+    models = dict(zip(planned.clients.names, state.assignments.tolist(), strict=True))
+    used = ClientModels(planned.federation.shape, state.models, models)
     with staged_listing(evaluation_source(evaluation.path), folder) as source:
-        add = functools.partial(_build_judgment, prepared=prepared, used=used, source=source, path=path)
+        add = functools.partial(_build_judgment, planned=planned, used=used, source=source, path=path)
         run_graph(add, options, TRUSTED_ZONE)
     counts = gate.read_json(path, list[Annotated[tuple[str, int, int], FromList]], gate.staged(path))
     FileSystems.delete([path])
@@ -101,11 +101,11 @@ def judge(
 
 
 def _build_judgment(
-    root: beam.Pipeline, prepared: PreparedFederation, used: ClientModels, source: Source, path: str
+    root: beam.Pipeline, planned: PlannedFederation, used: ClientModels, source: Source, path: str
 ) -> None:
     """Adds the pass over the evaluation rows to a pipeline."""
-    shards = root | "List" >> ListShards(source=source, contract=prepared.contract.table)
-    _ = shards | "Judge" >> JudgeModels(contract=prepared.contract, used=used, path=path)
+    shards = root | "List" >> ListShards(source=source, contract=planned.contract.table)
+    _ = shards | "Judge" >> JudgeModels(contract=planned.contract, used=used, path=path)
 
 
 def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFolder) -> dict[str, Any]:
@@ -116,30 +116,30 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
     """
     key_uri = run_key(folder, config.key_uri)
     _LOGGER.info("checking rows and calibrating the noise of every client")
-    prepared = prepare(config, options, folder.staging)
-    statement = prepared.statement
+    planned = plan_federation(config, options, folder.staging)
+    statement = planned.statement
     _LOGGER.info(
         "plan: %s, epsilon %.6g, delta %.3g",
         counted(config.training.rounds, "round"),
         statement.epsilon,
         statement.delta,
     )
-    state = train(prepared, options, folder.staging, key_uri)
-    judged = judge(prepared, state, options, folder.staging)
+    state = train(planned, options, folder.staging, key_uri)
+    judged = judge(planned, state, options, folder.staging)
     stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
-    view = FederationView(config, prepared.federation, state, prepared.clients.groups, statement, judged, stamp)
-    ids = prepared.clients.ids()
-    folder.write(MODELS_FILE, table_bytes(models_table(state.models, prepared.federation.shape)))
+    view = FederationView(config, planned.federation, state, planned.clients.groups, statement, judged, stamp)
+    ids = planned.clients.ids()
+    folder.write(MODELS_FILE, table_bytes(models_table(state.models, planned.federation.shape)))
     folder.write(ASSIGNMENTS_FILE, table_bytes(assignments_table(ids, state.assignments)))
     folder.write_privacy(statement.to_json())
-    folder.write("deployment.yaml", deployment_yaml(prepared))
+    folder.write("deployment.yaml", deployment_yaml(planned))
     folder.write(REPORT_FILE, report_federation.render(view).encode())
-    return _manifest(prepared, state, prepared.binding(key_uri).input_fingerprint)
+    return _manifest(planned, state, planned.binding(key_uri).input_fingerprint)
 
 
-def _manifest(prepared: PreparedFederation, state: FederatedState, fingerprint: str) -> dict[str, Any]:
+def _manifest(planned: PlannedFederation, state: FederatedState, fingerprint: str) -> dict[str, Any]:
     """Content of `run.json`, without run id, versions and list of files."""
-    config, statement = prepared.config, prepared.statement
+    config, statement = planned.config, planned.statement
     return {
         "algorithm": str(config.algorithm),
         "config_digest": config_digest(config),
@@ -226,13 +226,13 @@ def _work(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> dict[str, A
 
 
 JOB = Job(
-    name="clustered_fl",
-    load=load_clustered_fl_config,
-    plan=_plan,
+    "clustered_fl",
+    load_clustered_fl_config,
+    _plan,
+    _work,
+    lambda run, config, manifest: Outcome({name: manifest[name] for name in ("epsilon", "delta")}, manifest),
+    Zone.PUBLIC,
     reserve=_reserve,
-    work=_work,
-    write=lambda run, config, manifest: Outcome({name: manifest[name] for name in ("epsilon", "delta")}, manifest),
-    zone=Zone.PUBLIC,
     shows=REPORT_FILE,
     place=ResumedFolder.of,
 )

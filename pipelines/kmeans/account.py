@@ -19,8 +19,8 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.prepared.fingerprint import content_fingerprint, resolved
-from pipelines.kmeans.prepared.prepared_fit import PreparedFit
+from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved
+from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.spending import Reservation
 from pipelines.ledger.store import Ledger
 from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder
@@ -138,11 +138,11 @@ class RunAccount(OutputFolder):
         with kept_key(uri, setting):
             yield self._place(uri)
 
-    def start(self, prepared: PreparedFit) -> str:
+    def start(self, planned: PlannedFit) -> str:
         """Fixes key and input of the run before noise is drawn; returns the fingerprint of the input."""
         places = {setting: self._place(uri) for setting, (uri, _) in self._secrets.items()}
         keys = {setting: key_digest(place, setting) for setting, place in places.items()}
-        fingerprint = content_fingerprint(prepared, self._config_digest, places["key_uri"])
+        fingerprint = content_fingerprint(planned, self._config_digest, places["key_uri"])
         self._ledger.start(self._run, {"key": keys, "input": fingerprint})
         self._drew = True
         return fingerprint

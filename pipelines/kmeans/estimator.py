@@ -15,7 +15,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from pipelines.kmeans import fit as fit_job
-from pipelines.kmeans.prepared.prepared_fit import prepare
+from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.run.options import beam_options
 from schemas.choices import ClippingCenter
 from schemas.errors import ConfigError, InputError
@@ -140,7 +140,7 @@ class DPKMeans(ClusterMixin, BaseEstimator):
                 _write_rows(config.server_data.path, server, None)
             run_folder = os.path.join(folder, "run")
             os.mkdir(run_folder)
-            result = fit_job.execute(prepare(config), beam_options([]), run_folder)
+            result = fit_job.execute(plan_fit(config), beam_options([]), run_folder)
         self.cluster_centers_ = result.model.centers
         self.noisy_sizes_ = result.model.noisy_sizes
         self.releases_ = result.model.releases

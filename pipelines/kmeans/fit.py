@@ -13,9 +13,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.kmeans.account import RunAccount
 from pipelines.kmeans.outputs import files as outputs
 from pipelines.kmeans.outputs import page_warnings
-from pipelines.kmeans.prepared.fingerprint import keyed_fingerprint
-from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit, message_contract, prepare
-from pipelines.kmeans.prepared.recurrence import followed
+from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
+from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
+from pipelines.kmeans.plan.recurrence import followed
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
 from pipelines.run.forewarnings import counted
@@ -46,7 +46,7 @@ _LOGGER = logging.getLogger(__name__)
 
 def build(
     root: beam.Pipeline,
-    prepared: PreparedFit,
+    planned: PlannedFit,
     key_uri: str,
     folder: str,
     *,
@@ -57,19 +57,19 @@ def build(
 
     Args:
       root: an empty pipeline.
-      prepared: the job; with privacy unit `client`, no client of its data lies in several shards.
+      planned: the job; with privacy unit `client`, no client of its data lies in several shards.
       key_uri: where noise stages find the run key.
       folder: where the released files go; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
       masking: how messages are masked; None where the pipeline is the trusted aggregator.
     """
-    contract = prepared.contract
+    contract = planned.contract
     if masking is not None:
-        contract, masking = message_contract(prepared), dataclasses.replace(masking, root=prepared.source.path)
-    shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
+        contract, masking = message_contract(planned), dataclasses.replace(masking, root=planned.source.path)
+    shards = root | "List" >> ListShards(source=planned.source, contract=contract)
     if not counted:
         _ = shards | "CheckRows" >> CheckRows()
-    each: dict[str, Any] = {"rounds": prepared.rounds, "initial": prepared.initial}
+    each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
     each |= {"contract": contract, "key_uri": key_uri}
     run_rounds = RunRounds(**each) if masking is None else RunMaskedRounds(**each, masking=masking)
     state = shards | "Rounds" >> run_rounds
@@ -93,17 +93,15 @@ def _masking(config: FitConfig, folder: str) -> Masking | None:
     )
 
 
-def execute(
-    prepared: PreparedFit, options: PipelineOptions, folder: str, account: RunAccount | None = None
-) -> FitResult:
-    """Runs a prepared job to its end.
+def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: RunAccount | None = None) -> FitResult:
+    """Runs a planned job to its end.
 
     The kept key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
     made and deleted when the run is over. What draws is derived from it for this run.
     Data in which clients are split are grouped in a private copy first.
 
     Args:
-      prepared: the job.
+      planned: the job.
       options: for Beam.
       folder: private staging folder; the released files are there afterwards.
       account: of the run in the ledger, which then keeps the key; None without one.
@@ -113,67 +111,59 @@ def execute(
     """
     with contextlib.ExitStack() as secrets:
         hold = secrets.enter_context(run_keys(folder)) if account is None else account.held_key
-        key_uri = secrets.enter_context(hold(prepared.config.key_uri or FileSystems.join(folder, KEY_FILE)))
-        masking = _masking(prepared.config, folder)
+        key_uri = secrets.enter_context(hold(planned.config.key_uri or FileSystems.join(folder, KEY_FILE)))
+        masking = _masking(planned.config, folder)
         if masking is not None:
             secret = secrets.enter_context(hold(masking.secret_uri, SECRET_SETTING))
             masking = dataclasses.replace(masking, secret_uri=secret)
-        fingerprint = "" if account is None else account.start(prepared)
-        with staged_by_client(prepared.rows, options, key_uri, folder) as staged:
-            job = dataclasses.replace(prepared, source=staged.source, contract=staged.contract)
+        fingerprint = "" if account is None else account.start(planned)
+        with staged_by_client(planned.rows, options, key_uri, folder) as staged:
+            job = dataclasses.replace(planned, source=staged.source, contract=staged.contract)
             add = functools.partial(
-                build, prepared=job, key_uri=key_uri, folder=folder, counted=staged.counted, masking=masking
+                build, planned=job, key_uri=key_uri, folder=folder, counted=staged.counted, masking=masking
             )
-            found = run_graph(add, options, prepared.promise)
-        fingerprint = fingerprint or keyed_fingerprint(prepared, key_uri)
+            found = run_graph(add, options, planned.promise)
+        fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
     tables = [gate.read_table(path, gate.staged(path)) for path in paths]
-    model, drift = followed(prepared, model_from_tables(*tables))
+    model, drift = followed(planned, model_from_tables(*tables))
     if drift is not None:
         write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table()))
-    return FitResult(model, prepared.statement.of_graph(found), fingerprint, drift)
+    return FitResult(model, planned.statement.of_graph(found), fingerprint, drift)
 
 
 def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
     return OutputFolder(options) if config.ledger is None else RunAccount(config, options)
 
 
-def _plan(run: Run[FitConfig]) -> PreparedFit:
+def _plan(run: Run[FitConfig]) -> PlannedFit:
     reading = "" if run.settings.server_data is None else "reading public server data and "
     _LOGGER.info("run %s: %scalibrating noise", run.options.run_id, reading)
-    prepared = prepare(run.settings)
-    plan = prepared.plan
-    rounds = counted(len(prepared.rounds), "round")
+    planned = plan_fit(run.settings)
+    plan = planned.plan
+    rounds = counted(len(planned.rounds), "round")
     _LOGGER.info("plan: %s, epsilon %.6g, delta %.3g", rounds, plan.epsilon, plan.delta)
-    return prepared
+    return planned
 
 
-def _charge(prepared: PreparedFit) -> Charge:
-    return charge_of(prepared.statement, prepared.config.data, "fit", prepared.plan.rounds)
+def _charge(planned: PlannedFit) -> Charge:
+    return charge_of(planned.statement, planned.config.data, "fit", planned.plan.rounds)
 
 
-def _work(run: Run[FitConfig], prepared: PreparedFit) -> FitResult:
+def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
     account = run.place if isinstance(run.place, RunAccount) else None
-    return execute(prepared, run.options.beam, run.folder.staging, account)
+    return execute(planned, run.options.beam, run.folder.staging, account)
 
 
-def _write(run: Run[FitConfig], prepared: PreparedFit, result: FitResult) -> Outcome:
-    outputs.write_outputs(run.folder, prepared, result)
-    n_warnings = page_warnings.count(prepared, result)
+def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:
+    outputs.write_outputs(run.folder, planned, result)
+    n_warnings = page_warnings.count(planned, result)
     if n_warnings:
         _LOGGER.warning("the report has %s: read it before you trust the centers", counted(n_warnings, "warning"))
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
-    return Outcome(spent, outputs.manifest(prepared, result, run.options.run_id))
+    return Outcome(spent, outputs.manifest(planned, result, run.options.run_id))
 
 
 JOB = Job(
-    name="fit",
-    load=load_config,
-    plan=_plan,
-    reserve=charging(_charge),
-    work=_work,
-    write=_write,
-    zone=Zone.PUBLIC,
-    shows="report.html",
-    place=_place,
+    "fit", load_config, _plan, _work, _write, Zone.PUBLIC, reserve=charging(_charge), shows="report.html", place=_place
 )

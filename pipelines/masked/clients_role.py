@@ -12,8 +12,8 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.kmeans.prepared.prepared_fit import PreparedFit, prepare
-from pipelines.kmeans.prepared.replay import replay
+from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
+from pipelines.kmeans.plan.replay import replay
 from pipelines.run.jobs.job import Run
 from pipelines.run.run_keys import RunNonce
 from pipelines.tables.client_staging import clear_copy, staged_by_client
@@ -94,12 +94,12 @@ class ClientsRole:
     """One client's view of a run.
 
     Attributes:
-      prepared: the job; its rows are this client's.
+      planned: the job; its rows are this client's.
       exchange: where messages go and sums come from.
       released: folder of the releases so far, out of the aggregator's reach.
     """
 
-    prepared: PreparedFit
+    planned: PlannedFit
     exchange: Exchange
     released: str
 
@@ -127,12 +127,12 @@ class ClientsRole:
                 raise ConfigError(
                     f"masked.secret_uri must be outside of {flag}, which others can read, got {secret}; move it."
                 )
-        return cls(prepared=prepare(config), exchange=Exchange(exchange), released=released.rstrip("/"))
+        return cls(planned=plan_fit(config), exchange=Exchange(exchange), released=released.rstrip("/"))
 
     @property
     def settings_digest(self) -> str:
         """SHA-256 of the settings that all clients share."""
-        shared = self.prepared.config.model_dump(mode="json")
+        shared = self.planned.config.model_dump(mode="json")
         for name in _LOCAL:
             section, _, key = name.rpartition(".")
             part = shared.get(section) if section else shared
@@ -163,23 +163,23 @@ class ClientsRole:
     @property
     def rounds(self) -> tuple[RoundPlan, ...]:
         """What this client's own settings give: it believes nobody else's."""
-        return tuple(each.plan for each in self.prepared.rounds)
+        return tuple(each.plan for each in self.planned.rounds)
 
     @property
     def pairwise(self) -> PairwiseParams | None:
         """What decides on neighbors; None for masks from a shared secret."""
-        masked = self.prepared.config.masked
+        masked = self.planned.config.masked
         return PairwiseParams(masked.corrupt, masked.dropout) if masked.scheme is MaskScheme.PAIRWISE else None
 
     def masking(self, plan: ExchangePlan, client: str = "") -> Masking:
         """How this client masks and unmasks."""
-        masked = self.prepared.config.masked
+        masked = self.planned.config.masked
         return Masking(
             secret_uri=str(masked.secret_uri),
             run=plan.run,
             nonce=plan.nonce,
             client=client,
-            whole_clients=self.prepared.contract.by_client,
+            whole_clients=self.planned.contract.by_client,
             threshold=masked.threshold,
             noise_by=masked.noise_by,
             pairwise=self.pairwise,
@@ -213,7 +213,7 @@ class ClientsRole:
         """What shares are sealed to where this client unmasks; None for masks from a shared secret."""
         if self.pairwise is None:
             return None
-        secret = str(self.prepared.config.masked.secret_uri)
+        secret = str(self.planned.config.masked.secret_uri)
         return public_key(private_key(read_key(secret, SECRET_SETTING), nonce, SHARES))
 
     def check_collector(self) -> None:
@@ -232,18 +232,18 @@ class ClientsRole:
     @property
     def step_promise(self) -> Promise:
         """What a graph of the clients keeps: the plan of the run, of which it holds no noise stage."""
-        return dataclasses.replace(self.prepared.promise, stages=())
+        return dataclasses.replace(self.planned.promise, stages=())
 
     def make_secret(self) -> None:
         """With pairwise masks a client's secret is its own: it is made where there is none."""
-        uri = str(self.prepared.config.masked.secret_uri)
+        uri = str(self.planned.config.masked.secret_uri)
         if self.pairwise is not None and not FileSystems.exists(uri):
             create_key(uri, SECRET_SETTING)
 
     def n_released(self) -> int:
         """Number of rounds whose releases are known."""
-        known = (FileSystems.exists(self._path(index)) for index in range(len(self.prepared.rounds)))
-        return next((index for index, there in enumerate(known) if not there), len(self.prepared.rounds))
+        known = (FileSystems.exists(self._path(index)) for index in range(len(self.planned.rounds)))
+        return next((index for index, there in enumerate(known) if not there), len(self.planned.rounds))
 
     def state(self) -> Any:
         """The state after the rounds so far: computed again from their releases, of which it is a pure function."""
@@ -251,7 +251,7 @@ class ClientsRole:
         tables = [read_table(path) for path in paths]
         with table_refusal(self.released).covers():
             releases = [release for table in tables for release in releases_from_table(table)]
-        return replay(self.prepared.initial, self.prepared.rounds[: len(paths)], releases).state
+        return replay(self.planned.initial, self.planned.rounds[: len(paths)], releases).state
 
     def keep(self, index: int, releases: tuple[Release, ...]) -> None:
         """Writes the releases of a round."""
@@ -271,15 +271,15 @@ class ClientsRole:
         self._answered(client).note(path, what, content)
 
     def _answered(self, client: str) -> Answered:
-        return Answered(str(self.prepared.config.masked.secret_uri), self.exchange.plan().nonce, client)
+        return Answered(str(self.planned.config.masked.secret_uri), self.exchange.plan().nonce, client)
 
     @contextlib.contextmanager
-    def staged(self, options: PipelineOptions, client: str, key_uri: str) -> Iterator[PreparedFit]:
+    def staged(self, options: PipelineOptions, client: str, key_uri: str) -> Iterator[PlannedFit]:
         """The job with its rows as it can read them; a grouped copy lies beside the secret, in no shared folder."""
-        secret = str(self.prepared.config.masked.secret_uri)
+        secret = str(self.planned.config.masked.secret_uri)
         clear_copy(place := f"{secret}.{client}")
-        with staged_by_client(self.prepared.rows, options, key_uri, place) as rows:
-            yield dataclasses.replace(self.prepared, source=rows.source, contract=rows.contract)
+        with staged_by_client(self.planned.rows, options, key_uri, place) as rows:
+            yield dataclasses.replace(self.planned, source=rows.source, contract=rows.contract)
 
     def shares_folder(self, index: int) -> str:
         """Where clients with pairwise masks hand out their shares: like releases, out of the aggregator's reach."""
@@ -310,7 +310,7 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def planned_role(run: Run[FitConfig]) -> ClientsRole:
-    """The role of a job of the clients, prepared."""
+    """The role of a job of the clients, planned."""
     role = ClientsRole.from_config(run.settings, run.options.exchange, run.options.released)
-    check_public(role.prepared.source)
+    check_public(role.planned.source)
     return role

@@ -11,7 +11,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.kmeans.prepared.prepared_fit import PreparedFit, message_contract
+from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.masked.clients_role import ClientsRole, OpenRound
 from pipelines.run.graph import run_graph
 from schemas.errors import ProtocolError
@@ -45,20 +45,20 @@ def _hand_out(rows: list, file: str, path: str, sealing: Sealing) -> None:
     write_once(file, sealing.seal(table_bytes(sent_to_table(rows, HandedOut, path)), label))
 
 
-def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound, leg: Leg) -> None:
+def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound, leg: Leg) -> None:
     """Adds a leg that reads rows to a pipeline.
 
     Args:
       root: an empty pipeline.
-      prepared: the job; with privacy unit `client`, no client of its data lies in several shards.
+      planned: the job; with privacy unit `client`, no client of its data lies in several shards.
       opened: the round.
       leg: keys, letters or messages.
     """
-    contract, round_ = message_contract(prepared), prepared.rounds[opened.index]
-    shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
+    contract, round_ = message_contract(planned), planned.rounds[opened.index]
+    shards = root | "List" >> ListShards(source=planned.source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
     state = opened.broadcast(root)
-    masking = dataclasses.replace(opened.masking, root=prepared.source.path)
+    masking = dataclasses.replace(opened.masking, root=planned.source.path)
     if leg is Leg.KEYS:
         advertise = AdvertiseKeys(round=round_, state=state, contract=contract, masking=masking)
         sent = shards | "Advertise" >> advertise
@@ -123,7 +123,7 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
         run_graph(_last_leg(role, opened, exchange), options, role.step_promise)
     else:
         with role.staged(options, client, opened.key_uri) as job:
-            run_graph(functools.partial(build, prepared=job, opened=opened, leg=leg), options, role.step_promise)
+            run_graph(functools.partial(build, planned=job, opened=opened, leg=leg), options, role.step_promise)
     _LOGGER.info("sent: round %d, %s", index, leg)
     return leg
 

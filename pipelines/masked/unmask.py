@@ -15,8 +15,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.outputs import files as outputs
-from pipelines.kmeans.prepared.prepared_fit import FitResult
-from pipelines.kmeans.prepared.recurrence import followed
+from pipelines.kmeans.plan.planned_fit import FitResult
+from pipelines.kmeans.plan.recurrence import followed
 from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, planned_role
 from pipelines.run.folder import MANIFEST, RunFolder
 from pipelines.run.graph import run_graph
@@ -99,7 +99,7 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
         role.check_step(index, state)
         role.check_collector()
         if role.pairwise is None:
-            check_present(masked, role.prepared.config.masked.threshold)
+            check_present(masked, role.planned.config.masked.threshold)
         role.commit(index, digest)
         part = FileSystems.join(role.released, f"{index:02d}.part")
         add = functools.partial(
@@ -119,14 +119,14 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
     """The files that `fit` would write."""
     folder = RunFolder(output, run_id)
     folder.check()
-    statement = role.prepared.statement.with_roles("jobs of their own")
-    model, drift = followed(role.prepared, role.state().model())
+    statement = role.planned.statement.with_roles("jobs of their own")
+    model, drift = followed(role.planned, role.state().model())
     result = FitResult(model, statement, _NO_FINGERPRINT, drift)
     with folder.opened():
         write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
         write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table()))
-        outputs.write_outputs(folder, role.prepared, result)
-        folder.publish(outputs.manifest(role.prepared, result, run_id))
+        outputs.write_outputs(folder, role.planned, result)
+        folder.publish(outputs.manifest(role.planned, result, run_id))
 
 
 def _open_run(role: ClientsRole, run_id: str) -> None:
@@ -151,26 +151,26 @@ def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
     make_folder(role.released)
     _open_run(role, run.options.run_id)
     _catch_up(role, run.options.beam)
-    index, n_rounds = role.n_released(), len(role.prepared.rounds)
+    index, n_rounds = role.n_released(), len(role.planned.rounds)
     summary: Summary = {"run_id": role.plan().run, "round": index, "rounds": n_rounds}
     if index < n_rounds:
         role.exchange.open_round(index, broadcast_digest(role.state()))
-        _LOGGER.info("open: round %d, %s", index, role.prepared.rounds[index].plan.path)
+        _LOGGER.info("open: round %d, %s", index, role.planned.rounds[index].plan.path)
         return summary
     output = FileSystems.join(role.released, _RESULT)
     if not FileSystems.exists(FileSystems.join(output, MANIFEST)):
         _write_result(role, output, summary["run_id"])
     _LOGGER.info("done: %s", FileSystems.join(output, "report.html"))
-    return summary | {"output": output, "epsilon": role.prepared.plan.epsilon, "delta": role.prepared.plan.delta}
+    return summary | {"output": output, "epsilon": role.planned.plan.epsilon, "delta": role.planned.plan.delta}
 
 
 JOB = Job(
-    name="unmask",
-    load=load_config,
-    plan=planned_role,
-    work=_work,
-    write=lambda run, role, summary: Outcome(summary),
-    zone=Zone.PUBLIC,
+    "unmask",
+    load_config,
+    planned_role,
+    _work,
+    lambda run, role, summary: Outcome(summary),
+    Zone.PUBLIC,
     flags=("--exchange", "--released", "--run_id"),
     place=Place.of,
 )

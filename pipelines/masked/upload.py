@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.kmeans.prepared.prepared_fit import PreparedFit, message_contract
+from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.masked import pairwise_upload
 from pipelines.masked.clients_role import ClientsRole, OpenRound, planned_role
 from pipelines.run.graph import run_graph
@@ -36,20 +36,20 @@ def _send(batches: list[MaskedMessages], folder: str, index: int, client: str, s
         Exchange(folder).send(index, client, MaskedMessages.joined(batches), sealing)
 
 
-def build(root: beam.Pipeline, prepared: PreparedFit, opened: OpenRound) -> None:
+def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
     """Adds the job to a pipeline.
 
     Args:
       root: an empty pipeline.
-      prepared: the job; with privacy unit `client`, no client of its data lies in several shards.
+      planned: the job; with privacy unit `client`, no client of its data lies in several shards.
       opened: the round.
     """
-    contract = message_contract(prepared)
-    masking = dataclasses.replace(opened.masking, root=prepared.source.path)
-    shards = root | "List" >> ListShards(source=prepared.source, contract=contract)
+    contract = message_contract(planned)
+    masking = dataclasses.replace(opened.masking, root=planned.source.path)
+    shards = root | "List" >> ListShards(source=planned.source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
     upload = UploadMessages(
-        round=prepared.rounds[opened.index], state=opened.broadcast(root), contract=contract, masking=masking
+        round=planned.rounds[opened.index], state=opened.broadcast(root), contract=contract, masking=masking
     )
     send = beam.Map(_send, opened.exchange, opened.index, masking.client, opened.sealed_for())
     _ = shards | "Upload" >> upload | "All" >> beam.combiners.ToList() | "Send" >> send
@@ -61,7 +61,7 @@ def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, ind
         raise ProtocolError(f"round {index} must be open to send to it, got a closed one; run `dapple unmask`.")
     opened = role.open_round(index, state, client)
     with role.staged(options, client, opened.key_uri) as job:
-        run_graph(functools.partial(build, prepared=job, opened=opened), options, role.step_promise)
+        run_graph(functools.partial(build, planned=job, opened=opened), options, role.step_promise)
     _LOGGER.info("sent: round %d, %s", index, role.plan().rounds[index].path)
 
 
@@ -79,12 +79,12 @@ def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
 
 
 JOB = Job(
-    name="upload",
-    load=load_config,
-    plan=planned_role,
-    work=_work,
-    write=lambda run, role, sent: Outcome(sent),
-    zone=Zone.PUBLIC,
+    "upload",
+    load_config,
+    planned_role,
+    _work,
+    lambda run, role, sent: Outcome(sent),
+    Zone.PUBLIC,
     flags=("--exchange", "--released", "--client"),
     place=Place.of,
 )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.prepared.fingerprint import source_fingerprint
+from pipelines.kmeans.plan.fingerprint import source_fingerprint
 from pipelines.ledger.remaining import remaining
 from pipelines.ledger.spending import charge_of
 from pipelines.page.stamp import RunStamp
@@ -42,7 +42,7 @@ _LOGGER = logging.getLogger(__name__)
 REPORT_FILE = "report.html"
 
 
-class PreparedProfile(NamedTuple):
+class PlannedProfile(NamedTuple):
     """A job that is ready to run.
 
     Attributes:
@@ -58,7 +58,7 @@ class PreparedProfile(NamedTuple):
     numbers: tuple[int, ...] = ()
 
 
-def prepare(config: ProfileConfig, model: SavedModel) -> PreparedProfile:
+def plan_profile(config: ProfileConfig, model: SavedModel) -> PlannedProfile:
     """Chooses the snapshot of the table and calibrates all mechanisms; no private rows are read.
 
     Raises:
@@ -73,7 +73,7 @@ def prepare(config: ProfileConfig, model: SavedModel) -> PreparedProfile:
     if source.listed is not None:
         _check_whole_rows(config, source.listed.files.manifest)
     _check_first_file(source, params)
-    return PreparedProfile(config, source, params, model.numbers)
+    return PlannedProfile(config, source, params, model.numbers)
 
 
 def _check_whole_rows(config: ProfileConfig, manifest: PreparedManifest | None) -> None:
@@ -93,101 +93,95 @@ def _check_first_file(source: Source, params: ProfileParams) -> None:
     check_columns(schema, path, params.plan)
 
 
-def build(root: beam.Pipeline, prepared: PreparedProfile, key_uri: str, folder: str, *, spill: bool = False) -> None:
+def build(root: beam.Pipeline, planned: PlannedProfile, key_uri: str, folder: str, *, spill: bool = False) -> None:
     """Adds the job to an empty pipeline.
 
     Args:
       root: an empty pipeline.
-      prepared: the job.
+      planned: the job.
       key_uri: where workers find the key that ranks and samples rows.
       folder: private; holds `profile.parquet` afterwards.
       spill: whether rows on their way to their client go through files in the folder.
     """
-    params = prepared.params
-    shards = root | "List" >> ListShards(source=prepared.source, contract=params.contract)
+    params = planned.params
+    shards = root | "List" >> ListShards(source=planned.source, contract=params.contract)
     _ = shards | "CheckRows" >> CheckRows()
     measured = shards | "MeasureClusters" >> MeasureClusters(
         params=params, key_uri=key_uri, spill_folder=folder if spill else None
     )
     noised = measured | "PipelineDPNoise" >> AddPipelineDPNoise(plan=params.plan)
-    _ = noised | "Publish" >> PublishProfile(plan=params.plan, folder=folder, numbers=prepared.numbers)
+    _ = noised | "Publish" >> PublishProfile(plan=params.plan, folder=folder, numbers=planned.numbers)
 
 
-def _charge(planned: tuple[PreparedProfile, SavedModel]) -> Charge:
-    prepared, _ = planned
-    return charge_of(statement(prepared.params.plan), prepared.config.data, "profile")
+def _charge(found: tuple[PlannedProfile, SavedModel]) -> Charge:
+    planned, _ = found
+    return charge_of(statement(planned.params.plan), planned.config.data, "profile")
 
 
-def _work(run: Run[ProfileConfig], planned: tuple[PreparedProfile, SavedModel]) -> ProfileResult:
+def _work(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel]) -> ProfileResult:
     """Describes the clusters under a key that is new and does not outlive the work."""
-    prepared, _ = planned
+    planned, _ = found
     options, folder = run.options.beam, run.folder.staging
-    spill = prepared.config.by_client and shuffles_in_memory(options)
+    spill = planned.config.by_client and shuffles_in_memory(options)
     with contextlib.ExitStack() as stack:
         key_uri = stack.enter_context(own_key(folder))
         if spill:
             stack.callback(row_spill.remove, folder)
-        ready = prepared._replace(source=stack.enter_context(staged_listing(prepared.source, folder)))
-        add = functools.partial(build, prepared=ready, key_uri=key_uri, folder=folder, spill=spill)
-        run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(prepared.params.plan,)))
-        digest = config_digest(prepared.config)
-        fingerprint = source_fingerprint(prepared.source, prepared.params.contract, digest, key_uri)
+        ready = planned._replace(source=stack.enter_context(staged_listing(planned.source, folder)))
+        add = functools.partial(build, planned=ready, key_uri=key_uri, folder=folder, spill=spill)
+        run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(planned.params.plan,)))
+        digest = config_digest(planned.config)
+        fingerprint = source_fingerprint(planned.source, planned.params.contract, digest, key_uri)
     path = FileSystems.join(folder, PROFILE_FILE)
     if not FileSystems.exists(path):
         raise ConfigError(
             f"--output must be a folder that workers and launcher share, got {folder}; choose another place."
         )
-    return ProfileResult(gate.read_table(path, gate.staged(path)), statement(prepared.params.plan), fingerprint)
+    return ProfileResult(gate.read_table(path, gate.staged(path)), statement(planned.params.plan), fingerprint)
 
 
-def _plan(run: Run[ProfileConfig]) -> tuple[PreparedProfile, SavedModel]:
+def _plan(run: Run[ProfileConfig]) -> tuple[PlannedProfile, SavedModel]:
     """The calibrated job, and the model that it describes."""
     model = load_model(run.settings.model)
     _LOGGER.info("run %s: calibrating noise", run.options.run_id)
-    prepared = prepare(run.settings, model)
-    plan = prepared.params.plan
+    planned = plan_profile(run.settings, model)
+    plan = planned.params.plan
     _LOGGER.info("plan: %d mechanisms, epsilon %.6g, delta %.3g", len(plan.events), plan.epsilon, plan.delta)
-    return prepared, model
+    return planned, model
 
 
-def _write(run: Run[ProfileConfig], planned: tuple[PreparedProfile, SavedModel], result: ProfileResult) -> Outcome:
+def _write(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel], result: ProfileResult) -> Outcome:
     run.folder.adopt(PROFILE_FILE)
     run.folder.write_privacy(result.privacy.to_json())
-    prepared, config = planned[0], planned[0].config
-    run.folder.write("deployment.yaml", deployment_yaml(config, prepared.params.plan))
+    planned, model = found
+    config = planned.config
+    run.folder.write("deployment.yaml", deployment_yaml(config, planned.params.plan))
     view = profile_page.ProfileView(
         config=config,
-        plan=prepared.params.plan,
+        plan=planned.params.plan,
         table=result.profile,
         stamp=RunStamp.today(run.options.run_id, config_digest(config), config.data.name),
         left=remaining(config.ledger, config.data.name),
     )
     run.folder.write(REPORT_FILE, profile_page.render(view).encode())
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
-    return Outcome(spent, _manifest(*planned, result.fingerprint))
+    return Outcome(spent, _manifest(planned, model, result.fingerprint))
 
 
-def _manifest(prepared: PreparedProfile, model: SavedModel, fingerprint: str) -> dict[str, Any]:
+def _manifest(planned: PlannedProfile, model: SavedModel, fingerprint: str) -> dict[str, Any]:
     """What `run.json` says of the run."""
-    snapshot, plan = prepared.source.snapshot, prepared.params.plan
+    snapshot, plan = planned.source.snapshot, planned.params.plan
     return {
         "job": "profile",
         "model": {"digest": model.digest},
         "sampling_rate": plan.rate,
         "max_rows_per_client": plan.unit_rows if plan.by_client else None,
-        "config_digest": config_digest(prepared.config),
+        "config_digest": config_digest(planned.config),
         "input_fingerprint": fingerprint,
         "snapshot": None if snapshot is None else snapshot.to_json(),
     }
 
 
 JOB = Job(
-    name="profile",
-    load=load_profile_config,
-    plan=_plan,
-    reserve=charging(_charge),
-    work=_work,
-    write=_write,
-    zone=Zone.PUBLIC,
-    shows=REPORT_FILE,
+    "profile", load_profile_config, _plan, _work, _write, Zone.PUBLIC, reserve=charging(_charge), shows=REPORT_FILE
 )

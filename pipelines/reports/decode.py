@@ -36,7 +36,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreparedDecode:
+class PlannedDecode:
     """A job that is ready to run.
 
     Attributes:
@@ -58,16 +58,16 @@ class DecodeResult:
     n_reports: int
 
 
-def _plan(run: Run[DecodeConfig]) -> PreparedDecode:
+def _plan(run: Run[DecodeConfig]) -> PlannedDecode:
     """The public parameters of the reports; of mode shuffle they must be those that a shuffler wrote."""
     config = run.settings
     source = find_reports(config, str(config.reports.path), "reports.path")
     check_shuffled(source, report_outputs.digest(source.parameters))
     _LOGGER.info("run %s: decoding reports", run.options.run_id)
-    return PreparedDecode(config=config, path=source.path, parameters=source.parameters)
+    return PlannedDecode(config=config, path=source.path, parameters=source.parameters)
 
 
-def build(root: beam.Pipeline, job: PreparedDecode, folder: str, spill_folder: str | None) -> None:
+def build(root: beam.Pipeline, job: PlannedDecode, folder: str, spill_folder: str | None) -> None:
     """Adds the job to an empty pipeline.
 
     Args:
@@ -93,7 +93,7 @@ def _write(batch: DecodedBatch, folder: str) -> None:
     write_bytes(FileSystems.join(folder, _FOUND), json.dumps(batch.n_reports).encode())
 
 
-def _work(run: Run[DecodeConfig], job: PreparedDecode) -> DecodeResult:
+def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
     """Decodes; `centers.parquet` lies in the staging folder afterwards.
 
     Raises:
@@ -115,7 +115,7 @@ def _work(run: Run[DecodeConfig], job: PreparedDecode) -> DecodeResult:
     return DecodeResult(model=model, n_reports=n_reports)
 
 
-def _stage(run: Run[DecodeConfig], job: PreparedDecode, result: DecodeResult) -> Outcome:
+def _stage(run: Run[DecodeConfig], job: PlannedDecode, result: DecodeResult) -> Outcome:
     folder, parameters, n_reports = run.folder, job.parameters, result.n_reports
     folder.adopt(CENTERS_FILE)
     folder.write_privacy(report_outputs.privacy_json(parameters))
@@ -126,12 +126,4 @@ def _stage(run: Run[DecodeConfig], job: PreparedDecode, result: DecodeResult) ->
     return Outcome(report_outputs.spent(parameters), manifest)
 
 
-JOB = Job(
-    name="decode",
-    load=load_decode_config,
-    plan=_plan,
-    work=_work,
-    write=_stage,
-    zone=Zone.PUBLIC,
-    shows="report.html",
-)
+JOB = Job("decode", load_decode_config, _plan, _work, _stage, Zone.PUBLIC, shows="report.html")

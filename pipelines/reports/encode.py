@@ -8,7 +8,7 @@ import secrets
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.prepared.prepared_fit import feature_names, learned_encoder
+from pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder
 from pipelines.ledger.spending import charge_of
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import shuffled_batch, shuffling
@@ -40,7 +40,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreparedEncode:
+class PlannedEncode:
     """A job that is ready to run.
 
     Attributes:
@@ -54,7 +54,7 @@ class PreparedEncode:
     parameters: CollectionParameters
 
 
-def prepare(config: EncodeConfig) -> PreparedEncode:
+def plan_encode(config: EncodeConfig) -> PlannedEncode:
     """Reads what is public: names of features, what encodings learn, and parameters that exist already.
 
     Raises:
@@ -76,7 +76,7 @@ def prepare(config: EncodeConfig) -> PreparedEncode:
     if config.reports.parameters is not None:
         parameters = _agreed(parameters, config.reports.parameters)
     rows = JobRows(data=data, source=source, contract=contract, prepare=PrepareOptions())
-    return PreparedEncode(config=config, rows=rows, parameters=parameters)
+    return PlannedEncode(config=config, rows=rows, parameters=parameters)
 
 
 def _agreed(wanted: CollectionParameters, path: str) -> CollectionParameters:
@@ -90,7 +90,7 @@ def _agreed(wanted: CollectionParameters, path: str) -> CollectionParameters:
     return found
 
 
-def build(root: beam.Pipeline, job: PreparedEncode, key_uri: str, folder: str, spill_folder: str | None) -> None:
+def build(root: beam.Pipeline, job: PlannedEncode, key_uri: str, folder: str, spill_folder: str | None) -> None:
     """Adds the job to an empty pipeline.
 
     Args:
@@ -110,17 +110,17 @@ def build(root: beam.Pipeline, job: PreparedEncode, key_uri: str, folder: str, s
     _ = shards | "Encode" >> encode | "Shuffle" >> shuffling(job.parameters, folder, spill_folder)
 
 
-def _plan(run: Run[EncodeConfig]) -> PreparedEncode:
-    job = prepare(run.settings)
+def _plan(run: Run[EncodeConfig]) -> PlannedEncode:
+    job = plan_encode(run.settings)
     _LOGGER.info("run %s: %s, %s", run.options.run_id, job.parameters.guarantee.mode, job.parameters.cost)
     return job
 
 
-def _charge(job: PreparedEncode) -> Charge:
+def _charge(job: PlannedEncode) -> Charge:
     return charge_of(report_outputs.statement(job.parameters), job.config.data, "encode")
 
 
-def _work(run: Run[EncodeConfig], job: PreparedEncode) -> list[WrittenFile]:
+def _work(run: Run[EncodeConfig], job: PlannedEncode) -> list[WrittenFile]:
     """Writes `REPORTS_FOLDER` into the staging folder; its files, sorted by name.
 
     Raises:
@@ -139,18 +139,11 @@ def _work(run: Run[EncodeConfig], job: PreparedEncode) -> list[WrittenFile]:
     return shuffled_batch(job.parameters, folder).files
 
 
-def _write(run: Run[EncodeConfig], job: PreparedEncode, files: list[WrittenFile]) -> Outcome:
+def _write(run: Run[EncodeConfig], job: PlannedEncode, files: list[WrittenFile]) -> Outcome:
     report_outputs.stage_reports(run.folder, job.parameters, files)
     return Outcome(report_outputs.spent(job.parameters), report_outputs.encode_manifest(job.parameters, run.settings))
 
 
 JOB = Job(
-    name="encode",
-    load=load_encode_config,
-    plan=_plan,
-    reserve=charging(_charge),
-    work=_work,
-    write=_write,
-    zone=Zone.PUBLIC,
-    shows=REPORTS_FOLDER,
+    "encode", load_encode_config, _plan, _work, _write, Zone.PUBLIC, reserve=charging(_charge), shows=REPORTS_FOLDER
 )

@@ -139,12 +139,4 @@ def _write(run: Run[ShuffleConfig], source: ReportSource, result: ShuffleResult)
     return Outcome(summary, report_outputs.shuffle_manifest(parameters, run.settings, result.n_rows))
 
 
-JOB = Job(
-    name="shuffle",
-    load=load_shuffle_config,
-    plan=_plan,
-    work=_work,
-    write=_write,
-    zone=Zone.PUBLIC,
-    shows=REPORTS_FOLDER,
-)
+JOB = Job("shuffle", load_shuffle_config, _plan, _work, _write, Zone.PUBLIC, shows=REPORTS_FOLDER)

@@ -115,13 +115,4 @@ def _write(run: Run[PrepareConfig], config: PrepareConfig, manifest: PreparedMan
     return Outcome({"epsilon": 0.0, "delta": 0.0}, {"files": [file.name for file in manifest.files]})
 
 
-JOB = Job(
-    name="prepare",
-    load=load_prepare_config,
-    plan=_plan,
-    work=_work,
-    write=_write,
-    zone=Zone.TRUSTED,
-    shows="",
-    place=PreparedFolder.of,
-)
+JOB = Job("prepare", load_prepare_config, _plan, _work, _write, Zone.TRUSTED, shows="", place=PreparedFolder.of)

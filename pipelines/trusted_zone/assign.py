@@ -68,13 +68,4 @@ def _write(run: Run[AssignConfig], model: SavedModel, files: list[WrittenFile]) 
     return Outcome(UNPROTECTED, model_manifest("assign", run.settings, model))
 
 
-JOB = Job(
-    name="assign",
-    load=load_assign_config,
-    plan=_plan,
-    work=_work,
-    write=_write,
-    zone=Zone.TRUSTED,
-    shows=ASSIGNMENTS,
-    place=_place,
-)
+JOB = Job("assign", load_assign_config, _plan, _work, _write, Zone.TRUSTED, shows=ASSIGNMENTS, place=_place)

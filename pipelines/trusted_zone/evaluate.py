@@ -74,13 +74,4 @@ def _write(run: Run[EvaluateConfig], model: SavedModel, _: Metrics) -> Outcome:
     return Outcome(UNPROTECTED, model_manifest("evaluate", run.settings, model))
 
 
-JOB = Job(
-    name="evaluate",
-    load=load_evaluate_config,
-    plan=_plan,
-    work=_work,
-    write=_write,
-    zone=Zone.TRUSTED,
-    shows=METRICS_FILE,
-    place=_place,
-)
+JOB = Job("evaluate", load_evaluate_config, _plan, _work, _write, Zone.TRUSTED, shows=METRICS_FILE, place=_place)

@@ -8,7 +8,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.prepared.prepared_fit import feature_count, feature_names, learned_encoder
+from pipelines.kmeans.plan.planned_fit import feature_count, feature_names, learned_encoder
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.run_keys import own_key

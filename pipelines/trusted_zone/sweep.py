@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.kmeans.prepared.prepared_fit import PreparedFit, prepare
+from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
 from pipelines.ledger.spending import Reservation, charge_of, spending
 from pipelines.run.folder import check_no_link
 from pipelines.run.graph import run_graph
@@ -48,29 +48,29 @@ from transforms.trusted_zone.sweep_cells import Cell, RunCells
 _LOGGER = logging.getLogger(__name__)
 
 
-class PreparedCell(NamedTuple):
+class PlannedCell(NamedTuple):
     """A cell that is ready to run: `fit` is None for a method without privacy."""
 
     number: int
     cell: SweepCell
-    fit: PreparedFit | None
+    fit: PlannedFit | None
 
 
-def prepare_cells(cells: Sequence[SweepCell], listed: Source | None = None) -> list[PreparedCell]:
+def plan_cells(cells: Sequence[SweepCell], listed: Source | None = None) -> list[PlannedCell]:
     """Reads public data and calibrates every private cell; the paths of its rounds become its own.
 
     Args:
       cells: of one part.
       listed: files of all cells, if they have been listed.
     """
-    prepared = []
+    planned = []
     for number, cell in enumerate(cells):
-        fit = prepare(cell.config, listed) if isinstance(cell.config, FitConfig) else None
-        prepared.append(PreparedCell(number, cell, fit))
-    return prepared
+        fit = plan_fit(cell.config, listed) if isinstance(cell.config, FitConfig) else None
+        planned.append(PlannedCell(number, cell, fit))
+    return planned
 
 
-def _own_rounds(each: PreparedCell) -> tuple[Round, ...]:
+def _own_rounds(each: PlannedCell) -> tuple[Round, ...]:
     """The rounds of a cell with the cell in their paths, so that no two cells share noise."""
     if each.fit is None:
         return ()
@@ -81,7 +81,7 @@ def _own_rounds(each: PreparedCell) -> tuple[Round, ...]:
     )
 
 
-def build(root: beam.Pipeline, cells: Sequence[PreparedCell], rows: JobRows, key_uri: str, part: str) -> None:
+def build(root: beam.Pipeline, cells: Sequence[PlannedCell], rows: JobRows, key_uri: str, part: str) -> None:
     """Adds a part of a sweep to a pipeline.
 
     Args:
@@ -109,7 +109,7 @@ def build(root: beam.Pipeline, cells: Sequence[PreparedCell], rows: JobRows, key
     _ = gathered | "Write" >> PrivateSink(write=_write_part, places=(names, part))
 
 
-def promise(cells: Sequence[PreparedCell]) -> Promise:
+def promise(cells: Sequence[PlannedCell]) -> Promise:
     """What the graph of some cells must keep: each its own plan."""
     fits = [(each.fit.promise.plans[0], _own_rounds(each)) for each in cells if each.fit is not None]
     plans = tuple(dataclasses.replace(plan, rounds=tuple(each.plan for each in own)) for plan, own in fits)
@@ -124,7 +124,7 @@ def _numbered(centers: np.ndarray, number: int) -> tuple[int, np.ndarray]:
     return number, centers
 
 
-def _cell_row(each: PreparedCell) -> dict[str, Any]:
+def _cell_row(each: PlannedCell) -> dict[str, Any]:
     """What is known of a cell before it runs."""
     cell, plan = each.cell, None if each.fit is None else each.fit.plan
     return {
@@ -144,7 +144,7 @@ def _write_part(costs: list, known: dict[int, dict[str, Any]], path: str) -> Non
     write_bytes(path, table_bytes(pa.Table.from_pylist(rows, schema=CELL_SCHEMA)))
 
 
-def job_rows(cells: Sequence[PreparedCell], listed: Source | None = None) -> JobRows:
+def job_rows(cells: Sequence[PlannedCell], listed: Source | None = None) -> JobRows:
     """The rows of all cells; by client if any of them needs clients whole.
 
     Args:
@@ -198,7 +198,7 @@ def execute(
             part = left[start : start + size]
             first = len(done) + start + 1
             _LOGGER.info("cells %d to %d of %d: calibrating", first, first + len(part) - 1, total)
-            cells = prepare_cells(part, listed)
+            cells = plan_cells(part, listed)
             with spending(_reservation(cells, config.ledger, f"{run_id}/{first}")):
                 _run_part(cells, options, folder, listed)
         return folder.finish()
@@ -207,7 +207,7 @@ def execute(
         raise
 
 
-def _reservation(cells: Sequence[PreparedCell], ledger: str | None, name: str) -> Reservation | None:
+def _reservation(cells: Sequence[PlannedCell], ledger: str | None, name: str) -> Reservation | None:
     """What a part asks of the ledger; None without a ledger or private cells."""
     fits = [each.fit for each in cells if each.fit is not None]
     if ledger is None or not fits:
@@ -215,7 +215,7 @@ def _reservation(cells: Sequence[PreparedCell], ledger: str | None, name: str) -
     return Reservation(ledger=ledger, charge=_charge(fits), run=name, again=True)
 
 
-def _charge(fits: Sequence[PreparedFit]) -> Charge:
+def _charge(fits: Sequence[PlannedFit]) -> Charge:
     """What private cells cost together."""
     rounds = [each for fit in fits for each in fit.plan.rounds]
     statement = dataclasses.replace(
@@ -230,7 +230,7 @@ def _charge(fits: Sequence[PreparedFit]) -> Charge:
 
 
 def _run_part(
-    cells: Sequence[PreparedCell], options: PipelineOptions, folder: SweepFolder, listed: Source | None
+    cells: Sequence[PlannedCell], options: PipelineOptions, folder: SweepFolder, listed: Source | None
 ) -> None:
     """One pipeline."""
     part = folder.new_part()
@@ -267,12 +267,12 @@ def _work(run: Run[SweepConfig], config: SweepConfig) -> None:
 
 
 JOB = Job(
-    name="sweep",
-    load=load_sweep_config,
-    plan=_plan,
-    work=_work,
-    write=lambda *_: Outcome(UNPROTECTED),
-    zone=Zone.TRUSTED,
+    "sweep",
+    load_sweep_config,
+    _plan,
+    _work,
+    lambda *_: Outcome(UNPROTECTED),
+    Zone.TRUSTED,
     shows=REPORT_FILE,
     place=SweepPlace.of,
 )

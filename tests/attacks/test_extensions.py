@@ -122,7 +122,7 @@ def test_there_is_one_place_that_writes_the_guarantee(tmp_path):
         if isinstance(node, ast.Constant) and node.value == PRIVACY_FILE
     }
     # The second one reads the file of an earlier run.
-    assert naming == {"pipelines/run/folder.py", "pipelines/kmeans/prepared/previous_run.py"}
+    assert naming == {"pipelines/run/folder.py", "pipelines/kmeans/plan/previous_run.py"}
 
 
 @pytest.mark.parametrize("test", [too_far, nowhere, nan, without_bound])

@@ -288,7 +288,7 @@ class Sweep:
     def __init__(self, world, **method):
         methods = {"rows": sweeps.METHODS["rows"] | method}
         settings = sweeps.settings(world.path, world.server, methods, epsilons=[1.0, 4.0])
-        self.world, self.cells = world, sweep.prepare_cells(sweep_config(settings).cells)
+        self.world, self.cells = world, sweep.plan_cells(sweep_config(settings).cells)
 
     def build(self, root):
         rows = sweep.job_rows(self.cells)

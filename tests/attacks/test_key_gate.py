@@ -50,8 +50,8 @@ READERS = {
     "pipelines.run.round_driver": {"create_key", "delete_key", "read_key"},
     "pipelines.kmeans.account": {"delete_key", "kept_key", "key_digest"},
     # Of places only, which their callers have from the gate.
-    "pipelines.kmeans.prepared.fingerprint": {"read_key"},
-    "pipelines.clustered_fl.prepared": {"read_key"},
+    "pipelines.kmeans.plan.fingerprint": {"read_key"},
+    "pipelines.clustered_fl.planned": {"read_key"},
     # Secrets of parties, which open and seal files and draw nothing.
     "pipelines.masked.clients_role": {"create_key", "read_key"},
     "pipelines.masked.aggregate": {"read_key"},

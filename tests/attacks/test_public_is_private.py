@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from pipelines.api import DPKMeans
-from pipelines.kmeans.prepared.prepared_fit import prepare
+from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.tables.private_source import PUBLIC, private_source
 from pipelines.trusted_zone.pooled_fit import job_rows
 from schemas.clustered_fl.config import ClusteredFLConfig
@@ -94,11 +94,11 @@ ALIASES = (
 def test_server_data_that_are_private_data_are_refused(place, alias):
     settings = lake.job(str(place / "lake"), alias(place))
     with pytest.raises(InputError, match=r"server_data\.path must be public and no file of data\.path, got .*; name"):
-        _ = prepare(validated(settings)).source.listed.files
+        _ = plan_fit(validated(settings)).source.listed.files
 
 
 def test_public_server_data_are_taken(place):
-    found = prepare(validated(lake.job(str(place / "lake"), lake.write_server(place / "server.parquet"))))
+    found = plan_fit(validated(lake.job(str(place / "lake"), lake.write_server(place / "server.parquet"))))
     assert len(found.source.listed.files) == 2
 
 
@@ -115,7 +115,7 @@ def test_server_data_that_are_a_file_of_the_snapshot(tmp_path):
     os.link(f"{root}/{name}", tmp_path / "server.parquet")
     settings = lake.job(root, str(tmp_path / "server.parquet"), data__table={"format": "delta"})
     with pytest.raises(InputError, match=r"server_data\.path must be public"):
-        _ = prepare(validated(settings)).source.listed.files
+        _ = plan_fit(validated(settings)).source.listed.files
 
 
 def test_private_data_that_are_a_link_to_the_server_data(place):
@@ -123,7 +123,7 @@ def test_private_data_that_are_a_link_to_the_server_data(place):
     server = lake.write_server(place / "server.parquet")
     (place / "lake" / "today.parquet").symlink_to(server)
     with pytest.raises(InputError, match=r"server_data\.path must be public"):
-        _ = prepare(validated(lake.job(str(place / "lake"), server))).source.listed.files
+        _ = plan_fit(validated(lake.job(str(place / "lake"), server))).source.listed.files
 
 
 def test_a_fit_without_privacy_keeps_to_it_too(place):

@@ -361,4 +361,4 @@ def test_an_attempt_that_left_its_nonce_is_not_taken_up_without_a_ledger(tmp_pat
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.nonce").write_bytes(bytes(range(32)))
     with pytest.raises(ConfigError, match="--run_id must be new"):
-        lake.execute(lake.prepared(settings), lake.beam_options([]), str(tmp_path / "run"))
+        lake.execute(lake.planned(settings), lake.beam_options([]), str(tmp_path / "run"))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from pipelines.kmeans.prepared.previous_run import load_previous
+from pipelines.kmeans.plan.previous_run import load_previous
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from pipelines.reports.source import find_reports
 from pipelines.run.options import read_text

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.pvalue import AsSingleton
 
 from pipelines.kmeans import fit
-from pipelines.kmeans.prepared.prepared_fit import PreparedFit
+from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.run.options import beam_options
 from schemas.choices import NoiseBy
 from schemas.errors import PrivacyFlowError
@@ -54,7 +54,7 @@ class World:
         self.key = lake.write_key(folder / "key")
         self.secret = lake.write_key(folder / "secret")
 
-    def job(self, unit: str = "record", **settings: Any) -> PreparedFit:
+    def job(self, unit: str = "record", **settings: Any) -> PlannedFit:
         """A private fit, ready to run."""
         server = settings.pop("server", self.server)
         return lake.ready(lake.job(self.path, server, unit, key_uri=self.key, **settings), self.folder / "listings")
@@ -64,11 +64,11 @@ class World:
         params = PairwiseParams(0.05, 0.1) if pairwise else None
         return Masking(secret_uri=self.secret, run="run", noise_by=noise_by, pairwise=params)
 
-    def fit(self, root: beam.Pipeline, job: PreparedFit, masking: Masking | None = None) -> None:
+    def fit(self, root: beam.Pipeline, job: PlannedFit, masking: Masking | None = None) -> None:
         """The graph of a fit."""
         fit.build(root, job, self.key, str(self.folder / "out"), masking=masking)
 
-    def shards(self, root: beam.Pipeline, job: PreparedFit, label: str = "List") -> beam.PCollection:
+    def shards(self, root: beam.Pipeline, job: PlannedFit, label: str = "List") -> beam.PCollection:
         """Where private data come from."""
         return root | label >> ListShards(source=job.source, contract=job.contract)
 

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from pipelines.command import main as command
 from pipelines.kmeans.fit import execute
-from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit, prepare
+from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_fit
 from pipelines.run import run_keys
 from pipelines.run.failures import original_error
 from pipelines.run.options import beam_options
@@ -159,9 +159,9 @@ def job(data: str, server: str | None, unit: str = "record", **settings: Any) ->
     return found
 
 
-def prepared(settings: dict[str, Any]) -> PreparedFit:
+def planned(settings: dict[str, Any]) -> PlannedFit:
     """The job, ready to run."""
-    return prepare(validated(settings))
+    return plan_fit(validated(settings))
 
 
 def staged(source: Source, folder: str | pathlib.Path) -> Source:
@@ -173,9 +173,9 @@ def staged(source: Source, folder: str | pathlib.Path) -> Source:
     return dataclasses.replace(source, files=None, listed=None, listing=listing)
 
 
-def ready(settings: dict[str, Any], folder: str | pathlib.Path) -> PreparedFit:
+def ready(settings: dict[str, Any], folder: str | pathlib.Path) -> PlannedFit:
     """The job, ready for a graph that a test builds itself."""
-    fit = prepared(settings)
+    fit = planned(settings)
     return dataclasses.replace(fit, source=staged(fit.source, folder))
 
 
@@ -193,7 +193,7 @@ def run_unchecked(build: Callable[[beam.Pipeline], None], options: PipelineOptio
 def run_fit(settings: dict[str, Any], folder: pathlib.Path, *flags: str) -> FitResult:
     """Runs a job without the command; its released files lie in `folder`."""
     folder.mkdir()
-    return execute(prepared(settings), beam_options(flags), str(folder))
+    return execute(planned(settings), beam_options(flags), str(folder))
 
 
 def released(folder: str | pathlib.Path) -> dict[str, bytes]:
@@ -201,7 +201,7 @@ def released(folder: str | pathlib.Path) -> dict[str, bytes]:
     return {name: (pathlib.Path(folder) / name).read_bytes() for name in RELEASED_FILES}
 
 
-def chain(fit: PreparedFit, block: ClientBlock, key: bytes = KEY) -> MeansState:
+def chain(fit: PlannedFit, block: ClientBlock, key: bytes = KEY) -> MeansState:
     """The rounds one after the other on one block, without Beam."""
     state = fit.initial
     for each in fit.rounds:
@@ -209,7 +209,7 @@ def chain(fit: PreparedFit, block: ClientBlock, key: bytes = KEY) -> MeansState:
     return state
 
 
-def finished(fit: PreparedFit, block: ClientBlock, key: bytes = KEY) -> FitResult:
+def finished(fit: PlannedFit, block: ClientBlock, key: bytes = KEY) -> FitResult:
     """What a run of the job on one block returns, without Beam."""
     return FitResult(chain(fit, block, key).model(), fit.statement, "0" * 64)
 

@@ -11,7 +11,7 @@ from schemas.privacy.plan import RoundSpec
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import audit
 from tests.scenes.canaries import CLIENT_ROWS, FAR, Neighbors
-from tests.scenes.lake import MEANS, chain, job, mixture, prepared, write_lake, write_server
+from tests.scenes.lake import MEANS, chain, job, mixture, planned, write_lake, write_server
 from transforms.numerics.kmeans import bounds, scatter
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.privacy.noise import draw_release
@@ -36,7 +36,7 @@ def fit_of(folder, unit, allocation):
     clients = np.arange(len(ROWS)) // CLIENT_ROWS
     data = write_lake(folder / "lake", ROWS, clients)
     server = write_server(folder / "server.parquet", mixture(24, seed=99))
-    fit = prepared(job(data, server, unit, privacy=privacy, lloyd={"steps": 1}))
+    fit = planned(job(data, server, unit, privacy=privacy, lloyd={"steps": 1}))
     # Restarts are post-processing too.
     settings = dataclasses.replace(fit.initial.settings, restarts=1)
     return dataclasses.replace(fit, initial=dataclasses.replace(fit.initial, settings=settings))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipelines.kmeans.prepared.prepared_fit import PreparedFit
+from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.run.registry_entry import basic_section, implementation_section, model_section, registry_entry
 from pipelines.run.versions import version
 from schemas.choices import ClippingRule, Trust
@@ -14,52 +14,52 @@ _NOISE = {
 }
 
 
-def deployment(prepared: PreparedFit) -> dict[str, Any]:
+def deployment(planned: PlannedFit) -> dict[str, Any]:
     """The entry of a run, ready for YAML."""
     return registry_entry(
-        basic=_basic(prepared),
+        basic=_basic(planned),
         dp_variant={
             "variant_name": "Approximate DP",
             "data_domain": "finite sets of rows with finite numbers as features",
-            "unprotected_quantities": _unprotected(prepared),
+            "unprotected_quantities": _unprotected(planned),
         },
-        privacy_loss=_privacy_loss(prepared),
-        deployment_model=_model(prepared),
-        implementation=_implementation(prepared),
+        privacy_loss=_privacy_loss(planned),
+        deployment_model=_model(planned),
+        implementation=_implementation(planned),
     )
 
 
-def _basic(prepared: PreparedFit) -> dict[str, Any]:
+def _basic(planned: PlannedFit) -> dict[str, Any]:
     """What is published; mostly the curator's to say."""
-    config = prepared.config
+    config = planned.config
     judged = "" if config.quality is None else ", and the noisy k-means cost of the centers"
     description = (
-        f"Cluster centers of {len(prepared.feature_names)} features by {config.algorithm}, with the "
+        f"Cluster centers of {len(planned.feature_names)} features by {config.algorithm}, with the "
         f"noisy size of each cluster and every noised aggregate behind them{judged}."
     )
     return basic_section(config.data.name, description)
 
 
-def _unprotected(prepared: PreparedFit) -> str:
+def _unprotected(planned: PlannedFit) -> str:
     """What is public by declaration."""
     public = ["the settings of the job, names of features among them"]
-    if prepared.config.server_data is not None:
+    if planned.config.server_data is not None:
         public.append("the server data, which the curator declares public")
-    if prepared.config.data.public_rows is not None:
-        public.append(f"the number of {_units(prepared)}, which the curator declares public")
+    if planned.config.data.public_rows is not None:
+        public.append(f"the number of {_units(planned)}, which the curator declares public")
     return "; ".join(public)
 
 
-def _units(prepared: PreparedFit) -> str:
+def _units(planned: PlannedFit) -> str:
     """What is counted by the privacy unit."""
-    return "clients" if prepared.plan.unit is PrivacyUnit.CLIENT else "rows"
+    return "clients" if planned.plan.unit is PrivacyUnit.CLIENT else "rows"
 
 
-def _privacy_loss(prepared: PreparedFit) -> dict[str, Any]:
+def _privacy_loss(planned: PlannedFit) -> dict[str, Any]:
     """Unit and parameters."""
-    plan, data = prepared.plan, prepared.config.data
+    plan, data = planned.plan, planned.config.data
     whole = "all rows of one client id" if plan.unit is PrivacyUnit.CLIENT else "one row"
-    private = f"unknown: the number of {_units(prepared)} is private"
+    private = f"unknown: the number of {_units(planned)} is private"
     return {
         "privacy_unit": str(plan.unit),
         "privacy_unit_details": f"Data sets are adjacent if one is the other with {whole} added or removed "
@@ -85,11 +85,11 @@ _TRUST = {
 }
 
 
-def _model(prepared: PreparedFit) -> dict[str, Any]:
+def _model(planned: PlannedFit) -> dict[str, Any]:
     """Who is trusted, and how often there is a release."""
-    trust = prepared.statement.trust
+    trust = planned.statement.trust
     details, assumptions = _TRUST[Trust(trust)]
-    follows = "" if prepared.previous is None else f" It follows run {prepared.previous.run_id}."
+    follows = "" if planned.previous is None else f" It follows run {planned.previous.run_id}."
     return model_section(
         trust.capitalize(),
         details,
@@ -101,9 +101,9 @@ def _model(prepared: PreparedFit) -> dict[str, Any]:
     )
 
 
-def _implementation(prepared: PreparedFit) -> dict[str, Any]:
+def _implementation(planned: PlannedFit) -> dict[str, Any]:
     """Mechanisms, composition and what follows them."""
-    plan, config = prepared.plan, prepared.config
+    plan, config = planned.plan, planned.config
     releases = [each for part in plan.rounds for each in part.releases]
     mechanisms = " and ".join(sorted({_NOISE[each.spec.mechanism] for each in releases}))
     norm = {

@@ -6,8 +6,8 @@ from typing import Any
 
 from pipelines.kmeans.outputs import page as report
 from pipelines.kmeans.outputs.deployment import deployment
-from pipelines.kmeans.prepared import recurrence
-from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
+from pipelines.kmeans.plan import recurrence
+from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.ledger.remaining import remaining
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
@@ -18,34 +18,34 @@ from schemas.settings.digest import config_digest
 from transforms.files.publish import RELEASED_FILES
 
 
-def write_outputs(folder: RunFolder, prepared: PreparedFit, result: FitResult) -> None:
+def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
     """Stages everything but the manifest."""
     for name in RELEASED_FILES:
         folder.adopt(name)
     folder.write_privacy(result.privacy.to_json())
-    folder.write("deployment.yaml", registry_yaml(deployment(prepared)))
+    folder.write("deployment.yaml", registry_yaml(deployment(planned)))
     if result.drift is not None:
         folder.write(DRIFT_FILE, _json(result.drift.to_json()))
-    config = prepared.config
+    config = planned.config
     left = remaining(config.ledger, config.data.name)
     stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
-    folder.write("report.html", report.render(prepared, result, left, stamp).encode())
+    folder.write("report.html", report.render(planned, result, left, stamp).encode())
 
 
-def manifest(prepared: PreparedFit, result: FitResult, run_id: str) -> dict[str, Any]:
+def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, Any]:
     """Content of `run.json`, without the list of files."""
     cost = result.model.noisy_cost
-    encoder, snapshot = prepared.contract.encoder, prepared.source.snapshot
-    named = prepared.config.data.feature_names
+    encoder, snapshot = planned.contract.encoder, planned.source.snapshot
+    named = planned.config.data.feature_names
     return {
         "run_id": run_id,
-        "algorithm": str(prepared.config.algorithm),
-        "features": list(prepared.feature_names),
+        "algorithm": str(planned.config.algorithm),
+        "features": list(planned.feature_names),
         "encoding": None if encoder is None else encoder.to_json(),
         "clusters": recurrence.clusters_json(result),
-        "frame": recurrence.final_frame(prepared, result.model),
-        "previous": recurrence.previous_json(prepared),
-        "config_digest": config_digest(prepared.config),
+        "frame": recurrence.final_frame(planned, result.model),
+        "previous": recurrence.previous_json(planned),
+        "config_digest": config_digest(planned.config),
         "input_fingerprint": result.fingerprint,
         "noisy_cost": None if cost is None else dataclasses.asdict(cost),
         "snapshot": None if snapshot is None else snapshot.to_json(),

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.kmeans.outputs.center_summary import CenterSummary
-from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
-from pipelines.kmeans.prepared.replay import Replay, replay
+from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from pipelines.kmeans.plan.replay import Replay, replay
 from schemas.privacy.plan import Geometry, PrivacyUnit
 from schemas.privacy.release import Release
 from transforms.numerics.statistics.lattice import Lattice
@@ -21,29 +21,29 @@ class FitView:
     """A finished run as its report sees it; everything here is released or public.
 
     Attributes:
-      prepared: the job.
+      planned: the job.
       result: what it released.
       replay: the server steps once more.
       summary: of the centers.
     """
 
-    prepared: PreparedFit
+    planned: PlannedFit
     result: FitResult
     replay: Replay
     summary: CenterSummary
 
     @classmethod
-    def of(cls, prepared: PreparedFit, result: FitResult) -> "FitView":
+    def of(cls, planned: PlannedFit, result: FitResult) -> "FitView":
         """View of a run."""
-        model, found = result.model, replay(prepared.initial, prepared.rounds, result.model.releases)
+        model, found = result.model, replay(planned.initial, planned.rounds, result.model.releases)
         return cls(
-            prepared=prepared,
+            planned=planned,
             result=result,
             replay=found if result.drift is None else found.reordered(result.drift.rows),
             summary=CenterSummary.of(
                 model.centers,
                 model.noisy_sizes,
-                prepared.labels,
+                planned.labels,
                 model.cluster_numbers,
                 least=2.0 * _size_stddev(model.releases),
             ),
@@ -57,7 +57,7 @@ class FitView:
     @property
     def by_client(self) -> bool:
         """Whether the privacy unit is the client."""
-        return self.prepared.plan.unit is PrivacyUnit.CLIENT
+        return self.planned.plan.unit is PrivacyUnit.CLIENT
 
     @property
     def unit_word(self) -> str:
@@ -87,23 +87,23 @@ class FitView:
     @functools.cached_property
     def server_norms(self) -> NDArray[np.float64]:
         """Norms of the centered public rows, shape (q,)."""
-        return np.linalg.norm(self.prepared.initial.server - self.lattice.center, axis=1)
+        return np.linalg.norm(self.planned.initial.server - self.lattice.center, axis=1)
 
     @property
     def representative(self) -> bool:
         """Whether there are server data, not points that stand in for them."""
-        return self.prepared.config.server_data is not None and len(self.prepared.initial.server) > 0
+        return self.planned.config.server_data is not None and len(self.planned.initial.server) > 0
 
     @property
     def noisy_total(self) -> float | None:
         """Public or noisy number of rows (clients); None where neither is known."""
-        public = self.prepared.config.data.public_rows
+        public = self.planned.config.data.public_rows
         counted = [release for release in self.releases if release.path.endswith("/rows")]
         return float(public) if public is not None else float(counted[0].decoded[0]) if counted else None
 
     def shares(self) -> list[float]:
         """Share of the budget of each release, in order; they add up to 1."""
-        given = [release.spec.share for each in self.prepared.plan.rounds for release in each.releases]
+        given = [release.spec.share for each in self.planned.plan.rounds for release in each.releases]
         return [share / math.fsum(given) for share in given]
 
     def ratios(self) -> NDArray[np.float64]:

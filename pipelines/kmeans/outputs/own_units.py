@@ -19,7 +19,7 @@ _SIGNS = 3
 
 def texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np.int64]) -> list[tuple[str, ...]]:
     """A row per feature, a text per cluster."""
-    encoder, centers = view.prepared.contract.encoder, view.summary.centers
+    encoder, centers = view.planned.contract.encoder, view.summary.centers
     if encoder is None:
         return [fixed(centers[clusters, feature].tolist()) for feature in features]
     values, shares = encoder.decoded(centers), encoder.in_percent
@@ -37,7 +37,7 @@ def typical(view: FitView, index: int) -> str:
     Of a column with several features the one with the largest share is named. Columns in which centers differ most
     come first.
     """
-    encoder = view.prepared.contract.encoder
+    encoder = view.planned.contract.encoder
     if encoder is None:
         return ""
     parts = _parts(encoder)

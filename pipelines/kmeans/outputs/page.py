@@ -4,7 +4,7 @@ import logging
 
 from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.outputs.page_sections import fit_sections
-from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
+from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.ledger.remaining import Remaining, left_words
 from pipelines.page.guarantee import meaning
 from pipelines.page.page import Level, Notice, Page, PrivacyLabel, html
@@ -24,18 +24,18 @@ _ALGORITHMS = {
 
 
 def render(
-    prepared: PreparedFit, result: FitResult, remaining: Remaining | None = None, stamp: RunStamp | None = None
+    planned: PlannedFit, result: FitResult, remaining: Remaining | None = None, stamp: RunStamp | None = None
 ) -> str:
     """The report of a finished run; everything in it is released or public.
 
     Args:
-      prepared: the job.
+      planned: the job.
       result: what it released.
       remaining: of the budget of the data set; None leaves the reader to the ledger, if there is one.
       stamp: of the run; None for a page of no run.
     """
     try:
-        return html(page(FitView.of(prepared, result), remaining, stamp))
+        return html(page(FitView.of(planned, result), remaining, stamp))
     except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its report
         _LOGGER.warning("the report could not be written: %s", describe_unexpected(error))
         return html(_bare_page(result, stamp))
@@ -50,7 +50,7 @@ def _bare_page(result: FitResult, stamp: RunStamp | None) -> Page:
 
 def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = None) -> Page:
     """The page of a run."""
-    config, summary = view.prepared.config, view.summary
+    config, summary = view.planned.config, view.summary
     sections = fit_sections(view)
     n_warnings = sum(
         isinstance(block, Notice) and block.level is Level.WARNING for each in sections for block in each.blocks
@@ -65,7 +65,7 @@ def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = No
         tags=(
             algorithm,
             f"{config.privacy.allocation} allocation",
-            f"{_count(len(view.prepared.rounds), 'round')}, {_count(len(view.releases), 'release')}",
+            f"{_count(len(view.planned.rounds), 'round')}, {_count(len(view.releases), 'release')}",
             f"{n_warnings or 'no'} warning{'s' if n_warnings != 1 else ''}",
         ),
         label=_label(view, remaining),
@@ -80,7 +80,7 @@ def _count(number: int, noun: str) -> str:
 
 def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
     """What is guaranteed."""
-    plan, asked = view.prepared.plan, view.prepared.config.privacy
+    plan, asked = view.planned.plan, view.planned.config.privacy
     return PrivacyLabel(
         epsilon=f"{plan.epsilon:.4g}",
         delta=f"{plan.delta:.3g}",
@@ -92,14 +92,14 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
             ("For discrete noise", f"{plan.discretization_slack:.1g} of delta"),
             ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),
             ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({_norm_source(view)})"),
-            ("Budget left", left_words(view.prepared.config.ledger, remaining)),
+            ("Budget left", left_words(view.planned.config.ledger, remaining)),
         ),
     )
 
 
 def _norm_source(view: FitView) -> str:
     """Where the clipping norm comes from."""
-    norm = view.prepared.config.clipping.norm
+    norm = view.planned.config.clipping.norm
     if norm is ClippingRule.PRIVATE:
         return "released: a noisy quantile of the rows' norms"
     if norm is ClippingRule.DOMAIN:

@@ -20,7 +20,7 @@ def of_public_rows(view: FitView) -> list[Notice] | None:
         return None
     norm, norms = view.lattice.clipping_norm, view.server_norms
     beyond = float(np.mean(norms > norm * (1.0 + 1e-9)))
-    badge = Badge.RELEASED if view.prepared.config.clipping.norm is ClippingRule.PRIVATE else Badge.PUBLIC
+    badge = Badge.RELEASED if view.planned.config.clipping.norm is ClippingRule.PRIVATE else Badge.PUBLIC
     largest = float(norms.max(initial=0.0))
     words = f"The clipping norm is {norm:.4g}; the longest public row has norm {largest:.4g}"
     if beyond > 0.05:
@@ -81,7 +81,7 @@ def filled(scatter: Release, total: float, view: FitView) -> tuple[float, float]
 
 def _count_noise(view: FitView) -> float:
     """Noise stddev of the number of rows; 0 where it is public."""
-    if view.prepared.config.data.public_rows is not None:
+    if view.planned.config.data.public_rows is not None:
         return 0.0
     counted = [release for release in view.releases if release.path.endswith("/rows")]
     return counted[0].stddev if counted else 0.0

@@ -81,8 +81,8 @@ def _cost(view: FitView) -> list[Block]:
     """How far rows lie from their centers, if the run bought that."""
     cost = view.result.model.noisy_cost
     if cost is None:
-        return [Notice(level=Level.NOTE, text=_NO_COST[view.prepared.config.algorithm == Algorithm.DP_LLOYD])]
-    cap = view.prepared.config.quality and view.prepared.config.quality.max_distance
+        return [Notice(level=Level.NOTE, text=_NO_COST[view.planned.config.algorithm == Algorithm.DP_LLOYD])]
+    cap = view.planned.config.quality and view.planned.config.quality.max_distance
     distance = f"distance (at most {cap:.4g})" if cap else "distance"
     mean = "mean over clients of their mean" if view.by_client else "mean"
     pairs = (
@@ -184,7 +184,7 @@ def _words(view: FitView) -> Table:
     shares = positive / max(float(positive.sum()), 1e-300)
     shown = summary.largest_clusters(_MOST_CLUSTERS)
     more = f" The {_MOST_CLUSTERS} largest of {summary.n_clusters} clusters." if len(shown) < summary.n_clusters else ""
-    encoded = view.prepared.contract.encoder is not None
+    encoded = view.planned.contract.encoder is not None
     return Table(
         title="Clusters in words",
         badge=Badge.RELEASED,
@@ -212,7 +212,7 @@ def _words(view: FitView) -> Table:
 
 def _in_words(view: FitView, index: int) -> tuple[str, ...]:
     """What sets a cluster apart, and what is typical of it where columns are encoded."""
-    encoded = view.prepared.contract.encoder is not None
+    encoded = view.planned.contract.encoder is not None
     if not view.summary.found[index]:
         return ("may be empty", "") if encoded else ("may be empty",)
     apart = _high_and_low(view, index)
@@ -243,7 +243,7 @@ def _numbers(view: FitView) -> Table:
         cut.append(f"the {len(features)} of {summary.n_features:,} features in which centers differ most")
     if len(clusters) < summary.n_clusters:
         cut.append(f"the {len(clusters)} largest of {summary.n_clusters} clusters")
-    encoded = view.prepared.contract.encoder is not None
+    encoded = view.planned.contract.encoder is not None
     same = "centers.parquet has encoded features." if encoded else "The same as centers.parquet, rounded."
     note = f"Shown: {' and '.join(cut)}; centers.parquet has all." if cut else same
     if encoded:

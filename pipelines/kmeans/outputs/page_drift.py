@@ -22,7 +22,7 @@ def drift_sections(view: FitView) -> tuple[Section, ...]:
     drift = view.result.drift
     if drift is None:
         return ()
-    warm = view.prepared.config.starts_warm
+    warm = view.planned.config.starts_warm
     began = "started from the centers" if warm else "found its centers anew and took over the cluster numbers"
     lead = (
         f"This run {began} of run {drift.previous_run}. What follows compares the two releases: how far "

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipelines.kmeans.outputs.center_summary import CenterSummary
-from pipelines.kmeans.prepared.replay import Movement
+from pipelines.kmeans.plan.replay import Movement
 from pipelines.page.plots import MINUS, label_rows, noisy_bars, plain_numbers, short, slant_names
 from pipelines.page.svg import ACCENT, COOL, GRID, INK, MUTED, SERIES, WARM, new_figure
 

@@ -49,7 +49,7 @@ def fit_sections(view: FitView) -> tuple[Section, ...]:
 
 def _guarantee(view: FitView) -> Section:
     """The events and how the budget is split among them."""
-    plan = view.prepared.plan
+    plan = view.planned.plan
     blocks: tuple[Block, ...] = (
         Table(
             title="Every release, and what it cost",
@@ -212,7 +212,7 @@ def _reading(view: FitView) -> Section:
             title="What made this report",
             badge=Badge.PUBLIC,
             pairs=(
-                ("Job digest", config_digest(view.prepared.config)),
+                ("Job digest", config_digest(view.planned.config)),
                 *((name, text) for name, text in versions().items()),
             ),
         ),
@@ -231,7 +231,7 @@ dapple assign --config assign.yaml --output labels"""
 
 def _in_python(view: FitView) -> list[Block]:
     """How to label rows that are vectors; encoded columns are left to the command, which knows the encoding."""
-    if view.prepared.contract.encoder is not None:
+    if view.planned.contract.encoder is not None:
         text = (
             "The job encodes columns, and dapple assign does the same with every table. Centers in centers.parquet "
             "are in encoded units; above they are shown in those of the columns."

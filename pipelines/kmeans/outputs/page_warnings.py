@@ -9,7 +9,7 @@ import numpy as np
 from pipelines.kmeans.outputs import page_clipping
 from pipelines.kmeans.outputs.center_summary import scaled_stddev
 from pipelines.kmeans.outputs.fit_view import FitView
-from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
+from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.page.page import Badge, Facts, Level, Notice
 from pipelines.run.failures import describe_unexpected
 from pipelines.run.forewarnings import HIGH_EPSILON
@@ -51,10 +51,10 @@ def _outcome(found: Found) -> str:
     return "passed" if not n_warnings else f"{n_warnings} warning{'s' if n_warnings > 1 else ''}"
 
 
-def count(prepared: PreparedFit, result: FitResult) -> int | None:
+def count(planned: PlannedFit, result: FitResult) -> int | None:
     """Number of warnings in the report of a finished run; None if they could not be found."""
     try:
-        return sum(notice.level is Level.WARNING for notice in warnings(FitView.of(prepared, result)))
+        return sum(notice.level is Level.WARNING for notice in warnings(FitView.of(planned, result)))
     except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
         _LOGGER.warning("the warnings could not be counted: %s", describe_unexpected(error))
         return None
@@ -70,7 +70,7 @@ def _note(text: str, badge: Badge) -> Notice:
 
 def _of_epsilon(view: FitView) -> Found:
     """An epsilon that promises little."""
-    epsilon = view.prepared.plan.epsilon
+    epsilon = view.planned.plan.epsilon
     if epsilon <= HIGH_EPSILON:
         return []
     text = (
@@ -82,12 +82,12 @@ def _of_epsilon(view: FitView) -> Found:
 
 def _of_delta(view: FitView) -> Found:
     """A delta that promises little."""
-    plan, total = view.prepared.plan, view.noisy_total
+    plan, total = view.planned.plan, view.noisy_total
     if total is None:
         return None
     if plan.delta * max(total, 1.0) <= 1.0:
         return []
-    public = view.prepared.config.data.public_rows is not None
+    public = view.planned.config.data.public_rows is not None
     text = (
         f"Delta {plan.delta:.3g} is larger than 1 / the {'public' if public else 'noisy'} number of {view.unit_word}s "
         f"({total:,.0f}): a mechanism that publishes a row now and then would meet it. Choose a delta well below that."
@@ -97,7 +97,7 @@ def _of_delta(view: FitView) -> Found:
 
 def _of_server_rows(view: FitView) -> Found:
     """Too few public rows, or none at all."""
-    config, server = view.prepared.config, view.prepared.initial.server
+    config, server = view.planned.config, view.planned.initial.server
     if config.algorithm in (Algorithm.DP_LLOYD, Algorithm.CENTRAL_TREE) and not len(server):
         return None
     if not view.representative:
@@ -116,7 +116,7 @@ def _of_widths(view: FitView) -> Found:
     """Features of very different widths."""
     if not view.representative:
         return None
-    spread = scaled_stddev(view.prepared.initial.server)
+    spread = scaled_stddev(view.planned.initial.server)
     typical, widest = float(np.median(spread)), int(spread.argmax())
     if not (view.summary.n_features > 2 and typical > 0.0 and spread[widest] > _WIDE * typical):
         return []
@@ -130,7 +130,7 @@ def _of_widths(view: FitView) -> Found:
 
 def _of_rows_left_out(view: FitView) -> Found:
     """Rows that the job leaves out."""
-    if view.prepared.config.data.on_invalid_rows is not InvalidRows.DROP:
+    if view.planned.config.data.on_invalid_rows is not InvalidRows.DROP:
         return []
     return [_note("Rows with null or non-finite values were left out, as the job asks.", Badge.PUBLIC)]
 
@@ -140,7 +140,7 @@ def _of_sizes(view: FitView) -> Found:
     small = [view.summary.numbers[index] for index in view.small_clusters]
     if not small:
         return []
-    says = "public data and noise" if len(view.prepared.initial.server) else "the start of the run and noise"
+    says = "public data and noise" if len(view.planned.initial.server) else "the start of the run and noise"
     text = (
         f"{_clusters(small)} {'has a noisy size' if len(small) == 1 else 'have noisy sizes'} below two noise "
         f"stddevs ({2 * view.size_stddev:,.3g}): such a cluster may be empty, and its center says mostly what {says} "

@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
     manifest: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Job(Generic[Settings, Planned, Result]):
     """A job of the command; `run_job` is the one way through it.
 

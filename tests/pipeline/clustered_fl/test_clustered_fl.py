@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.clustered_fl.prepared import prepare
+from pipelines.clustered_fl.planned import plan_federation
 from pipelines.run.options import beam_options
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.clustered_fl.records import FederatedState
@@ -41,7 +41,7 @@ def expected(settings: dict, folder: pathlib.Path, key: bytes = KEY) -> Federate
     """What the loop without Beam makes of the job."""
     config = rejection.checked(ClusteredFLConfig, settings)
     folder.mkdir(exist_ok=True)
-    return federation.looped(prepare(config, beam_options([]), str(folder)).federation, key)
+    return federation.looped(plan_federation(config, beam_options([]), str(folder)).federation, key)
 
 
 def manifest_of(folder: pathlib.Path) -> dict:

@@ -38,7 +38,7 @@ def test_a_baseline_equals_its_rounds_on_one_block(place, tmp_path, algorithm, u
         key_uri=place["key"],
     )
     result = lake.run_fit(settings, tmp_path / "out")
-    expected = lake.chain(lake.prepared(settings), place["block"]).model()
+    expected = lake.chain(lake.planned(settings), place["block"]).model()
     np.testing.assert_array_equal(result.model.centers, expected.centers)
     assert result.model.releases[0].path == f"{algorithm}/lloyd_00/sums"
     assert result.privacy.epsilon <= 8.0
@@ -66,5 +66,5 @@ def test_the_elbow_finds_the_number_of_clusters(place, tmp_path, unit):
     tables = [pq.read_table(io.BytesIO(content)) for _, content in sorted(lake.released(tmp_path / "out").items())]
     read = model_from_tables(*tables)
     np.testing.assert_array_equal(read.proxy_costs, result.model.proxy_costs)
-    expected = lake.chain(lake.prepared(settings), place["block"]).model()
+    expected = lake.chain(lake.planned(settings), place["block"]).model()
     np.testing.assert_array_equal(result.model.centers, expected.centers)

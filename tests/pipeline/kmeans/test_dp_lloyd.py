@@ -84,12 +84,12 @@ KINDS = [
 def test_a_run_equals_its_rounds_on_one_block(place, tmp_path, settings, unit):
     fit = job(place, unit, **settings)
     result = lake.run_fit(fit, tmp_path / "out")
-    prepared = lake.prepared(fit)
-    expected = lake.chain(prepared, ClientBlock(place["rows"], place["offsets"])).model()
+    planned = lake.planned(fit)
+    expected = lake.chain(planned, ClientBlock(place["rows"], place["offsets"])).model()
     np.testing.assert_array_equal(result.model.centers, expected.centers)
     np.testing.assert_array_equal(result.model.noisy_sizes, expected.noisy_sizes)
     assert [each.path for each in result.model.releases] == [
-        f"{each.path}/{one.spec.name}" for each in prepared.plan.rounds for one in each.releases
+        f"{each.path}/{one.spec.name}" for each in planned.plan.rounds for one in each.releases
     ]
     assert np.isfinite([each.lattice_unit for each in result.model.releases]).all()
     assert result.privacy.epsilon <= 4.0
@@ -112,7 +112,7 @@ def test_the_best_start_finds_the_clusters(place, tmp_path, data, unit, public):
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_cells_of_a_sweep_equal_runs_of_their_own(place, tmp_path, unit):
     kinds = [{"init": "best"}, {"variant": "g"}, {"init": "feddp_init"}, {"init": "sphere_packing"}]
-    fits = [lake.prepared(job(place, unit, **settings)) for settings in kinds]
+    fits = [lake.planned(job(place, unit, **settings)) for settings in kinds]
     cells = tuple(Cell(number, fit.rounds, fit.initial) for number, fit in enumerate(fits))
     with beam.Pipeline(options=beam_options([])) as root:
         shards = root | ListShards(source=lake.staged(fits[0].source, tmp_path), contract=fits[0].contract)
@@ -131,20 +131,20 @@ def _save(models: list, path: str) -> None:
 
 
 def test_feddp_init_is_refined_with_a_radius_from_its_clusters(place):
-    prepared = lake.prepared(job(place, init="feddp_init"))
-    names = [each.path for each in prepared.plan.rounds]
+    planned = lake.planned(job(place, init="feddp_init"))
+    names = [each.path for each in planned.plan.rounds]
     assert names[:3] == ["feddp_kmeans/outer_product", "feddp_kmeans/weights", "feddp_kmeans/centers"]
     assert all(each.startswith("dp_lloyd/lloyd_") for each in names[3:])
-    state = lake.chain(prepared, ClientBlock(place["rows"]))
+    state = lake.chain(planned, ClientBlock(place["rows"]))
     # Rows have a stddev of 0.1 in each of 5 features: twice their distance from the center is 0.45.
     assert 0.25 < state.radius * state.unit < 0.7
     assert cost(place["rows"], state.model().centers) < 1.05 * cost(place["rows"], CENTERS)
 
 
 def test_the_noise_is_split_as_in_the_paper(place):
-    prepared = lake.prepared(job(place, init="sphere_packing", steps=4))
+    planned = lake.planned(job(place, init="sphere_packing", steps=4))
     sigma = gaussian_mechanism.get_sigma_gaussian(4.0, 1e-6)
-    for each in prepared.plan.rounds:
+    for each in planned.plan.rounds:
         sums, counts = each.releases
         assert (sums.spec.sensitivity, counts.spec.sensitivity) == (RELATIVE_UNITS, lattice.SUM_UNITS)
         ratio = 20.0**0.25
@@ -153,20 +153,20 @@ def test_the_noise_is_split_as_in_the_paper(place):
 
 
 def test_su_adds_laplace_noise_whose_epsilons_are_split_by_su(place):
-    prepared = lake.prepared(job(place, variant="su", steps=2))
-    sums, counts = prepared.plan.rounds[0].releases
+    planned = lake.planned(job(place, variant="su", steps=2))
+    sums, counts = planned.plan.rounds[0].releases
     assert str(sums.spec.mechanism) == "discrete_laplace"
     assert sums.spec.sensitivity == math.isqrt(5 * lattice.SUM_UNITS**2)
     assert counts.noise_multiplier / sums.noise_multiplier == pytest.approx(5.0 / (20.0 * 0.225**2) ** (1.0 / 3.0))
     # Composition with delta never costs more than the plain sum of epsilons.
     pure = 2.0 * (1.0 / sums.noise_multiplier + 1.0 / counts.noise_multiplier)
-    assert pure >= 0.99 * prepared.plan.epsilon
+    assert pure >= 0.99 * planned.plan.epsilon
 
 
 def test_su_spends_a_budget_whose_exponential_is_infinite(place):
     fit = job(place, variant="su", steps=2)
     fit["privacy"]["epsilon"] = 5e3
-    plan = lake.prepared(fit).plan
+    plan = lake.planned(fit).plan
     pure = [1.0 / one.noise_multiplier for each in plan.rounds for one in each.releases]
     assert max(pure) > 710.0
     assert plan.epsilon == pytest.approx(sum(pure), rel=1e-3)
@@ -180,17 +180,17 @@ def test_su_with_less_noise_than_the_lattice_carries_is_refused(place, epsilon):
     with pytest.raises(
         ConfigError, match=r"^epsilon must be small enough for the noise of sums to be at least 2\*\*10"
     ):
-        lake.prepared(fit)
+        lake.planned(fit)
 
 
 def test_the_number_of_rounds_is_public(place):
-    assert len(lake.prepared(job(place, init="sphere_packing", steps=5)).rounds) == 5
-    assert len(lake.prepared(job(place, init="sphere_packing")).rounds) == 7
+    assert len(lake.planned(job(place, init="sphere_packing", steps=5)).rounds) == 5
+    assert len(lake.planned(job(place, init="sphere_packing")).rounds) == 7
     unknown = job(place, init="sphere_packing")
     del unknown["data"]["public_rows"]
-    assert len(lake.prepared(unknown).rounds) == 2
+    assert len(lake.planned(unknown).rounds) == 2
     unknown["dp_lloyd"]["init"] = "best"
-    paths = [each.path for each in lake.prepared(unknown).plan.rounds]
+    paths = [each.path for each in lake.planned(unknown).plan.rounds]
     assert paths == [f"dp_lloyd/{name}" for name in ("rows", "mean", "scatter", "grid", "lloyd_00")]
 
 
@@ -219,8 +219,8 @@ def test_centers_stay_in_a_domain_that_is_not_around_the_origin(place, tmp_path)
     "settings", [{"init": "best"}, {"init": "central_tree"}, {"init": "sphere_packing"}, {"variant": "su"}]
 )
 def test_hardly_any_rows_leave_finite_centers(place, settings, n_rows):
-    prepared = lake.prepared(job(place, **settings))
-    model = lake.chain(prepared, ClientBlock(np.zeros((n_rows, 5)))).model()
+    planned = lake.planned(job(place, **settings))
+    model = lake.chain(planned, ClientBlock(np.zeros((n_rows, 5)))).model()
     assert np.isfinite(model.centers).all()
     assert (np.abs(model.centers) <= 1.0).all()
 
@@ -228,7 +228,7 @@ def test_hardly_any_rows_leave_finite_centers(place, settings, n_rows):
 def test_sampled_rows_double_what_a_neighbor_moves(place):
     fit = job(place, init="best")
     fit["data"] |= {"client_id": "client_id", "max_rows_per_client": 5}
-    usual, sampled = lake.prepared(job(place, init="best")), lake.prepared(fit)
+    usual, sampled = lake.planned(job(place, init="best")), lake.planned(fit)
     for before, after in zip(usual.plan.rounds, sampled.plan.rounds, strict=True):
         for one, other in zip(before.releases, after.releases, strict=True):
             factor = 2.0 if one.spec.name == "sums" else math.sqrt(2.0)
@@ -238,14 +238,14 @@ def test_sampled_rows_double_what_a_neighbor_moves(place):
 def test_a_smaller_clipping_norm_is_kept(place):
     fit = job(place, init="sphere_packing")
     fit["clipping"] = {"norm": 1.5}
-    assert lake.prepared(fit).initial.frame.lattice.clipping_norm == 1.5
-    assert lake.prepared(job(place)).initial.frame.lattice.clipping_norm == math.sqrt(5.0)
+    assert lake.planned(fit).initial.frame.lattice.clipping_norm == 1.5
+    assert lake.planned(job(place)).initial.frame.lattice.clipping_norm == math.sqrt(5.0)
 
 
 def test_more_clusters_than_server_rows_are_refused(place):
     for init in SERVER_STARTS:
         with pytest.raises(ConfigError, match="n_clusters must be at most the number of server rows, got 61"):
-            lake.prepared(job(place, init=init) | {"n_clusters": 61})
+            lake.planned(job(place, init=init) | {"n_clusters": 61})
 
 
 @pytest.mark.parametrize(

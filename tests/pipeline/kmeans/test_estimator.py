@@ -122,8 +122,8 @@ class _StoppedError(Exception):
 def _spy(kept: dict):
     """Stands in for the run: looks at what lies on disk, and stops."""
 
-    def execute(prepared, options, folder):
-        path = prepared.config.data.path
+    def execute(planned, options, folder):
+        path = planned.config.data.path
         kept["mode"] = stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)
         with pq.ParquetFile(path) as file:
             kept["schema"] = file.schema_arrow

@@ -201,7 +201,7 @@ def test_a_key_that_exists_is_used_and_kept(keyed, done):
     assert (keyed / "key").read_bytes() == lake.KEY
     assert stat.S_IMODE(os.stat(keyed / "key").st_mode) == 0o600
     assert files_of(keyed) == {"job.yaml", "key"} | {f"out/{name}" for name in FILES}
-    expected = lake.chain(lake.prepared(done.settings), ClientBlock(done.points), lake.KEY).model()
+    expected = lake.chain(lake.planned(done.settings), ClientBlock(done.points), lake.KEY).model()
     found = pq.read_table(keyed / "out" / "centers.parquet")
     assert found.equals(expected.centers_table())
 

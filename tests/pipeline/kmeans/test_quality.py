@@ -34,7 +34,7 @@ class Place:
         return ClientBlock(self.points, np.arange(0, N_ROWS + 1, CLIENT_ROWS) if unit == "client" else None)
 
     def finished(self, unit="record", **settings):
-        fit = lake.prepared(self.job(unit, **settings))
+        fit = lake.planned(self.job(unit, **settings))
         return fit, lake.finished(fit, self.block(unit))
 
     def squared(self, centers):
@@ -69,7 +69,7 @@ def test_with_little_noise_it_is_the_exact_cost_and_sizes(place, algorithm, allo
 
 
 def test_its_stddev_is_that_of_many_runs(place):
-    fit = lake.prepared(place.job(privacy__epsilon=4.0))
+    fit = lake.planned(place.job(privacy__epsilon=4.0))
     last, state = fit.rounds[-1], fit.initial
     for each in fit.rounds[:-1]:
         state = each.step(state, lake.draw_release(lake.KEY, each.plan, each.statistic(place.block("record"), state)))
@@ -91,7 +91,7 @@ def test_a_public_number_takes_the_place_of_the_noisy_one(place, unit):
 
 def test_sampled_rows_are_not_divided_by_the_number_of_all_rows(place):
     settings = place.job(data__public_rows=N_ROWS, data__client_id="client_id", data__max_rows_per_client=2)
-    fit = lake.prepared(settings)
+    fit = lake.planned(settings)
     model = lake.chain(fit, ClientBlock(place.points[:600])).model()
     assert model.noisy_cost.mean == pytest.approx(place.squared(model.centers)[0][:600].mean(), rel=0.2)
 
@@ -111,7 +111,7 @@ def test_a_cap_lowers_the_noise_and_is_not_passed(place):
 def test_the_budget_composes_to_the_target_with_it(place, algorithm, allocation):
     settings = {"algorithm": algorithm, "privacy__allocation": allocation, "lloyd": {"steps": 1}}
     settings |= {"privacy__epsilon": 1.0, "quality": {"share": 0.2}}
-    plan = lake.prepared(place.job(**settings)).plan
+    plan = lake.planned(place.job(**settings)).plan
     assert plan.rounds[-1].path == f"{algorithm}/quality"
     assert 0.995 <= plan.epsilon <= 1.0
     assert accounting.compose_epsilon(plan.rounds, plan.delta - plan.discretization_slack, 1.0) <= 1.0
@@ -130,7 +130,7 @@ def test_clusters_that_were_not_chosen_are_noise_alone(place, tmp_path, unit):
     assert sizes.values.shape == (7,)
     assert np.abs(sizes.decoded[3:]).max() < 5.0 * sizes.stddev
     np.testing.assert_array_equal(result.model.noisy_sizes, sizes.decoded[:3])
-    expected = lake.chain(lake.prepared(settings), place.block(unit)).model()
+    expected = lake.chain(lake.planned(settings), place.block(unit)).model()
     assert result.model.noisy_cost == expected.noisy_cost
 
 

@@ -10,9 +10,9 @@ import scipy.stats
 import yaml
 from dp_accounting import gaussian_mechanism
 
-from pipelines.kmeans.prepared.prepared_fit import FitResult
-from pipelines.kmeans.prepared.previous_run import PreviousRun, frame_json, load_previous
-from pipelines.kmeans.prepared.recurrence import followed
+from pipelines.kmeans.plan.planned_fit import FitResult
+from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json, load_previous
+from pipelines.kmeans.plan.recurrence import followed
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import model_from_tables
 from schemas.privacy.plan import PrivacyUnit
@@ -125,7 +125,7 @@ def test_drift_is_made_of_the_two_releases(series):
 
 def test_whoever_has_both_folders_can_write_the_drift_report(series):
     """So it holds nothing but what was released."""
-    fit = dataclasses.replace(lake.prepared(series.settings), previous=load_previous(str(series.folder / "first")))
+    fit = dataclasses.replace(lake.planned(series.settings), previous=load_previous(str(series.folder / "first")))
     again = followed(fit, series.model("warm"))[1]
     assert again.rows == (0, 1, 2)
     assert again.to_json() == series.json("warm", "drift.json")
@@ -238,7 +238,7 @@ def test_client_level_and_dp_lloyd(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         assert lake.run_job(each, folder).code == 0
-        follower = lake.prepared(each | {"recurring": {"previous": str(folder / "out")}})
+        follower = lake.planned(each | {"recurring": {"previous": str(folder / "out")}})
         assert all("/lloyd_" in plan.path for plan in follower.plan.rounds)
         assert follower.plan.epsilon <= 2.0
         assert lake.run_fit(follower.config.model_dump(mode="json"), folder / "next").drift is not None
@@ -246,12 +246,12 @@ def test_client_level_and_dp_lloyd(tmp_path):
         *(pq.read_table(folder / "out" / name) for name in ("centers.parquet", "releases.parquet"))
     )
     np.testing.assert_allclose(follower.initial.positions, model.centers, atol=1e-4)
-    cold = lake.prepared(lloyd)
+    cold = lake.planned(lloyd)
     assert follower.initial.settings.rounds_share == 1.0
     assert follower.initial.radius == cold.initial.radius
 
 
-def previous_of(result, prepared):
+def previous_of(result, planned):
     """A finished run as one to follow."""
     centers = result.model.centers
     names = tuple(f"x[{index}]" for index in range(centers.shape[1]))
@@ -263,7 +263,7 @@ def previous_of(result, prepared):
         rows=tuple(range(len(centers))),
         next_number=len(centers),
         unit=PrivacyUnit.RECORD,
-        frame=frame_json(prepared.initial.frame),
+        frame=frame_json(planned.initial.frame),
     )
 
 
@@ -280,7 +280,7 @@ def test_scores_of_runs_on_the_same_rows_are_standard_normal(tmp_path, algorithm
     if algorithm == "dp_lloyd":
         box = {"domain": [-20.0, 20.0], "steps": 2, "init": "server_kmeanspp", "update": "shrunken"}
         settings |= {"dp_lloyd": box, "clipping": {}, "lloyd": {"steps": 0}}
-    fit, block = lake.prepared(settings), ClientBlock(points)
+    fit, block = lake.planned(settings), ClientBlock(points)
     centers, sizes = [], []
     for index in range(150):
         pair = [lake.finished(fit, block, index.to_bytes(31, "big") + bytes([half])) for half in (1, 2)]
@@ -295,6 +295,6 @@ def test_scores_of_runs_on_the_same_rows_are_standard_normal(tmp_path, algorithm
 
 def test_a_run_of_its_own_stays_as_it_is(series):
     result = FitResult(series.model("first"), None, "")
-    fit = lake.prepared(series.settings)
+    fit = lake.planned(series.settings)
     assert followed(fit, result.model) == (result.model, None)
     assert validated(series.settings).recurring is None

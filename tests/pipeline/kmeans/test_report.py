@@ -10,7 +10,7 @@ import pytest
 from pipelines.kmeans.outputs import page as report
 from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.outputs.page_warnings import checks, warnings
-from pipelines.kmeans.prepared.replay import replay
+from pipelines.kmeans.plan.replay import replay
 from pipelines.page.stamp import RunStamp
 from schemas.settings.digest import config_digest
 from schemas.tables.client_block import ClientBlock
@@ -46,7 +46,7 @@ class Run:
         settings = {"n_clusters": len(means)} | settings
         job = lake.job(path, lake.write_server(folder / "server.parquet", public), unit, **settings)
         starts = np.arange(0, n_rows + 1, 10) if unit == "client" else None
-        self.fit = lake.prepared(job)
+        self.fit = lake.planned(job)
         self.result = lake.finished(self.fit, ClientBlock(self.points, starts))
 
     @property
@@ -164,7 +164,7 @@ def test_names_are_escaped(run, tmp_path):
     columns = dict(zip(names, named.points.T, strict=True))
     lake.write_files(tmp_path / "named", [lake.pa.table(columns)])
     job = lake.job(str(tmp_path / "named"), str(tmp_path / "named"), data__features=names)
-    fit = lake.prepared(job)
+    fit = lake.planned(job)
     text = report.render(fit, lake.finished(fit, ClientBlock(named.points)))
     assert not Reader(text).all("script")
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
@@ -228,7 +228,7 @@ def test_warnings(tmp_path, settings, words):
 
 def test_without_server_data_a_note_says_so(tmp_path):
     path = lake.write_lake(tmp_path / "lake", lake.mixture(300))
-    fit = lake.prepared(lake.job(path, None))
+    fit = lake.planned(lake.job(path, None))
     text = report.render(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))
     assert "There were no server data" in text
 
@@ -250,7 +250,7 @@ def test_all_checks_are_listed_with_their_outcome(run):
 
 def test_what_cannot_be_checked_is_said(tmp_path):
     path = lake.write_lake(tmp_path / "lake", lake.mixture(300))
-    fit = lake.prepared(lake.job(path, None, data__public_rows=300, privacy__epsilon=20.0))
+    fit = lake.planned(lake.job(path, None, data__public_rows=300, privacy__epsilon=20.0))
     outcomes = dict(checks(FitView.of(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))).pairs)
     assert outcomes["Clipping norm against the public rows"] == "not made: this run has nothing to make it from"
     assert outcomes["Epsilon at most 10"] == "1 warning"
@@ -285,7 +285,7 @@ def test_the_tree_tells_clipped_rows_of_clients_too(tmp_path):
         path = lake.write_lake(tmp_path / unit, points, np.arange(3000) // 10)
         job = lake.job(path, None, unit, algorithm="central_tree", tree={"radius": 1.0}, privacy__epsilon=60.0)
         del job["clipping"]["norm"]
-        fit = lake.prepared(job)
+        fit = lake.planned(job)
         block = ClientBlock(points, np.arange(0, 3001, 10) if unit == "client" else None)
         assert "Almost all rows are clipped" in report.render(fit, lake.finished(fit, block))
 
@@ -294,7 +294,7 @@ def test_clusters_that_may_be_empty_are_not_shown_as_found(tmp_path):
     points = lake.mixture(1500, means=4.0 * np.eye(3, 6))
     job = lake.job(lake.write_lake(tmp_path / "lake", points), None, algorithm="central_tree", n_clusters=8)
     del job["clipping"]["norm"]
-    fit = lake.prepared(job | {"tree": {"radius": 9.0}, "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}})
+    fit = lake.planned(job | {"tree": {"radius": 9.0}, "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}})
     view = FitView.of(fit, lake.finished(fit, ClientBlock(points)))
     assert 0 < len(view.small_clusters) < 8
     text = report.render(fit, view.result)
@@ -333,7 +333,7 @@ def test_centers_are_shown_in_the_columns_own_units(tmp_path):
         "age": {"kind": "quantile_bins", "bins": 4},
     }
     job = lake.job(str(tmp_path / "lake"), str(tmp_path / "server"), data__features=list(columns), n_clusters=2)
-    fit = lake.prepared(job | {"encode": kinds})
+    fit = lake.planned(job | {"encode": kinds})
     text = report.render(fit, lake.finished(fit, ClientBlock(fit.contract.to_points(table, "lake"))))
     assert "could not be" not in text
     assert "Centers in the units of the columns" in text

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pipelines import api
-from pipelines.kmeans.prepared.fingerprint import content_fingerprint
+from pipelines.kmeans.plan.fingerprint import content_fingerprint
 from pipelines.ledger.spending import Reservation, spending
 from pipelines.run.folder import RunFolder
 from schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
@@ -281,7 +281,7 @@ def test_the_fingerprint_is_of_the_content(place):
     key, other = lake.write_key(place.folder / "key"), lake.write_key(place.folder / "other", bytes(range(32)))
 
     def found(digest="digest", key=key):
-        return content_fingerprint(lake.prepared(place.job), digest, key)
+        return content_fingerprint(lake.planned(place.job), digest, key)
 
     before = found()
     for path in pathlib.Path(place.lake).iterdir():

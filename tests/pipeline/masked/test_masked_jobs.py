@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.kmeans.prepared.prepared_fit import prepare
+from pipelines.kmeans.plan.planned_fit import plan_fit
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import model_from_tables
 from schemas.masked.exchange import messages_to_table
@@ -78,7 +78,7 @@ class Parties:
     def play(self, dropped=lambda index: ()):
         """All rounds; `dropped` says whose messages a round lacks."""
         assert self.unmask().code == 0
-        for index in range(len(prepare(validated(self.job)).rounds)):
+        for index in range(len(plan_fit(validated(self.job)).rounds)):
             for client in set(range(N_CLIENTS)) - set(dropped(index)):
                 outcome = self.upload(client)
                 assert outcome.code == 0, outcome.err
@@ -113,9 +113,9 @@ def result_of(parties):
 
 
 def test_releases_are_plain_sums_of_those_present_and_the_aggregators_noise(played):
-    prepared, model = prepare(validated(played.job)), result_of(played)
-    remaining, state = list(model.releases), prepared.initial
-    for index, each in enumerate(prepared.rounds):
+    planned, model = plan_fit(validated(played.job)), result_of(played)
+    remaining, state = list(model.releases), planned.initial
+    for index, each in enumerate(planned.rounds):
         releases = tuple(remaining.pop(0) for _ in each.plan.releases)
         present = [client for client in range(N_CLIENTS) if client not in DROPPED[index]]
         plain = each.statistic(lake.ClientBlock(np.concatenate(played.points[present])), state)
@@ -123,7 +123,7 @@ def test_releases_are_plain_sums_of_those_present_and_the_aggregators_noise(play
         np.testing.assert_array_equal(released - played.draws[index], plain)
         state = each.step(state, releases)
     np.testing.assert_array_equal(model.centers, state.model().centers)
-    assert len(played.draws) == len(prepared.rounds) == 4
+    assert len(played.draws) == len(planned.rounds) == 4
 
 
 def test_the_result_says_what_fit_would_and_that_roles_were_apart(played):

@@ -12,7 +12,7 @@ import pytest
 from apache_beam.internal import pickler
 
 from pipelines.kmeans import fit
-from pipelines.kmeans.prepared.prepared_fit import message_contract
+from pipelines.kmeans.plan.planned_fit import message_contract
 from pipelines.run.options import beam_options
 from schemas.choices import NoiseBy
 from schemas.errors import ProtocolError
@@ -94,7 +94,7 @@ class Hall:
             changes["privacy__allocation"] = by.split()[1]
         if method:
             changes |= lloyd_changes(method, N_ROWS if by.startswith("record") else N_ROWS // CLIENT_ROWS)
-        return lake.prepared(lake.job(self.path, self.server, kind.split()[0], **changes, **settings))
+        return lake.planned(lake.job(self.path, self.server, kind.split()[0], **changes, **settings))
 
     def senders(self, kind):
         """Names of the senders, and the rows of each, in the order of the lake."""
@@ -111,7 +111,7 @@ class Hall:
         self._runs += 1
         out = self.folder / f"run-{self._runs}"
         out.mkdir()
-        prepared, witness = self.job(kind), Witness()
+        planned, witness = self.job(kind), Witness()
         masking = Masking(
             secret_uri=self.secret_uri,
             run="run",
@@ -127,11 +127,11 @@ class Hall:
             patch.setattr(noise, "draw_release", witness.draw)
             patch.setitem(WITNESS, 0, witness)
             lake.run_unchecked(
-                functools.partial(build, prepared=prepared, masking=masking, key_uri=self.key_uri, out=str(out)),
+                functools.partial(build, planned=planned, masking=masking, key_uri=self.key_uri, out=str(out)),
                 beam_options(flags),
             )
         tables = [pq.read_table(out / name) for name in lake.RELEASED_FILES]
-        return prepared, model_from_tables(*tables), witness
+        return planned, model_from_tables(*tables), witness
 
 
 def lloyd_changes(method, n_public):
@@ -157,13 +157,13 @@ def deliver(messages):
     return MaskedMessages(*taken, messages.values[kept])
 
 
-def build(root, prepared, masking, key_uri, out):
-    contract = message_contract(prepared)
-    source = lake.staged(prepared.source, out)
+def build(root, planned, masking, key_uri, out):
+    contract = message_contract(planned)
+    source = lake.staged(planned.source, out)
     shards = root | "List" >> ListShards(source=source, contract=contract)
     run = RunMaskedRounds(
-        rounds=prepared.rounds,
-        initial=prepared.initial,
+        rounds=planned.rounds,
+        initial=planned.initial,
         contract=contract,
         key_uri=key_uri,
         masking=masking,
@@ -177,10 +177,10 @@ def hall(tmp_path_factory):
     return Hall(tmp_path_factory.mktemp("masked"))
 
 
-def rounds_of(releases, prepared):
+def rounds_of(releases, planned):
     """Releases of each round, in order."""
     remaining = list(releases)
-    return [[remaining.pop(0) for _ in each.plan.releases] for each in prepared.rounds]
+    return [[remaining.pop(0) for _ in each.plan.releases] for each in planned.rounds]
 
 
 def block_of(kind, points):
@@ -196,16 +196,16 @@ def test_the_unmasked_sum_is_the_plain_sum_of_those_present(hall, kind, dropouts
     n_lost = 1 if share is None else round(share * len(senders))
     lost = np.random.default_rng(7).permutation(len(senders))[:n_lost]
     names = [list(senders)[index] for index in lost]
-    prepared, model, witness = hall.run(kind, dropped=names)
+    planned, model, witness = hall.run(kind, dropped=names)
     present = np.concatenate([hall.points[rows] for name, rows in senders.items() if name not in names])
-    check_sums(prepared, model, witness, block_of(kind, present))
+    check_sums(planned, model, witness, block_of(kind, present))
 
 
-def check_sums(prepared, model, witness, present):
+def check_sums(planned, model, witness, present):
     """What was released, less its noise, is the plain sum of those present; the aggregator has seen another."""
-    state = prepared.initial
+    state = planned.initial
     draws = {path: (total, drawn) for path, total, drawn in witness.draws}
-    for each, releases in zip(prepared.rounds, rounds_of(model.releases, prepared), strict=True):
+    for each, releases in zip(planned.rounds, rounds_of(model.releases, planned), strict=True):
         plain = each.statistic(present, state)
         masked_total, drawn = draws[each.plan.path]
         released = np.concatenate([release.values.ravel() for release in releases])
@@ -228,10 +228,10 @@ def test_pairwise_masks_leave_the_plain_sum_of_those_present(hall, kind, dropout
     n_lost = 1 if DROPOUTS[dropouts] is None else round(DROPOUTS[dropouts] * len(names))
     lost = set(np.random.default_rng(7).permutation(len(names))[:n_lost].tolist())
     senders = [number.to_bytes(8, "big") for number in lost]
-    prepared, model, witness = hall.run(kind, dropped=senders, pairwise=PAIRWISE)
+    planned, model, witness = hall.run(kind, dropped=senders, pairwise=PAIRWISE)
     rows = hall.senders(kind)
     present = [hall.points[rows[name]] for number, name in enumerate(names) if number not in lost]
-    check_sums(prepared, model, witness, block_of(kind, np.concatenate(present)))
+    check_sums(planned, model, witness, block_of(kind, np.concatenate(present)))
 
 
 def test_pairwise_masks_refuse_more_dropouts_than_they_can_recover(hall):
@@ -242,13 +242,13 @@ def test_pairwise_masks_refuse_more_dropouts_than_they_can_recover(hall):
 
 @pytest.mark.parametrize("kind", [*KINDS, "client dp_lloyd best"])
 def test_no_mask_is_used_for_two_messages_and_a_retry_is_the_same_message(hall, kind):
-    prepared, _, witness = hall.run(kind, *REPLAY)
+    planned, _, witness = hall.run(kind, *REPLAY)
     attempts = {}
     for name, pseudonym, tag, statistic, values in witness.messages:
         attempts.setdefault((name, pseudonym, tag), set()).add((statistic.tobytes(), values.tobytes()))
     assert len(witness.messages) == 3 * len(attempts)
     assert all(len(found) == 1 for found in attempts.values())
-    assert len(attempts) == len(prepared.rounds) * len(hall.senders(kind))
+    assert len(attempts) == len(planned.rounds) * len(hall.senders(kind))
     masks = [np.frombuffer(m, dtype="<i8") - np.frombuffer(s, dtype="<i8") for ((s, m),) in attempts.values()]
     assert len({mask[:4].tobytes() for mask in masks}) == len(masks)
     words = np.concatenate(masks)
@@ -271,11 +271,11 @@ def test_a_second_run_of_the_same_job_is_the_same_release(hall):
 
 def test_noise_of_both_roles(hall):
     """Two full noises: the clients' role adds its own to what the aggregator has noised, and says so."""
-    prepared, model, witness = hall.run("record by shard", noise_by=NoiseBy.BOTH)
-    assert [path.endswith("/further") for path, *_ in witness.draws] == [False, True] * len(prepared.rounds)
-    block, state = block_of("record", hall.points), prepared.initial
-    for index, releases in enumerate(rounds_of(model.releases, prepared)):
-        each = prepared.rounds[index]
+    planned, model, witness = hall.run("record by shard", noise_by=NoiseBy.BOTH)
+    assert [path.endswith("/further") for path, *_ in witness.draws] == [False, True] * len(planned.rounds)
+    block, state = block_of("record", hall.points), planned.initial
+    for index, releases in enumerate(rounds_of(model.releases, planned)):
+        each = planned.rounds[index]
         released = np.concatenate([release.values.ravel() for release in releases])
         (_, _, first), (_, seen, second) = witness.draws[2 * index : 2 * index + 2]
         plain = each.statistic(block, state)

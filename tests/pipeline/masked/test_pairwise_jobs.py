@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.kmeans.prepared.prepared_fit import prepare
+from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.masked import aggregate, pairwise_upload, unmask
 from pipelines.masked.clients_role import SHARES
 from schemas.kmeans.fit_config import validated
@@ -126,7 +126,7 @@ class Parties:
     def play(self, quiet):
         """All rounds; `quiet` says who is silent from which leg on."""
         assert self.unmask().code == 0
-        for index in range(len(prepare(validated(self.job)).rounds)):
+        for index in range(len(plan_fit(validated(self.job)).rounds)):
             gone = set()
             for leg in Leg:
                 gone |= set(quiet.get((index, leg), ()))
@@ -157,16 +157,16 @@ def played(tmp_path_factory, request, algorithm):
 
 def test_releases_are_plain_sums_of_those_present_and_the_aggregators_noise(played):
     tables = [pq.read_table(f"{played.released}/result/{name}") for name in lake.RELEASED_FILES]
-    prepared, model = prepare(validated(played.job)), model_from_tables(*tables)
-    remaining, state = list(model.releases), prepared.initial
-    for index, each in enumerate(prepared.rounds):
+    planned, model = plan_fit(validated(played.job)), model_from_tables(*tables)
+    remaining, state = list(model.releases), planned.initial
+    for index, each in enumerate(planned.rounds):
         releases = tuple(remaining.pop(0) for _ in each.plan.releases)
         plain = sum(each.statistic(played.blocks[holder], state) for holder in PRESENT[index])
         released = np.concatenate([release.values.ravel() for release in releases])
         np.testing.assert_array_equal(released - played.draws[index], plain)
         state = each.step(state, releases)
     np.testing.assert_array_equal(model.centers, state.model().centers)
-    assert len(played.draws) == len(prepared.rounds) == 3
+    assert len(played.draws) == len(planned.rounds) == 3
     privacy = json.loads(pathlib.Path(played.summary["output"], "privacy.json").read_text())
     assert (privacy["masked"]["scheme"], privacy["masked"]["roles"]) == ("pairwise", "jobs of their own")
 
@@ -371,7 +371,7 @@ def watched(tmp_path_factory):
 
 def test_split_clients_are_grouped_alike_in_every_leg_and_further_noise_is_added(watched):
     releases = releases_from_table(pq.read_table(f"{watched.summary['output']}/releases.parquet"))
-    plans = prepare(validated(watched.job)).rounds[0].plan.releases
+    plans = plan_fit(validated(watched.job)).rounds[0].plan.releases
     for release, plan in zip(releases, plans, strict=True):
         assert release.plan.noise_multiplier == pytest.approx(2.0**0.5 * plan.noise_multiplier)
     senders = PairwiseExchange(watched.exchange).read_sum(0)[0].senders

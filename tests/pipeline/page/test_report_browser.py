@@ -127,7 +127,7 @@ def fit_page(folder):
     for name, rows in (("lake", points), ("server", points[:300])):
         lake.write_files(folder / name, [lake.pa.table(dict(zip(names, rows.T, strict=True)))])
     settings = {"data__features": names, "n_clusters": 12, "lloyd__steps": 1, "privacy__epsilon": 0.5}
-    fit = lake.prepared(lake.job(str(folder / "lake"), str(folder / "server"), **settings))
+    fit = lake.planned(lake.job(str(folder / "lake"), str(folder / "server"), **settings))
     path = folder / "report.html"
     path.write_text(report.render(fit, lake.finished(fit, ClientBlock(points)), stamp=STAMP))
     return path

@@ -9,7 +9,7 @@ import pytest
 from apache_beam.pvalue import AsDict
 
 from pipelines.kmeans import fit
-from pipelines.kmeans.prepared.prepared_fit import message_contract
+from pipelines.kmeans.plan.planned_fit import message_contract
 from pipelines.run import graph
 from pipelines.trusted_zone import pooled_fit
 from schemas.masked.message import MaskedMessages
@@ -301,9 +301,9 @@ def test_pooled_centers_reach_no_private_round(world):
 def test_a_refused_job_ends_with_4_and_leaves_nothing(world, tmp_path, monkeypatch):
     honest, read = fit.build, []
 
-    def build(root, prepared, key_uri, folder, **options):
-        honest(root, prepared, key_uri, folder, **options)
-        _ = world.shards(root, prepared, "ListAgain") | "Leak" >> PublishModel(folder=str(tmp_path / "leak"))
+    def build(root, planned, key_uri, folder, **options):
+        honest(root, planned, key_uri, folder, **options)
+        _ = world.shards(root, planned, "ListAgain") | "Leak" >> PublishModel(folder=str(tmp_path / "leak"))
 
     monkeypatch.setattr(fit, "build", build)
     monkeypatch.setattr(beam.Pipeline, "run", lambda self: read.append(self))

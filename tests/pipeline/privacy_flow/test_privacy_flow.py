@@ -226,7 +226,7 @@ def test_a_check_of_a_large_sweep_costs_little(world, tmp_path):
     def seconds(n_seeds):
         methods = {"rows": sweeps.METHODS["rows"]}
         job = sweeps.settings(world.path, world.server, methods, seeds=n_seeds)
-        cells = sweep.prepare_cells(sweep_config(job).cells)
+        cells = sweep.plan_cells(sweep_config(job).cells)
         root = beam.Pipeline(options=beam_options([]))
         rows = sweep.job_rows(cells)
         rows = dataclasses.replace(rows, source=lake.staged(rows.source, tmp_path))

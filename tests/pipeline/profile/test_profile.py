@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pipelines import api
-from pipelines.profile.job import prepare
+from pipelines.profile.job import plan_profile
 from pipelines.profile.page import ProfileView, render
 from pipelines.run.options import beam_options
 from schemas.errors import ConfigError, InputError
@@ -78,13 +78,13 @@ class Desk:
 
     def sums(self, **options):
         """Exact sums by path, without noise."""
-        prepared = prepare(ProfileConfig.model_validate(self.settings(**options)), load_model(self.model))
-        plan, key = prepared.params.plan, lake.write_key(self.folder / "sums.key")
+        planned = plan_profile(ProfileConfig.model_validate(self.settings(**options)), load_model(self.model))
+        plan, key = planned.params.plan, lake.write_key(self.folder / "sums.key")
         out = self.folder / "sums"
-        source = lake.staged(prepared.source, self.folder / "listings")
+        source = lake.staged(planned.source, self.folder / "listings")
         with beam.Pipeline(options=beam_options([])) as root:
-            shards = root | ListShards(source=source, contract=prepared.params.contract)
-            measured = shards | MeasureClusters(params=prepared.params, key_uri=key)
+            shards = root | ListShards(source=source, contract=planned.params.contract)
+            measured = shards | MeasureClusters(params=planned.params, key_uri=key)
             _ = measured[SUMS] | beam.Map(save, str(out))
         total, start, found = np.load(f"{out}.npy"), 0, {}
         for event in plan.sums:
@@ -198,7 +198,7 @@ def test_the_report_shows_what_was_released_and_of_which_run(desk, by_record):
 
 def test_the_report_of_clients_leaves_out_what_may_be_empty(desk, by_client):
     config = ProfileConfig.model_validate(desk.settings(unit="client"))
-    plan = prepare(config, load_model(desk.model)).params.plan
+    plan = plan_profile(config, load_model(desk.model)).params.plan
     rows = by_client.profile.to_pylist()
     for row in rows:
         if row["cluster"] == 1 and row["column"] is None:
@@ -287,14 +287,14 @@ def test_a_sample_is_enough_for_percentiles_and_leaves_counts_alone(desk, by_cli
 
 def test_a_sample_is_of_units_at_the_public_rate(desk):
     """Rows of a client are in the sample all or none."""
-    prepared = prepare(
+    planned = plan_profile(
         ProfileConfig.model_validate(desk.settings(unit="client", sampling_rate=0.3)), load_model(desk.model)
     )
     key, out = lake.write_key(desk.folder / "sampled.key"), desk.folder / "sampled"
-    source = lake.staged(prepared.source, desk.folder / "listings")
+    source = lake.staged(planned.source, desk.folder / "listings")
     with beam.Pipeline(options=beam_options([])) as root:
-        shards = root | ListShards(source=source, contract=prepared.params.contract)
-        measured = shards | MeasureClusters(params=prepared.params, key_uri=key)
+        shards = root | ListShards(source=source, contract=planned.params.contract)
+        measured = shards | MeasureClusters(params=planned.params, key_uri=key)
         ages = measured["profile/percentiles/age"] | beam.Values() | beam.combiners.ToList()
         _ = ages | beam.Map(save, str(out))
     sampled = np.isin(desk.age, np.load(f"{out}.npy"))

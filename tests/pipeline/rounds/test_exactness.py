@@ -68,7 +68,7 @@ def block_of(case, points):
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_a_run_equals_the_chain_of_its_rounds(desk, case):
     result, _ = desk.reference(case)
-    model = lake.chain(lake.prepared(desk.settings(case, "one_group")), block_of(case, desk.points)).model()
+    model = lake.chain(lake.planned(desk.settings(case, "one_group")), block_of(case, desk.points)).model()
     assert [each.path for each in result.model.releases] == [each.path for each in model.releases]
     for found, expected in zip(result.model.releases, model.releases, strict=True):
         np.testing.assert_array_equal(found.values, expected.values)
@@ -109,7 +109,7 @@ def test_a_row_group_of_many_batches(desk, tmp_path):
     points = lake.mixture(20_000, seed=4)
     settings = desk.settings(("record", "tuned"), "one_group")
     settings["data"]["path"] = lake.write_files(tmp_path / "long", [lake.table_of(points)])
-    model = lake.chain(lake.prepared(settings), ClientBlock(points)).model()
+    model = lake.chain(lake.planned(settings), ClientBlock(points)).model()
     np.testing.assert_array_equal(lake.run_fit(settings, tmp_path / "run").model.centers, model.centers)
 
 
@@ -117,7 +117,7 @@ def test_a_row_group_of_many_batches(desk, tmp_path):
 def test_one_row_less_is_seen(desk, case):
     """The comparisons are not blind: the same job without its last row releases other numbers throughout."""
     block = block_of(case, desk.points[:-1])
-    model = lake.chain(lake.prepared(desk.settings(case, "one_group")), block).model()
+    model = lake.chain(lake.planned(desk.settings(case, "one_group")), block).model()
     for found, expected in zip(model.releases, desk.reference(case)[0].model.releases, strict=True):
         assert not np.array_equal(found.values, expected.values), found.path
 
@@ -129,7 +129,7 @@ def test_the_unit_of_the_features_does_not_matter(desk, tmp_path, case, exponent
     scale = 2.0**exponent
     settings = desk.settings(case, "one_group")
     settings["server_data"]["path"] = lake.write_server(tmp_path / "server.parquet", lake.mixture(60, seed=99) * scale)
-    fit = lake.prepared(settings)
+    fit = lake.planned(settings)
     found = lake.finished(fit, block_of(case, desk.points * scale))
     expected = desk.reference(case)[0].model
     for release, plain in zip(found.model.releases, expected.releases, strict=True):

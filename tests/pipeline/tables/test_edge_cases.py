@@ -81,7 +81,7 @@ def test_only_invalid_rows_release_noise(place, unit):
     model = lake.run_fit(settings, place.folder / "run").model
     assert_full(model)
     offsets = np.zeros(1, dtype=np.int64) if unit == "client" else None
-    expected = lake.chain(lake.prepared(settings), ClientBlock(np.zeros((0, 4)), offsets)).model()
+    expected = lake.chain(lake.planned(settings), ClientBlock(np.zeros((0, 4)), offsets)).model()
     for release, other in zip(model.releases, expected.releases, strict=True):
         np.testing.assert_array_equal(release.values, other.values)
 
@@ -104,7 +104,7 @@ def test_clients_of_one_to_five_thousand_rows(place):
     model = lake.run_fit(settings, place.folder / "run").model
     order = np.argsort(clients, kind="stable")
     block = ClientBlock(points[order], np.concatenate([[0], np.cumsum(sizes)]))
-    np.testing.assert_array_equal(model.centers, lake.chain(lake.prepared(settings), block).model().centers)
+    np.testing.assert_array_equal(model.centers, lake.chain(lake.planned(settings), block).model().centers)
     assert distances(model.centers, lake.MEANS).max() < 1.0
 
 
@@ -134,7 +134,7 @@ def test_far_blobs_are_moved_together_and_back(place, case):
     assert_full(model, n_clusters=4)
     assert model.releases[0].path == "feddp_kmeans/diameter/histogram"
     offsets = np.arange(0, 8001, 10) if case[0] == "client" else None
-    state = lake.chain(lake.prepared(settings), ClientBlock(points, offsets))
+    state = lake.chain(lake.planned(settings), ClientBlock(points, offsets))
     assert state.frame.components is not None
     assert state.frame.lattice.clipping_norm < 0.2 * np.linalg.norm(means[2])
     np.testing.assert_array_equal(model.centers, state.model().centers)

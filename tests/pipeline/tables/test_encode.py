@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.kmeans import fit as fit_job
-from pipelines.kmeans.prepared.prepared_fit import prepare
+from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.run.jobs.run_job import run_job
 from pipelines.run.options import beam_options
 from schemas.errors import ConfigError, InputError, SchemaMismatchError
@@ -94,7 +94,7 @@ def fitted(config, folder):
     key.write_bytes(KEY)
     key.chmod(0o600)
     config = validated(config.model_dump(mode="json") | {"key_uri": str(key)})
-    return fit_job.execute(prepare(config), beam_options([]), str(folder))
+    return fit_job.execute(plan_fit(config), beam_options([]), str(folder))
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_the_command_names_the_encoded_features(census, tmp_path):
 
 
 def test_public_encodings_need_no_server_data(census, tmp_path):
-    prepared = prepare(
+    planned = plan_fit(
         job(
             census / "raw",
             data={"path": str(census / "raw" / "clients.parquet"), "features": ["age", "sex"]},
@@ -154,8 +154,8 @@ def test_public_encodings_need_no_server_data(census, tmp_path):
             },
         )
     )
-    assert prepared.feature_names == ("age", "sex=Female", "sex=Male")
-    assert prepared.initial.server.shape[1] == prepared.contract.n_features == 3
+    assert planned.feature_names == ("age", "sex=Female", "sex=Male")
+    assert planned.initial.server.shape[1] == planned.contract.n_features == 3
 
 
 def server_of(folder, *tables):
@@ -175,9 +175,9 @@ def small_job(census, server, kind="one_hot"):
 def test_server_files_of_several_types_are_one_table(census, tmp_path):
     ages = [pa.array([20, 40], pa.int8()), pa.array([30.0]), pa.array([30]).dictionary_encode()]
     server = server_of(tmp_path / "server", *[pa.table({"age": each, "other": each}) for each in ages])
-    prepared = prepare(small_job(census, server, "standardize"))
-    assert prepared.contract.encoder.columns[0].mean == 30.0
-    np.testing.assert_allclose(prepared.initial.server[:, 0], np.array([-10, 10, 0, 0]) / np.sqrt(50.0))
+    planned = plan_fit(small_job(census, server, "standardize"))
+    assert planned.contract.encoder.columns[0].mean == 30.0
+    np.testing.assert_allclose(planned.initial.server[:, 0], np.array([-10, 10, 0, 0]) / np.sqrt(50.0))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_server_files_of_several_types_are_one_table(census, tmp_path):
 def test_server_data_that_cannot_be_learned_from_are_refused(census, tmp_path, tables, kind, error, start):
     server = server_of(tmp_path / "server", *map(pa.table, tables))
     with pytest.raises(error) as caught:
-        prepare(small_job(census, server, kind))
+        plan_fit(small_job(census, server, kind))
     assert str(caught.value).startswith(start.format(server))
 
 

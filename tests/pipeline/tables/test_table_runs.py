@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.kmeans.prepared.fingerprint import keyed_fingerprint
-from pipelines.kmeans.prepared.prepared_fit import prepare
+from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
+from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.run.options import beam_options
 from schemas.kmeans.fit_config import validated
 from schemas.tables.prepared_layout import PreparedManifest
@@ -121,11 +121,11 @@ def test_partitions_of_a_delta_table_and_clients_in_its_folders(place):
 
 def test_a_table_that_grows_while_a_run_goes_on_is_read_as_it_was(place):
     path = tables.write_delta(place.folder / "table", [place.rows()])
-    prepared = prepare(validated(place.job(path, table={"format": "delta"})))
+    planned = plan_fit(validated(place.job(path, table={"format": "delta"})))
     expected = place.fit(place.job(place.copy(parquet_files(path), "old")))
     tables.write_delta(place.folder / "table", [place.rows(seed=1)])
     (place.folder / "late").mkdir()
-    lake.execute(prepared, beam_options([]), str(place.folder / "late"))
+    lake.execute(planned, beam_options([]), str(place.folder / "late"))
     assert lake.released(place.folder / "late") == expected
 
 
@@ -155,7 +155,7 @@ def test_a_refused_table_leaves_nothing_behind(place):
 
 
 def fingerprint_of(place, path, **settings) -> str:
-    return keyed_fingerprint(prepare(validated(place.job(path, **settings))), place.key)
+    return keyed_fingerprint(plan_fit(validated(place.job(path, **settings))), place.key)
 
 
 def test_the_fingerprint_covers_files_schema_and_config(place):

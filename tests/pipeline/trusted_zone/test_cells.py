@@ -35,7 +35,7 @@ class Desk:
         job = sweeps.settings(path, lake.write_server(folder / "server.parquet"), PRIVATE, epsilons=[1.0, 4.0])
         self.block = ClientBlock(points, np.arange(0, N_ROWS + 1, 10))
         self.key = lake.write_key(folder / "key")
-        self.cells = sweep.prepare_cells(sweep_config(job).cells)
+        self.cells = sweep.plan_cells(sweep_config(job).cells)
         self.runs = tuple(Cell(each.number, sweep._own_rounds(each), each.fit.initial) for each in self.cells)
 
     def together(self, folder, *flags):
@@ -109,7 +109,7 @@ def test_no_two_releases_share_noise(desk, monkeypatch):
     methods = {"rows": PRIVATE["rows"], "twin": PRIVATE["rows"]}
     first = desk.cells[0].cell.config
     job = sweeps.settings(first.data.path, first.server_data.path, methods, seeds=2)
-    cells = sweep.prepare_cells(sweep_config(job).cells)
+    cells = sweep.plan_cells(sweep_config(job).cells)
     monkeypatch.setattr(noise, "draw_release", record)
     for cell in cells:
         state = cell.fit.initial

@@ -116,7 +116,7 @@ def test_cells_cost_what_their_chains_cost(desk, done):
     block = ClientBlock(desk.points[order], np.arange(0, N_ROWS + 1, 10))
     found = {row["cell"]: row["cost"] for row in sweeps.rows(done[0])}
     config = sweep_config(desk.settings(epsilons=[1.0, 4.0], seeds=2))
-    cells = [each for each in sweep.prepare_cells(config.cells) if each.fit is not None]
+    cells = [each for each in sweep.plan_cells(config.cells) if each.fit is not None]
     assert len(cells) == 12
     for each in cells:
         state = each.fit.initial

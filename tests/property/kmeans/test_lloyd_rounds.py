@@ -43,7 +43,7 @@ def server(tmp_path_factory):
 def chained(kind, unit, public, server):
     """Rounds of a job with the states they meet."""
     data = {"path": server, "features": "x", "client_id": "c"} | ({"public_rows": 200} if public else {})
-    fit = lake.prepared(
+    fit = lake.planned(
         {
             "algorithm": "dp_lloyd",
             "data": data,

@@ -22,7 +22,7 @@ CLIENTS = {
     "pipelines.masked.clients_role",
 }
 RELEASING = {
-    "pipelines.kmeans.prepared.prepared_fit",
+    "pipelines.kmeans.plan.planned_fit",
     "pipelines.kmeans.fit",
     "transforms.kmeans.feddp_kmeans.server",
     "transforms.rounds.round",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.prepared.previous_run import PreviousRun, load_previous
+from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from pipelines.tables.client_staging import JobRows
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
@@ -33,7 +33,7 @@ _STAND_IN_POINTS = 300
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreparedFit:
+class PlannedFit:
     """A job that is ready to run: everything public, nothing private read.
 
     Attributes:
@@ -128,7 +128,7 @@ class FitResult(NamedTuple):
     drift: Drift | None = None
 
 
-def prepare(config: FitConfig, listed: Source | None = None) -> PreparedFit:
+def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     """Lists the private files, reads the public server data, learns encodings and calibrates the plan.
 
     Args:
@@ -152,7 +152,7 @@ def prepare(config: FitConfig, listed: Source | None = None) -> PreparedFit:
     specs = protocol.round_specs(config, n_features, len(server))
     plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
     by_client = privacy.unit is PrivacyUnit.CLIENT
-    return PreparedFit(
+    return PlannedFit(
         config=config,
         source=source,
         contract=TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder),
@@ -172,9 +172,9 @@ def _previous(config: FitConfig, encoder: Encoder | None, n_features: int) -> Pr
     return previous
 
 
-def message_contract(prepared: PreparedFit) -> TableContract:
+def message_contract(planned: PlannedFit) -> TableContract:
     """How shards are read where clients send messages: by client if rows say whose they are, else a shard sends one."""
-    return dataclasses.replace(prepared.contract, by_client=prepared.contract.client_id is not None)
+    return dataclasses.replace(planned.contract, by_client=planned.contract.client_id is not None)
 
 
 def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig) -> Encoder | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.prepared.prepared_fit import PreparedFit
+from pipelines.kmeans.plan.planned_fit import PlannedFit
 from schemas.errors import InputError
 from schemas.settings.digest import config_digest
 from schemas.tables.columns import find
@@ -25,7 +25,7 @@ _READERS = 4
 _CHUNK = 1 << 22
 
 
-def keyed_fingerprint(prepared: PreparedFit, key_uri: str) -> str:
+def keyed_fingerprint(planned: PlannedFit, key_uri: str) -> str:
     """HMAC of the listing of the input and of its schema, and of the config, under the run key.
 
     Without the key it says nothing about the input; with it, it tells whether the input is the same. The schema is
@@ -35,7 +35,7 @@ def keyed_fingerprint(prepared: PreparedFit, key_uri: str) -> str:
     Raises:
       InputError: if the first file is gone.
     """
-    return source_fingerprint(prepared.source, prepared.contract, config_digest(prepared.config), key_uri)
+    return source_fingerprint(planned.source, planned.contract, config_digest(planned.config), key_uri)
 
 
 def source_fingerprint(source: Source, contract: TableContract, digest: str, key_uri: str) -> str:
@@ -46,7 +46,7 @@ def source_fingerprint(source: Source, contract: TableContract, digest: str, key
     return found.hexdigest()
 
 
-def content_fingerprint(prepared: PreparedFit, digest: str, key_uri: str) -> str:
+def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str) -> str:
     """HMAC of every octet of the input and of what is public under the run key, times of change left out.
 
     Public are the server data and the run that this one follows.
@@ -55,24 +55,24 @@ def content_fingerprint(prepared: PreparedFit, digest: str, key_uri: str) -> str
     by the launcher.
 
     Args:
-      prepared: the job.
+      planned: the job.
       digest: of the settings.
       key_uri: where the run key is.
 
     Raises:
       InputError: if a file cannot be read.
     """
-    config = prepared.config
-    files = [each.file for each in _listed(prepared.source)]
+    config = planned.config
+    files = [each.file for each in _listed(planned.source)]
     listing = FileSystems.join(config.data.path.rstrip("/"), MANIFEST_FILE)
-    files += [listing] if prepared.source.snapshot is None and FileSystems.exists(listing) else []
+    files += [listing] if planned.source.snapshot is None and FileSystems.exists(listing) else []
     if config.server_data is not None:
         files += list_files(config.server_data.path, {}, "server_data.path")
     with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
         contents = list(pool.map(_content, files))
     entries = sorted(f"{resolved(path)}\t{content}" for path, content in zip(files, contents, strict=True))
-    if prepared.previous is not None:
-        entries.append(f"previous\t{prepared.previous.saved.digest}")
+    if planned.previous is not None:
+        entries.append(f"previous\t{planned.previous.saved.digest}")
     return hmac.new(read_key(key_uri), "\n".join([digest, *entries]).encode(), hashlib.sha256).hexdigest()
 
 

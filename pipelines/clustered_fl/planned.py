@@ -42,7 +42,7 @@ from transforms.tables.source import Source
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreparedFederation:
+class PlannedFederation:
     """A job that is ready to run.
 
     Attributes:
@@ -112,7 +112,7 @@ def labeled_contract(config: ClusteredFLConfig) -> LabeledContract:
     )
 
 
-def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) -> PreparedFederation:
+def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder: str) -> PlannedFederation:
     """Reads all rows once, to check them and to see who is there, and calibrates the noise of every client.
 
     Args:
@@ -137,7 +137,7 @@ def prepare(config: ClusteredFLConfig, options: PipelineOptions, folder: str) ->
         public_seed=hashlib.sha256(f"clustered_fl {config.seed}".encode()).digest(),
     )
     table = dataclasses.replace(contract.table, n_features=clients.n_features)
-    return PreparedFederation(
+    return PlannedFederation(
         config=config,
         contract=dataclasses.replace(contract, table=table),
         clients=clients,

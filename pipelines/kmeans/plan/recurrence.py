@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.prepared.prepared_fit import FitResult, PreparedFit
-from pipelines.kmeans.prepared.previous_run import PreviousRun, frame_json
+from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json
 from schemas.choices import Algorithm, ClippingRule
 from schemas.kmeans.drift import Drift
 from schemas.kmeans.model import ClusterModel
@@ -23,9 +23,9 @@ from transforms.numerics.statistics import norms
 from transforms.numerics.statistics.frame import Frame
 
 
-def followed(prepared: PreparedFit, model: ClusterModel) -> tuple[ClusterModel, Drift | None]:
+def followed(planned: PlannedFit, model: ClusterModel) -> tuple[ClusterModel, Drift | None]:
     """A model under the numbers of the run that its job follows, and how it differs; as it is if it follows none."""
-    previous = prepared.previous
+    previous = planned.previous
     if previous is None:
         return model, None
     old = previous.model
@@ -100,18 +100,18 @@ def clusters_json(result: FitResult) -> dict[str, Any]:
     }
 
 
-def previous_json(prepared: PreparedFit) -> dict[str, Any] | None:
+def previous_json(planned: PlannedFit) -> dict[str, Any] | None:
     """The run that this one follows as `run.json` names it: by what it released, not by where it lies."""
-    previous = prepared.previous
+    previous = planned.previous
     if previous is None:
         return None
-    warm = prepared.config.starts_warm
+    warm = planned.config.starts_warm
     return {"run_id": previous.run_id, "digest": previous.saved.digest, "warm_start": warm}
 
 
-def final_frame(prepared: PreparedFit, model: ClusterModel) -> dict[str, Any] | None:
+def final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | None:
     """The frame of the last rounds as `run.json` holds it; None where the run moved it by its releases."""
-    config, frame = prepared.config, prepared.initial.frame
+    config, frame = planned.config, planned.initial.frame
     if config.algorithm is Algorithm.DP_LLOYD:
         return frame_json(dp_lloyd_starts.rounds_frame(config, len(frame.lattice.center)))
     if config.feddp_kmeans.reduce_diameter is not None:
