@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import itertools
 import pathlib
 import re
 
@@ -159,3 +160,11 @@ def test_a_name_with_a_thing_is_not_told(text):
 @pytest.mark.parametrize("target", ["nowhere.md", "README.md#no-such-heading", "#no-such-heading"])
 def test_a_link_to_nowhere_is_told(target):
     assert dead_links(ROOT / "README.md", f"[a link]({target})") == [target]
+
+
+def test_every_sharp_edge_has_a_target_of_its_own():
+    lines = (ROOT / "docs" / "sharp-edges.md").read_text().splitlines()
+    targets = [line for line in lines if re.fullmatch(r"\(edge-[a-z-]+\)=", line)]
+    titles = [before for before, line in itertools.pairwise(lines) if line.startswith("**")]
+    assert titles == targets
+    assert len(set(targets)) == len(targets)
