@@ -137,7 +137,7 @@ def _check_takes_part(opened: OpenRound, leg: Leg) -> None:
         missed = Leg.LETTERS
     if missed is not None:
         raise ProtocolError(
-            f"--client must have sent {missed} before they were listed, got {client} without; "
+            f"--client must have sent {missed} before they were listed, got {client}, which had not; "
             "it may join the next round."
         )
 

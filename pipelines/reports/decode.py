@@ -105,7 +105,7 @@ def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
         run_graph(add, options, Promise(zone=Zone.PUBLIC))
     found = FileSystems.join(folder, _FOUND)
     if not FileSystems.exists(found):
-        raise InputError(f"reports.path must hold at least one report, got {job.path} without; check the path.")
+        raise InputError(f"reports.path must hold at least one report, got none in {job.path}; check the path.")
     n_reports = gate.read_json(found, int, gate.staged(found))
     FileSystems.delete([found])
     centers = FileSystems.join(folder, CENTERS_FILE)

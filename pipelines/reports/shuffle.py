@@ -99,7 +99,7 @@ def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
         run_graph(add, options, Promise(zone=Zone.PUBLIC))
     result = shuffled_batch(source.parameters, folder)
     if not result.n_rows:
-        raise InputError(f"{_ARRIVED} must hold at least one report, got {source.path} without; check the path.")
+        raise InputError(f"{_ARRIVED} must hold at least one report, got none in {source.path}; check the path.")
     return result
 
 

@@ -150,7 +150,9 @@ def _write(path: str, nonce: bytes) -> None:
             f"--run_id must be new, got that of an attempt that left {path}; choose another one."
         ) from error
     except (OSError, BeamIOError) as error:
-        raise ConfigError(f"--output must be beside a place for private files, got {path}; choose another.") from error
+        raise ConfigError(
+            f"--output must lie where private files can be made, got {path}; choose another place."
+        ) from error
 
 
 def _forget_torn(path: str) -> None:

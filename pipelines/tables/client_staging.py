@@ -161,7 +161,7 @@ def _make_private(folder: str) -> None:
             FileSystems.mkdirs(folder)
     except (OSError, BeamIOError) as error:
         raise ConfigError(
-            f"--output must be beside a place for private files, got {folder}; choose another."
+            f"--output must lie where private files can be made, got {folder}; choose another place."
         ) from error
 
 

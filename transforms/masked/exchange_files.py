@@ -70,7 +70,7 @@ class Exchange:
             return self._plan
         if not self.is_open():
             raise ProtocolError(
-                f"--exchange must hold a plan.json, got {self.folder} without; run `dapple unmask` first."
+                f"--exchange must hold a plan.json, got none in {self.folder}; run `dapple unmask` first."
             )
         path = self._path(_PLAN)
         self._plan = ExchangePlan.from_json(gate.read_octets(path, _refusal(path)))
@@ -91,7 +91,7 @@ class Exchange:
         path = self._path(_AGGREGATOR)
         if not FileSystems.exists(path):
             raise ProtocolError(
-                f"--exchange must hold the aggregator's key, got {self.folder} without; run `dapple aggregate` first."
+                f"--exchange must hold the aggregator's key, got none in {self.folder}; run `dapple aggregate` first."
             )
         rule = "aggregator.json must hold a public key"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
@@ -111,7 +111,7 @@ class Exchange:
             i for i in range(len(self.plan().rounds)) if FileSystems.exists(self._path(self._round(i), _BROADCAST))
         ]
         if not opened:
-            raise ProtocolError("a round must be open, got a plan without; run `dapple unmask` first.")
+            raise ProtocolError("a round must be open, got a plan in which none is; run `dapple unmask` first.")
         return opened[-1]
 
     def broadcast(self, index: int) -> bytes:

@@ -49,7 +49,7 @@ def calibrate(config: ProfileConfig, n_clusters: int) -> ProfilePlan:
             "squared number of units."
         )
     if epsilon > MOST_EPSILON:
-        raise ConfigError(f"privacy.epsilon must be at most {MOST_EPSILON:g}, got {epsilon:g}; more protects nobody.")
+        raise ConfigError(f"privacy.epsilon must be at most {MOST_EPSILON:g}, got {epsilon:g}; lower it.")
     plan = _calibrated(uncalibrated(config, n_clusters, ProfileLaw.GAUSSIAN))
     trees = [each.noise_multiplier for each in plan.events if each.path.startswith("profile/percentiles/")]
     lowest, highest = _GAUSSIAN_TREES

@@ -280,8 +280,8 @@ def gaussian_stddev(epsilon: float, delta: float) -> float:
     found = float(gaussian_mechanism.get_sigma_gaussian(epsilon, delta * _CHECKED))
     if not math.isfinite(found) or not _log_delta(found, epsilon) <= math.log(delta):
         raise ConfigError(
-            f"privacy.epsilon and privacy.delta must have noise that keeps them, got {epsilon:g} and {delta:g} "
-            "without; choose others."
+            f"privacy.epsilon and privacy.delta must be numbers that some noise meets, got {epsilon:g} and {delta:g}; "
+            "choose others."
         )
     return found
 
