@@ -44,7 +44,7 @@ class RunnerError(DappleError):
 
 
 class LedgerRefusedError(DappleError):
-    """The ledger refused the run; what it has recorded stays as it is."""
+    """The ledger refused the run, and its records stay as they are."""
 
     exit_code = 3
 
