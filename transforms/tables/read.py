@@ -198,7 +198,7 @@ def read_server_rows(path: str, names: tuple[str, ...]) -> pa.Table:
     tables = [read_columns(shard, list(names)) for shard in _server_shards(path, check)]
     decoded = [pa.table({name: plain(table[name]) for name in names}) for table in tables]
     if not decoded:
-        raise InputError(f"server_data must hold rows, got none in {path}; check the file.")
+        raise InputError(f"server_data must hold rows, got {path} without; check the file.")
     try:
         return pa.concat_tables(decoded, promote_options="permissive")
     except pa.ArrowException:
