@@ -10,6 +10,10 @@ class DappleError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        """One line: a name that is quoted may hold line ends, or what a terminal obeys."""
+        return "".join(each if each.isprintable() else repr(each)[1:-1] for each in super().__str__())
+
 
 class ConfigError(DappleError, ValueError):
     """A setting is wrong; nothing has been read yet."""

@@ -19,6 +19,7 @@ from schemas.errors import ConfigError, ProtocolError
 from schemas.masked.exchange import ExchangePlan
 from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import lake
+from tests.scenes.parties import opened
 from transforms.files import new_file
 from transforms.files.write_once import write_once
 from transforms.masked.answered import SUFFIX
@@ -27,9 +28,7 @@ from transforms.masked.exchange_files import Exchange
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path))
 
 
 def plan_file(parties):

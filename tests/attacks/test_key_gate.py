@@ -17,7 +17,7 @@ from pipelines.run.run_keys import RunNonce
 from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import TRUSTED_ZONE
 from tests import released_octets
-from tests.scenes import graphs, lake
+from tests.scenes import lake
 from transforms.masked.clients import SecretFn
 from transforms.privacy import keys
 from transforms.privacy.held_key import HeldKeyFn
@@ -221,11 +221,6 @@ class _Elsewhere(Desk):
 
 
 # Graphs that hold a kept key.
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return graphs.World(tmp_path_factory.mktemp("world"))
 
 
 @pytest.mark.parametrize(("stage", "element"), [(AddNoise, np.zeros(3, dtype=np.int64)), (AddFurtherNoise, ())])

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from schemas.errors import ProtocolError
 from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, PairwiseParams, SenderKeys
 from tests.pipeline.masked.test_pairwise_jobs import LLOYD, Parties
+from tests.scenes.parties import opened
 from tests.unit.masked.test_pairwise import Party
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_lists import Correspondence
@@ -51,9 +52,7 @@ def test_honest_keys_are_sound():
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path, **LLOYD)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path, **LLOYD))
 
 
 def folder_of(parties, leg):

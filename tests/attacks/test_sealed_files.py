@@ -13,6 +13,7 @@ import yaml
 
 from tests.pipeline.masked.test_masked_jobs import SECRET, Parties
 from tests.scenes import lake
+from tests.scenes.parties import opened
 from tests.statistical.test_mask_uniformity import looks_uniform
 from transforms.masked.answered import SUFFIX
 from transforms.masked.exchange_files import MESSAGES, Exchange
@@ -70,9 +71,7 @@ def test_keys_of_a_party_differ_by_run_and_purpose():
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path))
 
 
 def test_the_secret_of_the_clients_opens_no_message(parties):

@@ -106,7 +106,9 @@ class RunRounds(beam.PTransform):
         """Chains the rounds: each one's state is the next one's broadcast."""
         state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
         for bound in self.rounds:
-            state = shards | round_label(bound) >> PrivateRound(
-                round=bound, state=state, contract=self.contract, key_uri=self.key_uri
-            )
+            state = shards | round_label(bound) >> self.one(bound, state)
         return state
+
+    def one(self, bound: Round, state: beam.PCollection) -> beam.PTransform:
+        """A round that is given this state."""
+        return PrivateRound(round=bound, state=state, contract=self.contract, key_uri=self.key_uri)
