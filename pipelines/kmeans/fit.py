@@ -18,8 +18,8 @@ from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_con
 from pipelines.kmeans.plan.recurrence import followed
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
-from pipelines.run.forewarnings import counted
 from pipelines.run.graph import run_graph
+from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.options import JobOptions

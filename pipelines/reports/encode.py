@@ -133,6 +133,7 @@ def _work(run: Run[EncodeConfig], job: PlannedEncode) -> list[WrittenFile]:
         spilling(folder, options) as spill,
         staged_by_client(job.rows, options, key_uri, folder) as rows,
     ):
+        run.place.draws_with(key_uri)
         ready = dataclasses.replace(job, rows=rows)
         add = functools.partial(build, job=ready, key_uri=key_uri, folder=folder, spill_folder=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(job.parameters,)))

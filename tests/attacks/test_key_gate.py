@@ -51,7 +51,9 @@ READERS = {
     "pipelines.kmeans.account": {"delete_key", "kept_key", "key_digest"},
     # Of places only, which their callers have from the gate.
     "pipelines.kmeans.plan.fingerprint": {"read_key"},
-    "pipelines.clustered_fl.planned": {"read_key"},
+    "pipelines.clustered_fl.planned": {"key_digest", "read_key"},
+    "pipelines.clustered_fl.job": {"key_digest"},
+    "pipelines.ledger.spending": {"key_digest"},
     # Secrets of parties, which open and seal files and draw nothing.
     "pipelines.masked.clients_role": {"create_key", "read_key"},
     "pipelines.masked.aggregate": {"read_key"},

@@ -143,7 +143,7 @@ def test_shares_are_for_the_client_that_opened_the_run(tmp_path):
             for s in (*pairwise.SECRETS, lake.KEY)
         ]
         assert [text is None for text in opened] == [False, True, True, True]
-    outcome = parties.unmask(holder=1)
+    outcome = parties.unmask(1)
     assert (outcome.code, "under the secret of the client that opened the run" in outcome.err) == (5, True)
     job = yaml.safe_load((tmp_path / "job-0.yaml").read_text())
     assert job["masked"]["secret_uri"].endswith("secret-0")
