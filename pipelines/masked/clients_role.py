@@ -134,13 +134,15 @@ class ClientsRole:
 
     @property
     def settings_digest(self) -> str:
-        """SHA-256 of the settings that all clients share."""
+        """SHA-256 of the settings that all clients share, and of the content of the server data."""
         shared = self.planned.config.model_dump(mode="json")
         for name in _LOCAL:
             section, _, key = name.rpartition(".")
             part = shared.get(section) if section else shared
             if isinstance(part, dict):
                 part.pop(key, None)
+        server = self.planned.server
+        shared["server_digest"] = None if server is None else server.digest
         return hashlib.sha256(json.dumps(shared, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
     def plan(self) -> ExchangePlan:

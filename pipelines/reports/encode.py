@@ -8,7 +8,7 @@ import secrets
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder
+from pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder, server_files
 from pipelines.ledger.spending import charge_of
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import shuffled_batch, shuffling
@@ -63,7 +63,7 @@ def plan_encode(config: EncodeConfig) -> PlannedEncode:
     """
     data = config.data.model_copy(update={"max_rows_per_client": 1})
     source = private_source(config)
-    encoder = learned_encoder(config)
+    encoder = learned_encoder(config, server_files(config, source))
     contract = TableContract.from_config(data, by_client=True, encoder=encoder)
     if contract.n_features is None:
         path, schema = first_schema(source)
