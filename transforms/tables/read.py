@@ -24,7 +24,7 @@ from transforms.files import gate
 from transforms.files.parquet_footer import ColumnSize
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
-from transforms.tables.file_seal import open_listed, open_sealed, refusal_of
+from transforms.tables.file_seal import check_content, open_listed, open_sealed, refusal_of
 from transforms.tables.listing import FileList, ListedFile, read_listing
 from transforms.tables.source import Source, find_files
 
@@ -274,6 +274,7 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
     """Shards of a file, under its whole seal."""
     path = listed.path
     with open_listed(listed.file, listed.seal, path) as (file, seal, source):
+        check_content(source, listed.seal, path)
         contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
         metadata = file.metadata
         sizes = _sizes(source, path, contract, metadata)
