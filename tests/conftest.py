@@ -5,11 +5,15 @@ Keys that tests write draw as they are; tests of the derivation take that back b
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from tests.scenes import lake
+
+if TYPE_CHECKING:
+    from tests.scenes.graphs import World
 
 hypothesis.settings.register_profile(
     "repeatable",
@@ -31,3 +35,11 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _written_keys_draw() -> Iterator[None]:
     with lake.written_keys_draw():
         yield
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> "World":
+    """A small lake whose graphs are built and checked, for tests of the checker."""
+    from tests.scenes.graphs import World
+
+    return World(tmp_path_factory.mktemp("world"))

@@ -26,7 +26,7 @@ from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.privacy import accounting
 from transforms.rounds.protocol import ProtocolState, Round
-from transforms.tables.read import first_schema, read_server_points, read_server_rows
+from transforms.tables.read import ServerFiles, first_schema
 from transforms.tables.source import Source
 
 _STAND_IN_POINTS = 300
@@ -44,6 +44,7 @@ class PlannedFit:
       plan: what will be spent.
       rounds: statistics, plans and server steps.
       previous: the earlier run that this one follows; None for a run of its own.
+      server: the server files as they were read; None without.
     """
 
     config: FitConfig
@@ -53,6 +54,7 @@ class PlannedFit:
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
     previous: PreviousRun | None = None
+    server: ServerFiles | None = None
 
     @property
     def rows(self) -> JobRows:
@@ -140,8 +142,9 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
       InputError: if the server data or the table's snapshot cannot be used.
     """
     source, privacy = private_source(config, listed), config.privacy
-    encoder = learned_encoder(config)
-    server = _server_points(config, source, encoder)
+    files = server_files(config, source)
+    encoder = learned_encoder(config, files)
+    server = _server_points(config, source, encoder, files)
     n_features = server.shape[1]
     previous = _previous(config, encoder, n_features)
     warm = previous if config.starts_warm else None
@@ -160,7 +163,21 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
         plan=plan,
         rounds=protocol.rounds(config, plan),
         previous=previous,
+        server=files,
     )
+
+
+def server_files(config: FitConfig | PooledFitConfig | EncodeConfig, source: Source) -> ServerFiles | None:
+    """The server files of a job as they are now; when the private files are listed, they must be the same still.
+
+    A path that leads to private rows now and to public ones when both are compared is refused then.
+    """
+    if config.server_data is None:
+        return None
+    files = ServerFiles.at(config.server_data.path)
+    if source.listed is not None:
+        source.listed.check(lambda _: files.check())
+    return files
 
 
 def _previous(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
@@ -177,14 +194,14 @@ def message_contract(planned: PlannedFit) -> TableContract:
     return dataclasses.replace(planned.contract, by_client=planned.contract.client_id is not None)
 
 
-def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig) -> Encoder | None:
+def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig, server: ServerFiles | None) -> Encoder | None:
     """Encoder of the `encode` section, learned from the server data where it asks for that; None without section."""
-    features, server = config.data.features, config.server_data
+    features = config.data.features
     if not config.encode or isinstance(features, str):
         return None
     if server is None or not any(encoding.needs_server for encoding in config.encode.values()):
         return Encoder.learn(features, config.encode)
-    return Encoder.learn(features, config.encode, read_server_rows(server.path, features), server.path)
+    return Encoder.learn(features, config.encode, server.rows(features), server.path)
 
 
 def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
@@ -195,11 +212,12 @@ def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> 
     return TableContract.from_config(data).list_width(schema, path)
 
 
-def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:
+def _server_points(
+    config: FitConfig, source: Source, encoder: Encoder | None, server: ServerFiles | None
+) -> NDArray[np.float64]:
     """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
-    if config.server_data is not None:
-        contract = TableContract.from_config(config.data, encoder=encoder).features_only()
-        return read_server_points(config.server_data.path, contract)
+    if server is not None:
+        return server.points(TableContract.from_config(config.data, encoder=encoder).features_only())
     n_features = feature_count(config.data, source, encoder)
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
     norm = config.clipping.norm
