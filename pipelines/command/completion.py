@@ -26,6 +26,7 @@ def _answers() -> Mapping[str, tuple[str, ...]]:
     jobs = {name: (CONFIG_FLAG, *word.flags, *common) for name, word in WORDS.items()}
     tools: Mapping[str, tuple[str, ...]] = {
         "ledger": (*_LEDGER_ACTIONS, "--ledger"),
+        "party": ("new", "--output"),
         "schema": tuple(WORDS),
         "schedule": (),
         "completion": tuple(SHELLS),

@@ -58,8 +58,10 @@ READERS = {
     "pipelines.masked.clients_role": {"create_key", "read_key"},
     "pipelines.masked.aggregate": {"read_key"},
     "pipelines.masked.unmask": {"read_key"},
+    "pipelines.masked.party": {"create_key", "read_key"},
     "transforms.masked.answered": {"create_key"},
     "transforms.masked.sealing": {"read_key"},
+    "transforms.masked.signing": {"read_key"},
     "transforms.privacy.held_key": {"read_key"},
 }
 """Modules that make or read keys. A module that joins them must be shown to take its places from the gate."""
