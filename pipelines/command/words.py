@@ -175,7 +175,7 @@ WORDS: Mapping[str, Word] = {
 """The jobs, in the order of the help page."""
 TOOLS: Mapping[str, str] = {
     "ledger": "set the limits of data sets; show, verify and export what runs have spent",
-    "party": "make the key by which a party signs its files (trust masked), and print its public part",
+    "party": "make the key by which a party of masked jobs signs, and print its public part",
     "schema": "print the JSON Schema of a job's settings, for editors",
     "schedule": "print the folder of the files for cron, Airflow and Dataflow",
     "completion": "print the completion of a shell: bash, zsh or fish",

@@ -37,7 +37,7 @@ def test_a_job_has_no_way_around(name, monkeypatch, tmp_path):
 
 
 def test_other_words_read_no_data():
-    assert set(command.COMMANDS) - set(command.JOBS) == {"ledger", "schema", "schedule", "completion"}
+    assert set(command.COMMANDS) - set(command.JOBS) == {"ledger", "party", "schema", "schedule", "completion"}
 
 
 @pytest.mark.parametrize("algorithm", FITS)
