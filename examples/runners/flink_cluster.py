@@ -162,7 +162,7 @@ class FlinkCluster:
 
     def _ask(self, request: urllib.request.Request) -> dict[str, Any] | None:
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 found: dict[str, Any] = json.load(answer)
         except (OSError, ValueError):
             return None

@@ -63,9 +63,13 @@ def part(n_rows: int = 60, seed: int = 0) -> pa.Table:
 
 
 def plain_file(path: pathlib.Path, value: float, n_rows: int = 40) -> str:
-    """A file whose size and footer do not depend on its values."""
+    """A file whose size and footer do not depend on its values, last changed long ago.
+
+    Times of files move on in steps of milliseconds, so that two changes in a row may have one time.
+    """
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(np.full(4 * n_rows, value)), 4)})
     pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
+    os.utime(path, (1e9 + value, 1e9 + value))
     return str(path)
 
 

@@ -156,7 +156,7 @@ def split_rows(folder, shift=0.0):
     data = lake.write_files(folder, [lake.table_of(points[half], clients[half]) for half in halves])
     settings = lake.job(data, None, "client", algorithm="sphere_packing", lloyd={"steps": 1})
     del settings["feddp_kmeans"]
-    return lake.prepared(settings)
+    return lake.planned(settings)
 
 
 def ids_in(rows):

@@ -57,11 +57,11 @@ def test_graphs_of_two_threads_leave_beam_as_it_was(in_notebook):
     begun, ended = threading.Event(), threading.Event()
 
     def first(root):
-        assert begun.wait(60)
+        assert begun.wait(600)
 
     def second(root):
         begun.set()
-        assert ended.wait(60)
+        assert ended.wait(600)
         _ = root | "Public" >> beam.Create([1], reshuffle=False)
 
     def run_first():
@@ -71,8 +71,8 @@ def test_graphs_of_two_threads_leave_beam_as_it_was(in_notebook):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         one = pool.submit(run_first)
         other = pool.submit(run_graph, second, beam_options([]), Promise(zone=Zone.TRUSTED))
-        one.result(120)
-        other.result(120)
+        one.result(600)
+        other.result(600)
     assert vars(beam_pipeline) == in_notebook
 
 
