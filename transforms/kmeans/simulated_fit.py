@@ -6,6 +6,7 @@ public counts are those of the real run. The keys of this noise are public and f
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,16 +15,15 @@ from numpy.typing import NDArray
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
+from schemas.kmeans.model import ClusterModel
+from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.protocols import PROTOCOLS
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Box
 from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.privacy import accounting
-from transforms.rounds.protocol import Round, RoundsProtocol, measured
+from transforms.rounds.protocol import Round, measured
 
 MOST_ROWS = 20_000
 """Rows that one simulation works on, at most; they stand for any number."""
@@ -39,10 +39,12 @@ class SimulatedFit(NamedTuple):
     Attributes:
       costs: shape (draws,): mean squared distance of the simulated rows to their nearest center, feature units squared.
       without_noise: that of k-means of the same rows, which no run reaches but by chance.
+      model: of the last run; its releases know their noise in feature units.
     """
 
     costs: NDArray[np.float64]
     without_noise: float
+    model: ClusterModel
 
     @property
     def mean(self) -> float:
@@ -55,82 +57,46 @@ class SimulatedFit(NamedTuple):
         return float(self.costs.std(ddof=1)) if len(self.costs) > 1 else float("nan")
 
 
-class PublicFit(NamedTuple):
-    """The rounds of a job as its config and public points alone decide them.
-
-    Attributes:
-      initial: state before the first round.
-      plan: what will be spent.
-      rounds: statistics, plans and server steps.
-    """
-
-    initial: Any
-    plan: PrivacyPlan
-    rounds: tuple[Round, ...]
-
-    @classmethod
-    def of(cls, config: FitConfig, server: NDArray[np.float64], protocol: RoundsProtocol | None = None) -> "PublicFit":
-        """The rounds of a job.
-
-        Args:
-          config: the job.
-          server: shape (q, d), feature units, as for the job itself.
-          protocol: if another one than that of its algorithm, such as a warm start.
-
-        Raises:
-          ConfigError: if the settings do not fit the points, or no noise meets the budget.
-        """
-        protocol = PROTOCOLS[config.algorithm] if protocol is None else protocol
-        privacy, n_features = config.privacy, server.shape[1]
-        initial = protocol.initial_state(config, server, n_features)
-        specs = protocol.round_specs(config, n_features, len(server))
-        plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
-        return cls(initial, plan, protocol.rounds(config, plan))
-
-
-def simulate_fit(
-    config: FitConfig, server: NDArray[np.float64], n_units: int, *, draws: int = DRAWS, seed: int = 0
+def simulate_rounds(
+    initial: Any,
+    rounds: Sequence[Round],
+    rows: ClientBlock,
+    n_units: int,
+    n_clusters: int,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> SimulatedFit:
-    """Runs of a job on its server data, or on a mixture inside its public bounds if it has none.
+    """Runs of planned rounds on public rows.
 
     Args:
-      config: the job.
-      server: shape (q, d), feature units: public points as `PublicFit` takes them; without server data their width
-        alone matters here.
-      n_units: assumed number of rows (privacy unit client: of clients), from 1 to 2**31 - 1.
+      initial: state before the first round.
+      rounds: of the plan, in order.
+      rows: of `drawn_rows`.
+      n_units: assumed number of rows (privacy unit client: of clients) that they stand for, from 1 to 2**31 - 1.
+      n_clusters: with which the cost without noise is found.
       draws: runs, >= 1, each with noise of its own.
       seed: public.
-
-    Raises:
-      ConfigError: as `PublicFit.of`, or if the number of units is out of range.
     """
-    points = server if config.server_data is not None else stand_in_points(config, server.shape[1], seed)
-    rows = drawn_rows(config, points, n_units, seed)
-    return simulate_rounds(PublicFit.of(config, server), rows, n_units, config.max_clusters, draws=draws, seed=seed)
-
-
-def simulate_rounds(
-    fit: PublicFit, rows: ClientBlock, n_units: int, n_clusters: int, *, draws: int = DRAWS, seed: int = 0
-) -> SimulatedFit:
-    """Runs of known rounds on rows that stand for `n_units` rows (clients, if the block has offsets)."""
     simulated = len(rows.points) if rows.offsets is None else rows.n_clients
-    factor = n_units / simulated
-    costs = []
+    costs, models = [], []
     for draw in range(draws):
         key = hashlib.sha256(_LABEL + b"/%d/%d" % (seed, draw)).digest()
-        costs.append(mean_cost(rows.points, _centers(fit, rows, factor, key)))
+        models.append(_model(initial, rounds, rows, n_units / simulated, key))
+        costs.append(mean_cost(rows.points, models[-1].centers))
     points = rows.points.astype(np.float64)
     best = seeding.weighted_kmeans(points, np.ones(len(points)), min(n_clusters, len(points)), 1, seed).centers
-    return SimulatedFit(np.array(costs), mean_cost(points, best))
+    return SimulatedFit(np.array(costs), mean_cost(points, best), models[-1])
 
 
-def _centers(fit: PublicFit, rows: ClientBlock, factor: float, key: bytes) -> NDArray[np.float64]:
-    """Centers of one run, whose exact sums are those of the rows times a factor."""
-    state = fit.initial
-    for each in fit.rounds:
+def _model(initial: Any, rounds: Sequence[Round], rows: ClientBlock, factor: float, key: bytes) -> ClusterModel:
+    """What one run releases whose exact sums are those of the rows times a factor."""
+    state = initial
+    for each in rounds:
         exact = np.rint(measured(each, rows, state.broadcast()) * factor).astype(np.int64)
         state = each.step(state, draw_release(key, each.plan, exact))
-    return np.asarray(state.model().centers)
+    model: ClusterModel = state.model()
+    return model
 
 
 def mean_cost(points: NDArray[np.floating], centers: NDArray[np.float64]) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
+from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.tables.client_staging import JobRows
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
@@ -21,7 +22,7 @@ from schemas.reports.config import EncodeConfig
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoder import Encoder
-from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
+from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.privacy import accounting
@@ -139,26 +140,23 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
       ConfigError: if the settings do not fit the server data or an earlier run, or no noise meets the budget.
       InputError: if the server data or the table's snapshot cannot be used.
     """
-    source, privacy = private_source(config, listed), config.privacy
+    source = private_source(config, listed)
     encoder = learned_encoder(config)
     server = _server_points(config, source, encoder)
     n_features = server.shape[1]
     previous = _previous(config, encoder, n_features)
     warm = previous if config.starts_warm else None
-    protocol = PROTOCOLS[config.algorithm] if warm is None else warm_protocol(config, warm.model.centers)
-    initial = protocol.initial_state(config, server, n_features)
+    public = PublicFit.of(config, server, None if warm is None else warm_protocol(config, warm.model.centers))
     if warm is not None:
-        warm.check_frame(initial.frame)
-    specs = protocol.round_specs(config, n_features, len(server))
-    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
-    by_client = privacy.unit is PrivacyUnit.CLIENT
+        warm.check_frame(public.initial.frame)
+    by_client = config.privacy.unit is PrivacyUnit.CLIENT
     return PlannedFit(
         config=config,
         source=source,
         contract=TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder),
-        initial=initial,
-        plan=plan,
-        rounds=protocol.rounds(config, plan),
+        initial=public.initial,
+        plan=public.plan,
+        rounds=public.rounds,
         previous=previous,
     )
 

@@ -3,18 +3,11 @@
 import numpy as np
 import pytest
 
+from pipelines.kmeans.plan.public_fit import PublicFit, simulate_fit
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 from tests.scenes import lake
-from transforms.kmeans.simulated_fit import (
-    MOST_ROWS,
-    PublicFit,
-    drawn_rows,
-    mean_cost,
-    simulate_fit,
-    simulate_rounds,
-    stand_in_points,
-)
+from transforms.kmeans.simulated_fit import MOST_ROWS, drawn_rows, mean_cost, simulate_rounds, stand_in_points
 from transforms.numerics.kmeans.starts import seeding
 
 SERVER = lake.mixture(60, seed=99)
@@ -46,10 +39,12 @@ def test_rows_that_stand_for_more_give_the_sums_of_more():
     """A block, and each of its rows twice: the same sums under the same keys, so the same centers."""
     config, points = lloyd(), lake.mixture(300)
     fit = PublicFit.of(config, np.zeros((300, 4)))
-    once = simulate_rounds(fit, drawn_rows(config, points, 300, 0), 600, 3, draws=1)
+    once = simulate_rounds(fit.initial, fit.rounds, drawn_rows(config, points, 300, 0), 600, 3, draws=1)
     rows = drawn_rows(config, points, 300, 0)
     twice = rows._replace(points=np.repeat(rows.points, 2, axis=0))
-    assert simulate_rounds(fit, twice, 600, 3, draws=1).costs == pytest.approx(once.costs, rel=1e-12)
+    assert simulate_rounds(fit.initial, fit.rounds, twice, 600, 3, draws=1).costs == pytest.approx(
+        once.costs, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
