@@ -6,6 +6,7 @@ public counts are those of the real run. The keys of this noise are public and f
 """
 
 import hashlib
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -40,11 +41,13 @@ class SimulatedFit(NamedTuple):
       costs: shape (draws,): mean squared distance of the simulated rows to their nearest center, feature units squared.
       without_noise: that of k-means of the same rows, which no run reaches but by chance.
       model: of the last run; its releases know their noise in feature units.
+      seconds: of one core, for the statistics of one run on the simulated rows.
     """
 
     costs: NDArray[np.float64]
     without_noise: float
     model: ClusterModel
+    seconds: float
 
     @property
     def mean(self) -> float:
@@ -79,24 +82,28 @@ def simulate_rounds(
       seed: public.
     """
     simulated = len(rows.points) if rows.offsets is None else rows.n_clients
-    costs, models = [], []
+    costs, seconds = [], 0.0
     for draw in range(draws):
         key = hashlib.sha256(_LABEL + b"/%d/%d" % (seed, draw)).digest()
-        models.append(_model(initial, rounds, rows, n_units / simulated, key))
-        costs.append(mean_cost(rows.points, models[-1].centers))
+        model, spent = _model(initial, rounds, rows, n_units / simulated, key)
+        costs.append(mean_cost(rows.points, model.centers))
+        seconds += spent / draws
     points = rows.points.astype(np.float64)
     best = seeding.weighted_kmeans(points, np.ones(len(points)), min(n_clusters, len(points)), 1, seed).centers
-    return SimulatedFit(np.array(costs), mean_cost(points, best), models[-1])
+    return SimulatedFit(np.array(costs), mean_cost(points, best), model, seconds)
 
 
-def _model(initial: Any, rounds: Sequence[Round], rows: ClientBlock, factor: float, key: bytes) -> ClusterModel:
-    """What one run releases whose exact sums are those of the rows times a factor."""
-    state = initial
+def _model(
+    initial: Any, rounds: Sequence[Round], rows: ClientBlock, factor: float, key: bytes
+) -> tuple[ClusterModel, float]:
+    """What one run releases whose exact sums are those of the rows times a factor, and seconds of its statistics."""
+    state, seconds = initial, 0.0
     for each in rounds:
-        exact = np.rint(measured(each, rows, state.broadcast()) * factor).astype(np.int64)
-        state = each.step(state, draw_release(key, each.plan, exact))
-    model: ClusterModel = state.model()
-    return model
+        start = time.thread_time()
+        found = measured(each, rows, state.broadcast())
+        seconds += time.thread_time() - start
+        state = each.step(state, draw_release(key, each.plan, np.rint(found * factor).astype(np.int64)))
+    return state.model(), seconds
 
 
 def mean_cost(points: NDArray[np.floating], centers: NDArray[np.float64]) -> float:

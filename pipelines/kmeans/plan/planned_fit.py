@@ -1,6 +1,7 @@
 """A `fit` job made ready: public data read, noise calibrated, nothing private touched."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -142,13 +143,10 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     """
     source = private_source(config, listed)
     encoder = learned_encoder(config)
-    server = _server_points(config, source, encoder)
+    server = public_points(config, encoder, lambda: feature_count(config.data, source, encoder))
     n_features = server.shape[1]
-    previous = _previous(config, encoder, n_features)
-    warm = previous if config.starts_warm else None
-    public = PublicFit.of(config, server, None if warm is None else warm_protocol(config, warm.model.centers))
-    if warm is not None:
-        warm.check_frame(public.initial.frame)
+    previous = previous_run(config, encoder, n_features)
+    public = public_fit(config, server, previous)
     by_client = config.privacy.unit is PrivacyUnit.CLIENT
     return PlannedFit(
         config=config,
@@ -161,7 +159,16 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     )
 
 
-def _previous(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
+def public_fit(config: FitConfig, server: NDArray[np.float64], previous: PreviousRun | None) -> PublicFit:
+    """The rounds of a job, from the centers of an earlier run where it starts warm; errors as of `PublicFit.of`."""
+    if previous is None or not config.starts_warm:
+        return PublicFit.of(config, server)
+    found = PublicFit.of(config, server, warm_protocol(config, previous.model.centers))
+    previous.check_frame(found.initial.frame)
+    return found
+
+
+def previous_run(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
     """The earlier run that a job names, if its centers mean the same."""
     if config.recurring is None:
         return None
@@ -193,13 +200,18 @@ def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> 
     return TableContract.from_config(data).list_width(schema, path)
 
 
-def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:
-    """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
+def public_points(config: FitConfig, encoder: Encoder | None, n_features: Callable[[], int]) -> NDArray[np.float64]:
+    """Public points (q, d): the server data, or points in the clipping ball where there are none.
+
+    Args:
+      config: the job.
+      encoder: of its columns.
+      n_features: gives d; asked where there are no server data.
+    """
     if config.server_data is not None:
         contract = TableContract.from_config(config.data, encoder=encoder).features_only()
         return read_server_points(config.server_data.path, contract)
-    n_features = feature_count(config.data, source, encoder)
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
     norm = config.clipping.norm
     radius = norm if isinstance(norm, float) else 1.0
-    return seeding.points_in_ball(n_points, n_features, radius, config.seed or 0)
+    return seeding.points_in_ball(n_points, n_features(), radius, config.seed or 0)
