@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipelines.run.flags import Parser
@@ -24,6 +24,28 @@ class Tool:
     flags: Mapping[str, Mapping[str, Any]]
 
 
+def _number(text: str) -> float:
+    """A number; raises ConfigError."""
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"a bound must be a number, got {text!r}; write it as 2.5.") from error
+
+
+def _whole(text: str) -> int:
+    """A whole number; raises ConfigError."""
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"a number of rows must be whole, got {text!r}; write it as 50.")
+    return int(text)
+
+
+def _interval(text: str) -> list[float]:
+    """Two numbers, a comma between them; raises ConfigError."""
+    return [_number(part) for part in text.split(",")]
+
+
+KINDS: Mapping[str, Callable[[str], Any]] = {"domain": _interval, "radius": _number, "client_rows": _whole}
+"""How what `dapple init` asks for is read."""
 _LEDGER = {"default": None, "help": "the ledger's file, if the run has been charged"}
 TOOLS: Mapping[str, Tool] = {
     "init": Tool(
@@ -37,7 +59,10 @@ TOOLS: Mapping[str, Tool] = {
             "--epsilon": {"default": 1.0, "type": float, "help": "of the run; default: 1"},
             "--delta": {"default": 1e-6, "type": float, "help": "of the run; default: 1e-6"},
             "--client_id": {"default": None, "help": "column of clients; makes the client the privacy unit"},
+            "--client_rows": {"default": None, "type": _whole, "help": "public typical number of rows of a client"},
             "--server_data": {"default": None, "help": "public rows, for feddp_kmeans"},
+            "--domain": {"default": None, "type": _interval, "help": "public interval of all features, such as 0,100"},
+            "--radius": {"default": None, "type": _number, "help": "public largest distance of a row from the origin"},
         },
     ),
     "plan": Tool(
