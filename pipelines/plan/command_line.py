@@ -59,10 +59,10 @@ TOOLS: Mapping[str, Tool] = {
             "--epsilon": {"default": 1.0, "type": float, "help": "of the run; default: 1"},
             "--delta": {"default": 1e-6, "type": float, "help": "of the run; default: 1e-6"},
             "--client_id": {"default": None, "help": "column of clients; makes the client the privacy unit"},
-            "--client_rows": {"default": None, "type": _whole, "help": "public typical number of rows of a client"},
+            "--client_rows": {"default": None, "help": "public typical number of rows of a client"},
             "--server_data": {"default": None, "help": "public rows, for feddp_kmeans"},
-            "--domain": {"default": None, "type": _interval, "help": "public interval of all features, such as 0,100"},
-            "--radius": {"default": None, "type": _number, "help": "public largest distance of a row from the origin"},
+            "--domain": {"default": None, "help": "public interval of all features, such as 0,100"},
+            "--radius": {"default": None, "help": "public largest distance of a row from the origin"},
         },
     ),
     "plan": Tool(
@@ -111,6 +111,9 @@ def parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
     for flag, about in tool.flags.items():
         parser.add_argument(flag, **about)
     found = parser.parse_args(list(argv))
+    for flag, kind in KINDS.items():
+        if isinstance(getattr(found, flag, None), str):
+            setattr(found, flag, kind(getattr(found, flag)))
     for flag in ("hours", "accuracy"):
         value = getattr(found, flag, None)
         if value is not None and not 0.0 <= value < float("inf"):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
@@ -83,11 +84,12 @@ def simulate_rounds(
     """
     simulated = len(rows.points) if rows.offsets is None else rows.n_clients
     costs, seconds = [], 0.0
-    for draw in range(draws):
-        key = hashlib.sha256(_LABEL + b"/%d/%d" % (seed, draw)).digest()
-        model, spent = _model(initial, rounds, rows, n_units / simulated, key)
-        costs.append(mean_cost(rows.points, model.centers))
-        seconds += spent / draws
+    with threadpool_limits(limits=1):
+        for draw in range(draws):
+            key = hashlib.sha256(_LABEL + b"/%d/%d" % (seed, draw)).digest()
+            model, spent = _model(initial, rounds, rows, n_units / simulated, key)
+            costs.append(mean_cost(rows.points, model.centers))
+            seconds += spent / draws
     points = rows.points.astype(np.float64)
     best = seeding.weighted_kmeans(points, np.ones(len(points)), min(n_clusters, len(points)), 1, seed).centers
     return SimulatedFit(np.array(costs), mean_cost(points, best), model, seconds)
