@@ -132,7 +132,9 @@ def check_account(copy: RunCopy) -> AccountFile | None:
       The guarantee; None of another job, whose files are compared with their digests alone.
     """
     manifest = copy.manifest
-    if manifest.algorithm not in set(Algorithm) or manifest.settings is None:
+    if manifest.settings is None:
+        if RELEASES_FILE in manifest.files and manifest.algorithm in set(Algorithm):
+            raise _refusal(MANIFEST, "hold the settings of the fit").because("none")
         return None
     account = json_schema.parsed(copy.content(PRIVACY_FILE), AccountFile, _refusal(PRIVACY_FILE, "be a guarantee"))
     refusal = _refusal(RELEASES_FILE, "be the releases of a run")

@@ -128,7 +128,7 @@ def test_the_ledger_says_what_is_left_and_what_fits(place):
     asked["plan"] = {"assumed_rows": 500}
     before = summary(place, asked)["ledger"]
     assert (before["left"], before["refused"]) == (3.0, "")
-    ledger.reserve("a", gaussian(2.0), {})
+    ledger.reserve("a", gaussian(1.7), {})
     found = summary(place, asked)["ledger"]
     assert 0.0 < found["left"] < 3.0
     assert "this run would be refused" in plan(place, asked).out

@@ -199,6 +199,12 @@ def test_a_forged_account_does_not_add_up(copy, name):
     assert refused(copy).startswith("dapple: privacy.json must")
 
 
+def test_an_account_cannot_be_kept_from_being_recomputed(copy):
+    edit_json(copy, "run.json", lambda content: content.pop("settings"))
+    seal(copy)
+    assert refused(copy).startswith("dapple: run.json must hold the settings of the fit")
+
+
 def change_noise(copy):
     """Releases that say they had more noise, with a guarantee that follows from it."""
     table = pq.read_table(copy / "releases.parquet")
