@@ -174,9 +174,13 @@ WORDS: Mapping[str, Word] = {
 }
 """The jobs, in the order of the help page."""
 TOOLS: Mapping[str, str] = {
+    "init": "write a first job with comments, from the names and types of columns",
+    "plan": "say what a fit will release, cost and spend, before it spends",
+    "verify": "check that the files of a run are whole and add up; sign them, or check the signature",
+    "clean": "list, and remove, what killed runs left beside their outputs",
     "ledger": "set the limits of data sets; show, verify and export what runs have spent",
     "schema": "print the JSON Schema of a job's settings, for editors",
     "schedule": "print the folder of the files for cron, Airflow and Dataflow",
     "completion": "print the completion of a shell: bash, zsh or fish",
 }
-"""Words that read no data, and what they do."""
+"""Words that read no private rows, and what they do."""

@@ -166,7 +166,9 @@ class RunFolder:
 
     def seal(self, manifest: dict[str, Any]) -> str:
         """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
-        content = json.dumps(manifest | {"files": self._published}, indent=2, sort_keys=True).encode()
+        whole = manifest | {"files": self._published}
+        whole["manifest_digest"] = manifest_digest(whole)
+        content = json.dumps(whole, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
         return hashlib.sha256(content).hexdigest()
 
@@ -201,6 +203,15 @@ class RunFolder:
                     os.rmdir(folder)
         else:
             remove_files(f"{glob.escape(self.staging)}/**")
+
+
+def manifest_digest(content: dict[str, Any]) -> str:
+    """SHA-256, 64 hex digits, of a manifest without its own digest: it tells an edit from what the run wrote.
+
+    Whoever knows how it is made can make it anew; a ledger or a signature tells that as well.
+    """
+    others = {name: value for name, value in content.items() if name != "manifest_digest"}
+    return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def check_no_link(output: str) -> None:

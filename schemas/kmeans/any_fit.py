@@ -15,6 +15,7 @@ from schemas.kmeans.cluster_choice import ClusterChoice, ClusterCount
 from schemas.kmeans.feddp_config import FedDPOptions, LloydConfig, QualityConfig
 from schemas.kmeans.recurring_config import RecurringConfig
 from schemas.masked.config import MaskedConfig, check_masked
+from schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, SettingName, check_justified
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import (
@@ -34,6 +35,8 @@ from schemas.tables.encoding import Encodings, check_encodings
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
+_CURATORS = ("plan", "deployment", "justification")
+"""Sections that change nothing of a run; jobs without them keep the digests that they had before there were any."""
 _ONCE_OF_EVERY_JOB = ("dp_lloyd", "tree")
 """Sections of one algorithm that were those of every job, and null in most; a new algorithm adds none."""
 
@@ -145,6 +148,16 @@ class AnyFit(Section):
         default=None, description="the seed of public randomness (never of noise), an integer >= 0, or leave it out"
     )
 
+    plan: PlanOptions | None = Field(default=None, description="a section with assumed_rows, or leave it out")
+    deployment: DeploymentConfig | None = Field(
+        default=None, description="a section of what only the curator knows, published as it is, or leave it out"
+    )
+    justification: dict[SettingName, PublicText] = Field(
+        default_factory=dict,
+        description="a mapping of settings, such as clipping.norm, to the reason for their value, published as it is, "
+        "or leave it out",
+    )
+
     @property
     def max_clusters(self) -> int:
         """The number of centers, or the largest that may be chosen."""
@@ -198,7 +211,13 @@ class AnyFit(Section):
     @pydantic.model_serializer(mode="wrap")
     def _dump_every_section(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The dump of when every job had every section: ledgers hold its digest, and masks are labeled by it."""
-        return dict.fromkeys(_ONCE_OF_EVERY_JOB) | dump(self)
+        content = dict.fromkeys(_ONCE_OF_EVERY_JOB) | dump(self)
+        return {name: value for name, value in content.items() if value or name not in _CURATORS}
+
+    @pydantic.model_validator(mode="after")
+    def _reasons_are_of_settings(self) -> Self:
+        check_justified(self.justification, type(self).model_fields)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _settings_belong_to_the_algorithm(self) -> Self:

@@ -8,14 +8,18 @@ from pipelines.kmeans.outputs import page as report
 from pipelines.kmeans.outputs.deployment import deployment
 from pipelines.kmeans.plan import recurrence
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
-from pipelines.ledger.remaining import remaining
+from pipelines.ledger.remaining import around, remaining
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
 from pipelines.run.registry_entry import registry_yaml
 from pipelines.run.versions import versions
 from schemas.kmeans.drift import DRIFT_FILE
+from schemas.kmeans.fit_config import FitConfig
 from schemas.settings.digest import config_digest
 from transforms.files.publish import RELEASED_FILES
+
+NOT_SAID = "given, not said"
+"""Stands in `run.json` for where a key lies."""
 
 
 def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
@@ -46,11 +50,21 @@ def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, A
         "frame": recurrence.final_frame(planned, result.model),
         "previous": recurrence.previous_json(planned),
         "config_digest": config_digest(planned.config),
+        "settings": _settings(planned.config),
+        "ledger": around(planned.config.ledger, planned.config.data.name, run_id),
         "input_fingerprint": result.fingerprint,
         "noisy_cost": None if cost is None else dataclasses.asdict(cost),
         "snapshot": None if snapshot is None else snapshot.to_json(),
         "versions": versions(),
     } | ({} if named is None else {"feature_names": list(named)})
+
+
+def _settings(config: FitConfig) -> dict[str, Any]:
+    """The job as it was run; where its keys lie is nobody's business."""
+    content: dict[str, Any] = config.model_dump(mode="json")
+    for holder, name in ((content, "key_uri"), (content["masked"], "secret_uri")):
+        holder[name] = None if holder[name] is None else NOT_SAID
+    return content
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -1,12 +1,14 @@
 """A `fit` job made ready: public data read, noise calibrated, nothing private touched."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
+from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.tables.client_staging import JobRows
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
@@ -21,7 +23,7 @@ from schemas.reports.config import EncodeConfig
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoder import Encoder
-from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
+from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.privacy import accounting
@@ -139,31 +141,34 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
       ConfigError: if the settings do not fit the server data or an earlier run, or no noise meets the budget.
       InputError: if the server data or the table's snapshot cannot be used.
     """
-    source, privacy = private_source(config, listed), config.privacy
+    source = private_source(config, listed)
     encoder = learned_encoder(config)
-    server = _server_points(config, source, encoder)
+    server = public_points(config, encoder, lambda: feature_count(config.data, source, encoder))
     n_features = server.shape[1]
-    previous = _previous(config, encoder, n_features)
-    warm = previous if config.starts_warm else None
-    protocol = PROTOCOLS[config.algorithm] if warm is None else warm_protocol(config, warm.model.centers)
-    initial = protocol.initial_state(config, server, n_features)
-    if warm is not None:
-        warm.check_frame(initial.frame)
-    specs = protocol.round_specs(config, n_features, len(server))
-    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
-    by_client = privacy.unit is PrivacyUnit.CLIENT
+    previous = previous_run(config, encoder, n_features)
+    public = public_fit(config, server, previous)
+    by_client = config.privacy.unit is PrivacyUnit.CLIENT
     return PlannedFit(
         config=config,
         source=source,
         contract=TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder),
-        initial=initial,
-        plan=plan,
-        rounds=protocol.rounds(config, plan),
+        initial=public.initial,
+        plan=public.plan,
+        rounds=public.rounds,
         previous=previous,
     )
 
 
-def _previous(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
+def public_fit(config: FitConfig, server: NDArray[np.float64], previous: PreviousRun | None) -> PublicFit:
+    """The rounds of a job, from the centers of an earlier run where it starts warm; errors as of `PublicFit.of`."""
+    if previous is None or not config.starts_warm:
+        return PublicFit.of(config, server)
+    found = PublicFit.of(config, server, warm_protocol(config, previous.model.centers))
+    previous.check_frame(found.initial.frame)
+    return found
+
+
+def previous_run(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
     """The earlier run that a job names, if its centers mean the same."""
     if config.recurring is None:
         return None
@@ -195,13 +200,18 @@ def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> 
     return TableContract.from_config(data).list_width(schema, path)
 
 
-def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:
-    """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
+def public_points(config: FitConfig, encoder: Encoder | None, n_features: Callable[[], int]) -> NDArray[np.float64]:
+    """Public points (q, d): the server data, or points in the clipping ball where there are none.
+
+    Args:
+      config: the job.
+      encoder: of its columns.
+      n_features: gives d; asked where there are no server data.
+    """
     if config.server_data is not None:
         contract = TableContract.from_config(config.data, encoder=encoder).features_only()
         return read_server_points(config.server_data.path, contract)
-    n_features = feature_count(config.data, source, encoder)
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
     norm = config.clipping.norm
     radius = norm if isinstance(norm, float) else 1.0
-    return seeding.points_in_ball(n_points, n_features, radius, config.seed or 0)
+    return seeding.points_in_ball(n_points, n_features(), radius, config.seed or 0)

@@ -1,6 +1,7 @@
 """What a job is: a record that says how it is asked for, planned, charged, worked and written."""
 
 import dataclasses
+import datetime
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +20,11 @@ UNPROTECTED: Summary = {"epsilon": None, "delta": None}
 """What a job of the trusted zone says of its guarantee: there is none."""
 
 
+def _now() -> str:
+    """UTC to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run(Generic[Settings]):
     """One run of a job.
@@ -27,11 +33,13 @@ class Run(Generic[Settings]):
       settings: of its config file.
       options: of its command line.
       place: where it writes.
+      started: UTC, ISO 8601, before any row is read; when it ended would tell how long the rows took.
     """
 
     settings: Settings
     options: JobOptions
     place: Place
+    started: str = dataclasses.field(default_factory=_now)
 
     @property
     def folder(self) -> RunFolder:

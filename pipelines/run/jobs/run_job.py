@@ -47,7 +47,8 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
     run = Run(settings=settings, options=options, place=place)
     with carried_out(job, run) as (planned, result):
         outcome = job.write(run, planned, result)
-        place.publish({"run_id": options.run_id, "versions": versions()} | outcome.manifest)
+        head = {"run_id": options.run_id, "started": run.started, "versions": versions()}
+        place.publish(head | outcome.manifest)
     _say_done(job, options.output)
     return place.summary | outcome.summary | counted
 

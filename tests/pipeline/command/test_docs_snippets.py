@@ -16,6 +16,7 @@ import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.command.main import COMMANDS
+from pipelines.plan.command_line import TOOLS
 from schemas.clustered_fl.config import load_clustered_fl_config
 from schemas.kmeans.fit_config import load_config
 from schemas.profile.config import load_profile_config
@@ -34,7 +35,8 @@ FLAGS = dict.fromkeys(COMMANDS, ALWAYS) | {
     "upload": {"--config", "--exchange", "--released", "--client", "--verbose"},
     "aggregate": {"--config", "--exchange", "--verbose"},
     "unmask": {"--config", "--exchange", "--released", "--run_id", "--verbose"},
-    "ledger": {"--ledger", "--dataset", "--epsilon", "--delta", "--scope", "--format", "--output"},
+    "ledger": {"--ledger", "--dataset", "--runs", "--epsilon", "--delta", "--scope", "--format", "--output"},
+    **{name: {flag for flag in tool.flags if flag[:2] == "--"} for name, tool in TOOLS.items()},
 }
 
 

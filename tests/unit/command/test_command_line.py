@@ -163,7 +163,7 @@ def complete(script, *words):
     ("words", "offered"),
     [
         (["dapple", "f"], {"fit"}),
-        (["dapple", "cl"], {"clustered_fl"}),
+        (["dapple", "cl"], {"clustered_fl", "clean"}),
         (["dapple", "--v"], {"--version"}),
         (["dapple", "upload", "--c"], {"--config", "--client"}),
         (["dapple", "fit", "--out"], {"--output"}),
