@@ -138,7 +138,7 @@ def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
 
 def _plan(run: Run[FitConfig]) -> PlannedFit:
     reading = "" if run.settings.server_data is None else "reading public server data and "
-    _LOGGER.info("run %s: %scalibrating noise", run.options.run_id, reading)
+    _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)
     plan = planned.plan
     rounds = counted(len(planned.rounds), "round")
