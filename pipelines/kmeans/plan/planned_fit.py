@@ -196,9 +196,11 @@ def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig) -> Encod
 
 
 def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
-    """Number of coordinates of a row, where no server data tell it: that of the first file for a list column."""
+    """Number of coordinates of a row, where no server data tell it: as the job says, or as the first file has it."""
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features
+    if data.width is not None:
+        return data.width
     path, schema = first_schema(source)
     return TableContract.from_config(data).list_width(schema, path)
 
