@@ -4,6 +4,7 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 """
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import pydantic
@@ -30,7 +31,7 @@ from schemas.settings.section import (
     python_scalar,
 )
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
-from schemas.tables.encoding import Encodings, check_encodings
+from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
@@ -154,6 +155,11 @@ class AnyFit(Section):
     def chooses_clusters(self) -> bool:
         """Whether the run chooses the number of centers."""
         return isinstance(self.n_clusters, ClusterChoice)
+
+    @property
+    def encodings(self) -> Mapping[str, ColumnEncoding]:
+        """How columns become features; columns without an entry are features."""
+        return self.encode
 
     @property
     def buys_its_start(self) -> bool:

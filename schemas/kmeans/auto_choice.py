@@ -38,7 +38,7 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get("server_data") not in (None, "none"):
         return _from_server(rest, clipping)
     radius = _radius(bounds, tree, clipping)
-    if radius is not None and _needs_tree(settings):
+    if radius is not None and (_needs_tree(settings) or tree.get("center") is not None):
         return rest | {"algorithm": Algorithm.CENTRAL_TREE, "tree": tree | {"radius": radius}, "clipping": clipping}
     if "domain" not in bounds and radius is None:
         return _from_private_norm(rest, clipping)

@@ -77,7 +77,7 @@ class LloydSettings:
     @property
     def box(self) -> Box:
         """The domain."""
-        return Box(*self.options.domain)
+        return Box(*self.options.interval)
 
     @property
     def rounds_share(self) -> float:
