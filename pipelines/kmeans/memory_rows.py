@@ -187,6 +187,11 @@ def client_ids(groups: ArrayLike, n_rows: int) -> pa.ChunkedArray:
     return ids
 
 
+def made_names(n_features: int) -> tuple[str, ...]:
+    """Names of columns that have none, where a job needs some."""
+    return tuple(f"x{index}" for index in range(n_features))
+
+
 def client_column(names: tuple[str, ...] | None) -> str:
     """A name for the column of clients that no feature has."""
     found = "client"

@@ -100,8 +100,8 @@ class AnyFit(Section):
     """What every `fit` job has; one algorithm's own sections are those of its class in `fit_config`."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, auto for a choice by what is public, feddp_kmeans, central_tree, dp_lloyd, or "
-        "the baseline server_kmeanspp, server_lloyds or sphere_packing"
+        description="the algorithm to run, auto for a choice by what is public, feddp_kmeans, central_tree, dp_lloyd, "
+        "or the baseline server_kmeanspp, server_lloyds or sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: OptionalServerData = Field(

@@ -18,9 +18,11 @@ from schemas.settings import rejection
 from schemas.settings.section import is_number, python_scalar
 
 LLOYD_STEPS = 1
-"""Lloyd rounds after FedDP-Init and after the tree, where the job does not give their number."""
-_ANYWHERE = {"domain": (-1.0, 1.0)}
-_SOME_RADIUS = {"radius": 1.0}
+"""Lloyd rounds after FedDP-Init, where the job does not give their number."""
+DP_LLOYD_STEPS = 2
+"""Lloyd rounds of DP-Lloyd, where neither the job gives their number nor the number of rows is public."""
+_ANYWHERE: dict[str, Any] = {"domain": (-1.0, 1.0)}
+_SOME_RADIUS: dict[str, Any] = {"radius": 1.0}
 
 
 def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,6 +44,8 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
         return rest | {"algorithm": Algorithm.CENTRAL_TREE, "tree": tree | {"radius": radius}, "clipping": clipping}
     if "domain" not in bounds and radius is None:
         return _from_private_norm(rest, clipping)
+    if "steps" not in bounds and _of_data(settings, "public_rows") is None:
+        bounds = bounds | {"steps": DP_LLOYD_STEPS}
     return rest | {"algorithm": Algorithm.DP_LLOYD} | _bounded(bounds, clipping, radius, _n_features(settings))
 
 
@@ -92,9 +96,14 @@ def _half_diagonal(domain: Any, n_features: int) -> float:
 
 def _n_features(settings: Mapping[str, Any]) -> int | None:
     """Number of features as far as settings tell it: of columns that are not encoded."""
-    data = settings.get("data")
-    features = data.get("features") if isinstance(data, Mapping) else getattr(data, "features", None)
+    features = _of_data(settings, "features")
     return len(features) if isinstance(features, list | tuple) and not settings.get("encode") else None
+
+
+def _of_data(settings: Mapping[str, Any], name: str) -> Any:
+    """What the data section gives under a name; None without it."""
+    data = settings.get("data")
+    return data.get(name) if isinstance(data, Mapping) else getattr(data, name, None)
 
 
 def _radius(bounds: Mapping[str, Any], tree: Mapping[str, Any], clipping: Mapping[str, Any]) -> float | None:
@@ -124,7 +133,7 @@ def _section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(found or {})
 
 
-def _check_unread(bounds: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
+def _check_unread(bounds: dict[str, Any], tree: dict[str, Any]) -> None:
     """Refuses sections that are wrong, whether or not the algorithm reads them; a bound may be in another one."""
     if bounds:
         rejection.checked(DPLloydConfig, _ANYWHERE | bounds, "dp_lloyd")
