@@ -106,6 +106,8 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
             "clipping_norm or domain must be given where there is no server_data, got neither; give a bound that you "
             "know without looking at the rows."
         )
+    if given["center"] not in tuple(ClippingCenter):
+        raise ConfigError(f"center must be 'server_mean' or 'none', got {given['center']!r}; give one of them.")
     clipping = {} if given["client_rows"] is None else {"client_rows": given["client_rows"]}
     if algorithm == Algorithm.DP_LLOYD or (algorithm == Algorithm.AUTO and not has_server):
         return _bounds_without_server(algorithm, norm, _plain(domain), steps, clipping)

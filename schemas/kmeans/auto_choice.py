@@ -59,7 +59,7 @@ def _from_server(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, An
 
 def _from_private_norm(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, Any]:
     """FedDP-KMeans around points of a ball whose radius is bought; refused if not even that is asked for."""
-    if clipping.get("norm") != ClippingRule.PRIVATE:
+    if clipping.get("norm") in (None, ClippingRule.DOMAIN):
         raise ConfigError(
             "algorithm must be told by public settings what bounds a row for auto, got none; give server_data, "
             "dp_lloyd.domain, tree.radius, or a number or private as clipping.norm."

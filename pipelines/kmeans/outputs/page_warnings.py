@@ -175,7 +175,7 @@ def _of_distances(view: FitView) -> Found:
 
 
 def _is_late_move(view: FitView, path: str) -> bool:
-    """Whether a release sums rows relative to centers that an earlier Lloyd round has moved: small where they are right."""
+    """Whether a release sums rows around centers that an earlier Lloyd round has moved: small where they are right."""
     config, found = view.planned.config, _LLOYD_SUMS.fullmatch(path)
     relative = isinstance(config, DPLloydFit) and config.dp_lloyd.variant is LloydVariant.FAST
     return relative and found is not None and int(found[1]) > 0

@@ -1,0 +1,101 @@
+"""What `DPKMeans` finds without and with public rows, beside what it found when it knew FedDP-KMeans only.
+
+The mixture has 20 features and 10 components of equal weight, with means uniform on [0, 1] and 0.248 as the stddev of
+each feature. Costs are mean squared distances of all rows to the nearest center; the means of the components cost
+about 1.227. Public are: a radius of 4 about the origin; -1 to 2 as bounds of every column; or 500 rows around the same
+means with stddev 0.35. The last two rows are what the estimator and `central_tree` did before, in the same ball.
+All fits of one draw see the same rows.
+
+    python -m benchmarks.estimator --out benchmarks/results/estimator.md
+    python -m benchmarks.estimator --rows 10000 --draws 3
+"""
+
+import argparse
+import logging
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import measurement
+from benchmarks.machine import heading
+from benchmarks.separated_mixture import mean_cost
+
+N_FEATURES, N_CLUSTERS = 20, 10
+STDDEV = math.sqrt(1.227 / N_FEATURES)
+RADIUS, BOUNDS = 4.0, (-1.0, 2.0)
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+METHODS: Mapping[str, tuple[dict[str, Any], bool]] = {
+    "auto, 500 public rows": ({}, True),
+    "auto, bounds": ({"domain": BOUNDS}, False),
+    "auto, a radius": ({"clipping_norm": RADIUS}, False),
+    "central_tree, a radius": ({"algorithm": "central_tree", "clipping_norm": RADIUS}, False),
+    "feddp_kmeans, a radius": ({"algorithm": "feddp_kmeans", "clipping_norm": RADIUS}, False),
+}
+"""Parameters of the estimator, and whether it is given public rows."""
+
+
+class Drawn(NamedTuple):
+    """One draw: `rows` (n, d), `server` (500, d), and `best`, the cost of the means of the components."""
+
+    rows: NDArray[np.float64]
+    server: NDArray[np.float64]
+    best: float
+
+
+def main() -> None:
+    parser = measurement.script(__doc__)
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--rows", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    measurement.show(report(arguments), arguments.out)
+
+
+def draw(seed: int, n_rows: int) -> Drawn:
+    """The draw of a seed."""
+    rng = np.random.default_rng([seed, 7])
+    means = rng.uniform(0.0, 1.0, (N_CLUSTERS, N_FEATURES))
+    rows = means[rng.integers(0, N_CLUSTERS, n_rows)] + rng.normal(0.0, STDDEV, (n_rows, N_FEATURES))
+    server = means[rng.integers(0, N_CLUSTERS, 500)] + rng.normal(0.0, 0.35, (500, N_FEATURES))
+    return Drawn(rows, server, mean_cost(rows, means))
+
+
+def cost(drawn: Drawn, parameters: Mapping[str, Any], *, with_server: bool) -> float:
+    """Of one fit."""
+    from dapple_dp import DPKMeans
+
+    model = DPKMeans(N_CLUSTERS, **BUDGET, **parameters)
+    model.fit(drawn.rows, server_data=drawn.server if with_server else None)
+    return mean_cost(drawn.rows, model.cluster_centers_)
+
+
+def report(arguments: argparse.Namespace) -> list[str]:
+    """Markdown lines."""
+    costs: dict[tuple[str, int], list[float]] = {}
+    for n_rows in arguments.rows:
+        for seed in range(arguments.draws):
+            drawn = draw(seed, n_rows)
+            costs.setdefault(("means of the components", n_rows), []).append(drawn.best)
+            for name, (parameters, with_server) in METHODS.items():
+                costs.setdefault((name, n_rows), []).append(cost(drawn, parameters, with_server=with_server))
+            print(n_rows, seed, flush=True)
+    lines = heading("DPKMeans by what is public")
+    lines += [f"Mean cost (standard deviation; largest) of {arguments.draws} draws, epsilon 1, delta 1e-6.", ""]
+    lines += [f"| what is public | {' | '.join(f'{n_rows:,} rows' for n_rows in arguments.rows)} |"]
+    lines += ["| --- " * (1 + len(arguments.rows)) + "|"]
+    for name in [*METHODS, "means of the components"]:
+        lines += [f"| {name} | {' | '.join(_cell(costs[name, n_rows]) for n_rows in arguments.rows)} |"]
+    return lines
+
+
+def _cell(values: list[float]) -> str:
+    return f"{np.mean(values):.4f} ({np.std(values):.4f}; {max(values):.4f})"
+
+
+if __name__ == "__main__":
+    main()
