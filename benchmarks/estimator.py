@@ -3,11 +3,12 @@
 The mixture has 20 features and 10 components of equal weight, with means uniform on [0, 1] and 0.248 as the stddev of
 each feature. Costs are mean squared distances of all rows to the nearest center; the means of the components cost
 about 1.227. Public are: a radius of 4 about the origin; -1 to 2 as bounds of every column; or 500 rows around the same
-means with stddev 0.35. The last two rows are what the estimator and `central_tree` did before, in the same ball.
+means with stddev 0.35. `feddp_kmeans` and `central_tree` in the same ball are
+what the estimator and jobs without a box had before.
 All fits of one draw see the same rows.
 
-    python -m benchmarks.estimator --out benchmarks/results/estimator.md
-    python -m benchmarks.estimator --rows 10000 --draws 3
+    python -m benchmarks.estimator --rows 10000 --out benchmarks/results/estimator.md
+    python -m benchmarks.estimator --rows 1000000 --methods bounds feddp --out benchmarks/results/estimator_million.md
 """
 
 import argparse
@@ -28,14 +29,15 @@ N_FEATURES, N_CLUSTERS = 20, 10
 STDDEV = math.sqrt(1.227 / N_FEATURES)
 RADIUS, BOUNDS = 4.0, (-1.0, 2.0)
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
-METHODS: Mapping[str, tuple[dict[str, Any], bool]] = {
-    "auto, 500 public rows": ({}, True),
-    "auto, bounds": ({"domain": BOUNDS}, False),
-    "auto, a radius": ({"clipping_norm": RADIUS}, False),
-    "central_tree, a radius": ({"algorithm": "central_tree", "clipping_norm": RADIUS}, False),
-    "feddp_kmeans, a radius": ({"algorithm": "feddp_kmeans", "clipping_norm": RADIUS}, False),
+METHODS: Mapping[str, tuple[str, dict[str, Any], bool]] = {
+    "server": ("auto, 500 public rows", {}, True),
+    "bounds": ("auto, bounds", {"domain": BOUNDS}, False),
+    "radius": ("auto, a radius", {"clipping_norm": RADIUS}, False),
+    "tree": ("central_tree, a radius", {"algorithm": "central_tree", "clipping_norm": RADIUS}, False),
+    "feddp": ("feddp_kmeans, a radius (before)", {"algorithm": "feddp_kmeans", "clipping_norm": RADIUS}, False),
 }
-"""Parameters of the estimator, and whether it is given public rows."""
+"""What is public, parameters of the estimator, and whether it is given public rows."""
+_BEST = "means of the components"
 
 
 class Drawn(NamedTuple):
@@ -50,6 +52,7 @@ def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--rows", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
@@ -80,15 +83,15 @@ def report(arguments: argparse.Namespace) -> list[str]:
     for n_rows in arguments.rows:
         for seed in range(arguments.draws):
             drawn = draw(seed, n_rows)
-            costs.setdefault(("means of the components", n_rows), []).append(drawn.best)
-            for name, (parameters, with_server) in METHODS.items():
+            costs.setdefault((_BEST, n_rows), []).append(drawn.best)
+            for name, parameters, with_server in map(METHODS.__getitem__, arguments.methods):
                 costs.setdefault((name, n_rows), []).append(cost(drawn, parameters, with_server=with_server))
             print(n_rows, seed, flush=True)
     lines = heading("DPKMeans by what is public")
     lines += [f"Mean cost (standard deviation; largest) of {arguments.draws} draws, epsilon 1, delta 1e-6.", ""]
     lines += [f"| what is public | {' | '.join(f'{n_rows:,} rows' for n_rows in arguments.rows)} |"]
     lines += ["| --- " * (1 + len(arguments.rows)) + "|"]
-    for name in [*METHODS, "means of the components"]:
+    for name in [*(METHODS[each][0] for each in arguments.methods), _BEST]:
         lines += [f"| {name} | {' | '.join(_cell(costs[name, n_rows]) for n_rows in arguments.rows)} |"]
     return lines
 
