@@ -5,8 +5,8 @@ each feature. Costs are mean squared distances of all rows to the nearest center
 about 1.227. Public are: a radius of 4 about the origin; -1 to 2 as bounds of every column; or 500 rows around the same
 means with stddev 0.35. `feddp_kmeans` and `central_tree` in the same ball are
 what the estimator and jobs without a box had before.
-All fits of one draw see the same rows. What runs is the job that the estimator asks for: its plan, statistics, noise and
-server steps, on rows in memory and without Beam's workers around them, which add minutes and change no release.
+All fits of one draw see the same rows. What runs is the job that the estimator asks for: its plan, statistics, noise
+and server steps, on rows in memory and without Beam's workers around them, which add minutes and change no release.
 
     python -m benchmarks.estimator --rows 10000 100000 --out benchmarks/results/estimator.md
     python -m benchmarks.estimator --rows 1000000 --methods bounds feddp --out benchmarks/results/estimator_million.md
