@@ -11,6 +11,10 @@ class DappleError(Exception):
     exit_code = 1
 
 
+class PrivacyWarning(UserWarning):
+    """A fit may spend more, or be worth less, than its caller thinks; from settings and releases only."""
+
+
 class ConfigError(DappleError, ValueError):
     """A setting is wrong; nothing has been read yet."""
 

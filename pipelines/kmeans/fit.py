@@ -127,9 +127,10 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
     tables = [gate.read_table(path, gate.staged(path)) for path in paths]
     model, drift = followed(planned, model_from_tables(*tables))
-    if drift is not None:
-        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table()))
-    return FitResult(model, planned.statement.of_graph(found), fingerprint, drift)
+    in_units = planned.in_units(model)
+    if drift is not None or in_units is not None:
+        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table(in_units)))
+    return FitResult(model, planned.statement.of_graph(found), fingerprint, drift, in_units)
 
 
 def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
@@ -138,7 +139,7 @@ def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
 
 def _plan(run: Run[FitConfig]) -> PlannedFit:
     reading = "" if run.settings.server_data is None else "reading public server data and "
-    _LOGGER.info("run %s: %scalibrating noise", run.options.run_id, reading)
+    _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)
     plan = planned.plan
     rounds = counted(len(planned.rounds), "round")

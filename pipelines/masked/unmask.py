@@ -121,10 +121,10 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
     folder.check()
     statement = role.planned.statement.with_roles("jobs of their own")
     model, drift = followed(role.planned, role.state().model())
-    result = FitResult(model, statement, _NO_FINGERPRINT, drift)
+    result = FitResult(model, statement, _NO_FINGERPRINT, drift, role.planned.in_units(model))
     with folder.opened():
         write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
-        write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table()))
+        write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table(result.in_units)))
         outputs.write_outputs(folder, role.planned, result)
         folder.publish(outputs.manifest(role.planned, result, run_id))
 

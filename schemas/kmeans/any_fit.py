@@ -4,6 +4,7 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 """
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import pydantic
@@ -31,7 +32,7 @@ from schemas.settings.section import (
     python_scalar,
 )
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
-from schemas.tables.encoding import Encodings, check_encodings
+from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
@@ -102,8 +103,8 @@ class AnyFit(Section):
     """What every `fit` job has; one algorithm's own sections are those of its class in `fit_config`."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, feddp_kmeans, central_tree, dp_lloyd, or the baseline server_kmeanspp, "
-        "server_lloyds or sphere_packing"
+        description="the algorithm to run, auto for a choice by what is public, feddp_kmeans, central_tree, dp_lloyd, "
+        "or the baseline server_kmeanspp, server_lloyds or sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: OptionalServerData = Field(
@@ -167,6 +168,11 @@ class AnyFit(Section):
     def chooses_clusters(self) -> bool:
         """Whether the run chooses the number of centers."""
         return isinstance(self.n_clusters, ClusterChoice)
+
+    @property
+    def encodings(self) -> Mapping[str, ColumnEncoding]:
+        """How columns become features; columns without an entry are features."""
+        return self.encode
 
     @property
     def buys_its_start(self) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from schemas.choices import ReportMode, Trust
@@ -103,3 +104,20 @@ class PrivacyStatement:
             if not content[name]:
                 del content[name]
         return content
+
+
+def statement_from_json(content: Mapping[str, Any]) -> PrivacyStatement:
+    """Inverse of `PrivacyStatement.to_json`; raises KeyError, TypeError or ValueError for another content."""
+    trust = str(content["trust"])
+    numbers = {name: float(content[name]) for name in ("epsilon", "delta")}
+    if not all(math.isfinite(each) and each >= 0.0 for each in numbers.values()):
+        raise ValueError("epsilon and delta must be finite and not negative; fit again.")
+    return PrivacyStatement(
+        unit=PrivacyUnit(content["unit"]),
+        neighboring_relation=str(content["neighboring_relation"]),
+        events=tuple(dict(event) for event in content["events"]),
+        trust=Trust(trust) if trust in tuple(Trust) else ReportMode(trust),
+        masked=content.get("masked"),
+        extended=tuple(dict(each) for each in content.get("extended", ())),
+        **numbers,
+    )

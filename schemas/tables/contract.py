@@ -88,7 +88,7 @@ class TableContract:
           encoder: of the job's `encode` section, if it has one.
 
         Raises:
-          ConfigError: if `n_features` contradicts `data.feature_names`.
+          ConfigError: if `n_features` contradicts `data.feature_names` or `data.width`.
           ValueError: if `n_features` contradicts the number of named columns.
         """
         names = () if isinstance(config.features, str) else config.features
@@ -154,6 +154,12 @@ class TableContract:
             remedy = "use data of one width everywhere, server data and data.feature_names included"
             raise _mismatch(name, where, f"have width {self.n_features or '>= 1'}", str(kind.list_size), remedy)
 
+    def has_lists_of_any_length(self, schema: pa.Schema) -> bool:
+        """Whether the features are a column of lists whose length only the rows tell; of a checked schema."""
+        if self.feature_list is None:
+            return False
+        return not pa.types.is_fixed_size_list(_plain_type(schema.field(self.feature_list).type))
+
     def list_width(self, schema: pa.Schema, where: str) -> int:
         """Width of the fixed-size-list column.
 
@@ -163,7 +169,7 @@ class TableContract:
         self.check_schema(schema, where)
         kind = _plain_type(_find(schema, str(self.feature_list), where).type)
         if not pa.types.is_fixed_size_list(kind):
-            remedy = "cast it, or give server_data of that width"
+            remedy = "give data.width, cast it, or give server_data of that width"
             raise _mismatch(str(self.feature_list), where, "be a fixed-size list", str(kind), remedy)
         return int(kind.list_size)
 
@@ -329,7 +335,13 @@ def group_by_client(ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _named_width(config: DataConfig, n_features: int | None) -> int | None:
-    """Width of a list column: as it is known, or the number of its names."""
+    """Width of a list column: as it is known, as the job says, or the number of its names."""
+    if config.width is not None and n_features not in (None, config.width):
+        raise ConfigError(
+            f"data.width must be {n_features} like that of the server data or the model, got {config.width}; correct "
+            "it, or leave it out."
+        )
+    n_features = n_features or config.width
     n_names = None if config.feature_names is None else len(config.feature_names)
     if n_names is not None and n_features not in (None, n_names):
         raise ConfigError(

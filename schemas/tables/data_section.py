@@ -10,8 +10,12 @@ from pydantic import BeforeValidator, Field
 from schemas.choices import Auto, InvalidRows
 from schemas.errors import ConfigError
 from schemas.settings import rejection
-from schemas.settings.section import Count, Section, Text, auto_or_integer, python_scalar
+from schemas.settings.section import Count, Scalar, Section, Text, auto_or_integer, python_scalar
 from schemas.tables.snapshot import TableConfig
+
+MOST_WIDTH = 1 << 13
+"""Numbers of a row, at most: the lattice holds no more."""
+_NEWER = ("feature_names", "width")
 
 
 def _feature_names(value: object) -> object:
@@ -69,6 +73,11 @@ class DataConfig(Section):
         default=None,
         description="a list of names for people, one for each number in the list column features, or leave it out",
     )
+    width: Annotated[int, Field(strict=True, ge=1, le=MOST_WIDTH), Scalar] | None = Field(
+        default=None,
+        description=f"the number of numbers in every list of the list column features, an integer from 1 to "
+        f"{MOST_WIDTH}, needed for lists without a fixed size where no server data tell it, or leave it out",
+    )
     on_invalid_rows: InvalidRows = Field(
         default=InvalidRows.FAIL,
         description="fail to stop at a null or non-finite value, or drop to leave such rows out",
@@ -102,10 +111,10 @@ class DataConfig(Section):
         return json.dumps(self.partition_values(), sort_keys=True)
 
     @pydantic.model_serializer(mode="wrap")
-    def _without_names_that_are_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Jobs without `feature_names` keep the digests that they had before there were any."""
+    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without newer settings keep the digests that they had before there were any."""
         content: dict[str, Any] = dump(self)
-        return content if self.feature_names else {name: content[name] for name in content if name != "feature_names"}
+        return {name: value for name, value in content.items() if value is not None or name not in _NEWER}
 
     @pydantic.model_validator(mode="after")
     def _feature_names_are_of_a_list(self) -> Self:
@@ -113,6 +122,19 @@ class DataConfig(Section):
             raise ConfigError(
                 "data.feature_names must be left out where data.features is a list of columns, got names; "
                 "columns are called by their own names."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _width_is_of_a_list(self) -> Self:
+        if self.width is not None and not isinstance(self.features, str):
+            raise ConfigError(
+                "data.width must be left out where data.features is a list of columns, got it; the columns are counted."
+            )
+        if None not in (self.width, self.feature_names) and self.width != len(self.feature_names or ()):
+            raise ConfigError(
+                f"data.feature_names must name all {self.width} numbers that data.width says, got "
+                f"{len(self.feature_names or ())} names; give one for each, in their order."
             )
         return self
 

@@ -208,7 +208,7 @@ def _check_shared(cells: tuple[SweepCell, ...]) -> None:
             raise ConfigError(
                 f"ledger must be the same in all methods of a sweep, got another one in {cell.method}; give it once."
             )
-        if cell.config.encode != cells[0].config.encode:
+        if cell.config.encodings != cells[0].config.encodings:
             raise ConfigError(
                 f"encode must be the same in all methods of a sweep, got another one in {cell.method}; "
                 "run a sweep of its own for it."

@@ -107,6 +107,7 @@ _ROWS = frozenset(
         "schemas.clustered_fl.labeled_contract:LabeledContract",
         "schemas.tables.contract:TableContract",
         "schemas.tables.encoded_column:BinnedColumn",
+        "schemas.tables.encoded_column:BoundedColumn",
         "schemas.tables.encoded_column:OneHotColumn",
         "schemas.tables.encoded_column:ScaledColumn",
         "schemas.tables.encoder:Encoder",

@@ -223,7 +223,7 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
     with open_listed(listed.file, listed.seal, path) as (file, seal, source):
         contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
         metadata = file.metadata
-        sizes = _sizes(source, path, contract, metadata)
+        sizes = _sizes(source, path, contract, file)
         first = 0
         for run in decode_runs(metadata.metadata, metadata.num_row_groups, path):
             groups = [metadata.row_group(first + offset) for offset in range(run)]
@@ -238,27 +238,27 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
             first += run
 
 
-def _sizes(source: BinaryIO, path: str, contract: TableContract, metadata: pq.FileMetaData) -> list[list[ColumnSize]]:
-    """Sizes of the columns by row group, where the width of the rows is not known or a row group is large."""
-    n_features = contract.n_features
+def _sizes(source: BinaryIO, path: str, contract: TableContract, file: pq.ParquetFile) -> list[list[ColumnSize]]:
+    """Sizes of the columns by row group, where rows may have any width or a row group is large."""
+    n_features, metadata = contract.n_features, file.metadata
     rows = (metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
-    if n_features is not None and 8 * n_features * max(rows, default=0) <= _BOMB_BYTES:
+    fixed = not contract.has_lists_of_any_length(file.schema_arrow)
+    if fixed and n_features is not None and 8 * n_features * max(rows, default=0) <= _BOMB_BYTES:
         return []
     return gate.column_sizes(source, refusal_of(path))
 
 
 def _checked_size(group: pq.RowGroupMetaData, contract: TableContract, columns: list[ColumnSize], place: str) -> int:
-    """Values of the list column; refuses a row group that few octets on disk would blow up to fill the memory."""
+    """Values of a list column of unknown width; refuses what few octets would blow up to fill the memory."""
     prefix = f"{contract.feature_list}."
-    counted = [column.n_values for column in columns if contract.n_features is None and column.path.startswith(prefix)]
-    n_values = sum(counted)
-    decoded = 8 * (group.num_rows * (contract.n_features or 0) + n_values)
+    n_values = sum(column.n_values for column in columns if column.path.startswith(prefix))
+    decoded = 8 * max(group.num_rows * (contract.n_features or 0), n_values)
     stored = sum(column.n_bytes for column in columns)
     if decoded > _BOMB_BYTES and decoded > _BOMB_RATIO * max(stored, 1):
         raise InputError(
             f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
         )
-    return n_values
+    return n_values if contract.n_features is None else 0
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
-from pipelines.kmeans.outputs import page as report
+from pipelines.kmeans.outputs import page
 from pipelines.kmeans.outputs.deployment import deployment
 from pipelines.kmeans.plan import recurrence
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
@@ -22,18 +22,24 @@ NOT_SAID = "given, not said"
 """Stands in `run.json` for where a key lies."""
 
 
-def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
-    """Stages everything but the manifest."""
+def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, report: bool = True) -> None:
+    """Stages everything but the manifest; `report` says whether the page for people is among it."""
     for name in RELEASED_FILES:
         folder.adopt(name)
-    folder.write_privacy(result.privacy.to_json())
+    folder.write_privacy(result.privacy.to_json() | {"algorithm": str(planned.config.algorithm)})
     folder.write("deployment.yaml", registry_yaml(deployment(planned)))
     if result.drift is not None:
         folder.write(DRIFT_FILE, _json(result.drift.to_json()))
+    if report:
+        _write_report(folder, planned, result)
+
+
+def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
+    """Stages the page."""
     config = planned.config
     left = remaining(config.ledger, config.data.name)
     stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
-    folder.write("report.html", report.render(planned, result, left, stamp).encode())
+    folder.write("report.html", page.render(planned, result, left, stamp).encode())
 
 
 def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, Any]:

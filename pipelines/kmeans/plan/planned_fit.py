@@ -98,6 +98,10 @@ class PlannedFit:
         """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
         return feature_names(self.config.data.features, self.contract.encoder, len(self.initial.frame.lattice.center))
 
+    def in_units(self, model: ClusterModel) -> NDArray[np.float64] | None:
+        """Centers in the units of their columns, shape (k, d); None where a feature is no column."""
+        return None if self.contract.encoder is None else self.contract.encoder.in_units(model.centers)
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The same coordinates as pages for people call them."""
@@ -122,12 +126,15 @@ class FitResult(NamedTuple):
       privacy: the guarantee.
       fingerprint: HMAC of the input's files under the run key.
       drift: from the run that this one follows; None if it follows none.
+      in_units: shape (k, d): the centers in the units of their columns; None where rows were not encoded, or a column
+        became several features.
     """
 
     model: ClusterModel
     privacy: PrivacyStatement
     fingerprint: str
     drift: Drift | None = None
+    in_units: NDArray[np.float64] | None = None
 
 
 def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
@@ -183,19 +190,22 @@ def message_contract(planned: PlannedFit) -> TableContract:
 
 
 def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig) -> Encoder | None:
-    """Encoder of the `encode` section, learned from the server data where it asks for that; None without section."""
+    """Encoder of the `encode` section, learned from the server data where it asks for that, or of columns' bounds."""
     features, server = config.data.features, config.server_data
-    if not config.encode or isinstance(features, str):
+    encodings = config.encodings
+    if not encodings or isinstance(features, str):
         return None
-    if server is None or not any(encoding.needs_server for encoding in config.encode.values()):
-        return Encoder.learn(features, config.encode)
-    return Encoder.learn(features, config.encode, read_server_rows(server.path, features), server.path)
+    if server is None or not any(encoding.needs_server for encoding in encodings.values()):
+        return Encoder.learn(features, encodings)
+    return Encoder.learn(features, encodings, read_server_rows(server.path, features), server.path)
 
 
 def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
-    """Number of coordinates of a row, where no server data tell it: that of the first file for a list column."""
+    """Number of coordinates of a row, where no server data tell it: as the job says, or as the first file has it."""
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features
+    if data.width is not None:
+        return data.width
     path, schema = first_schema(source)
     return TableContract.from_config(data).list_width(schema, path)
 
