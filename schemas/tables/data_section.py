@@ -11,15 +11,18 @@ from schemas.choices import Auto, InvalidRows
 from schemas.errors import ConfigError
 from schemas.settings import rejection
 from schemas.settings.section import Count, Scalar, Section, Text, auto_or_integer, python_scalar
+from schemas.tables.feature_patterns import FeaturePatterns, has_patterns, is_pattern
 from schemas.tables.snapshot import TableConfig
 
 MOST_WIDTH = 1 << 13
 """Numbers of a row, at most: the lattice holds no more."""
-_NEWER = ("feature_names", "width")
+_NEWER = ("feature_names", "width", "except")
 
 
 def _feature_names(value: object) -> object:
     """One column name, or a tuple of distinct ones."""
+    if isinstance(value, str) and is_pattern(value):
+        raise rejection.broken_rule("a list where it has a pattern of several columns")
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise rejection.broken_rule("a column name or a non-empty list of column names")
@@ -53,6 +56,10 @@ def _partition_value(value: object) -> object:
 class DataConfig(Section):
     """The private table, and what may be said of it in public."""
 
+    # Dumped under the names that YAML knows, since `except` is no name in Python.
+    model_config = pydantic.ConfigDict(populate_by_name=True, serialize_by_alias=True)
+    _patterns: FeaturePatterns | None = pydantic.PrivateAttr(default=None)
+
     path: Text = Field(description="the path of a Parquet file, a glob or a Hive-partitioned folder")
     table: TableConfig | None = Field(
         default=None,
@@ -67,7 +74,13 @@ class DataConfig(Section):
         description="the column (or Hive partition column) that names the client, needed by privacy unit client",
     )
     features: Annotated[str | tuple[str, ...], BeforeValidator(_feature_names)] = Field(
-        description="a list of numeric columns, or the name of one fixed-size-list column"
+        description="a list of numeric columns, in which * stands for any letters, or the name of one list column"
+    )
+    excepted: Annotated[tuple[str, ...] | None, BeforeValidator(_names_for_people)] = Field(
+        default=None,
+        alias="except",
+        description="a list of columns, or patterns of them, that the patterns in features do not stand for, or leave "
+        "it out",
     )
     feature_names: Annotated[tuple[str, ...] | None, BeforeValidator(_names_for_people)] = Field(
         default=None,
@@ -99,6 +112,28 @@ class DataConfig(Section):
         description="the reason why no privacy unit has rows in two partitions, in words, or leave it out",
     )
 
+    @property
+    def has_patterns(self) -> bool:
+        """Whether it takes a schema to say which columns the features are."""
+        return has_patterns(self.features)
+
+    @property
+    def patterns(self) -> FeaturePatterns:
+        """Which columns of a schema are features."""
+        features = (self.features,) if isinstance(self.features, str) else self.features
+        return FeaturePatterns(features=features, excepted=self.excepted or (), client_id=self.client_id)
+
+    @property
+    def found_patterns(self) -> FeaturePatterns | None:
+        """The patterns that `features` were found by; None where the job names them."""
+        return self._patterns
+
+    def found_by(self, patterns: FeaturePatterns) -> Self:
+        """The same section, which knows the patterns that its columns were found by: no setting, and in no digest."""
+        found = self.model_copy()
+        found._patterns = patterns
+        return found
+
     def partition_values(self) -> dict[str, str]:
         """`partitions` as Hive writes them into folder names."""
         return {column: str(value) for column, value in self.partitions.items()}
@@ -122,6 +157,15 @@ class DataConfig(Section):
             raise ConfigError(
                 "data.feature_names must be left out where data.features is a list of columns, got names; "
                 "columns are called by their own names."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _exceptions_are_from_patterns(self) -> Self:
+        if self.excepted is not None and not self.has_patterns:
+            raise ConfigError(
+                "data.except must be left out where data.features has no pattern with '*', got a list; leave these "
+                "columns out of data.features."
             )
         return self
 

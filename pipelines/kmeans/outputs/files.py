@@ -22,7 +22,9 @@ def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult) -> 
     """Stages everything but the manifest."""
     for name in RELEASED_FILES:
         folder.adopt(name)
-    folder.write_privacy(result.privacy.to_json())
+    patterns = planned.config.data.found_patterns
+    named = {} if patterns is None else {"features": list(planned.feature_names)}
+    folder.write_privacy(result.privacy.to_json() | named)
     folder.write("deployment.yaml", registry_yaml(deployment(planned)))
     if result.drift is not None:
         folder.write(DRIFT_FILE, _json(result.drift.to_json()))
