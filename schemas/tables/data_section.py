@@ -2,6 +2,7 @@
 
 import collections
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
 
 import pydantic
@@ -53,14 +54,24 @@ def _partition_value(value: object) -> object:
     return value
 
 
+def _path_may_follow(schema: dict[str, Any]) -> None:
+    """The table of a catalog needs no path."""
+    schema["required"].remove("path")
+
+
 class DataConfig(Section):
     """The private table, and what may be said of it in public."""
 
     # Dumped under the names that YAML knows, since `except` is no name in Python.
-    model_config = pydantic.ConfigDict(populate_by_name=True, serialize_by_alias=True)
+    model_config = pydantic.ConfigDict(
+        populate_by_name=True, serialize_by_alias=True, json_schema_extra=_path_may_follow
+    )
     _patterns: FeaturePatterns | None = pydantic.PrivateAttr(default=None)
 
-    path: Text = Field(description="the path of a Parquet file, a glob or a Hive-partitioned folder")
+    path: Text = Field(
+        description="the path of a Parquet file, a glob or a Hive-partitioned folder; leave it out for the table of a "
+        "catalog"
+    )
     table: TableConfig | None = Field(
         default=None,
         description="a section with format if the path is that of a Delta or Iceberg table, or leave it out",
@@ -159,6 +170,23 @@ class DataConfig(Section):
                 "columns are called by their own names."
             )
         return self
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _a_catalog_knows_the_path(cls, data: object) -> object:
+        """The path of a table in a catalog is not given: both are one name."""
+        table = data.get("table") if isinstance(data, Mapping) else None
+        if not isinstance(data, Mapping) or not isinstance(table, Mapping | TableConfig):
+            return data
+        named = table if isinstance(table, TableConfig) else rejection.checked(TableConfig, table, within="data.table")
+        if named.path is None:
+            return data
+        if data.get("path") not in (None, named.path):
+            raise ConfigError(
+                f"data.path must be left out for the table of a catalog, got {rejection.shown(data['path'])}; remove "
+                "it, or remove data.table.catalog and data.table.identifier."
+            )
+        return {**data, "path": named.path}
 
     @pydantic.model_validator(mode="after")
     def _exceptions_are_from_patterns(self) -> Self:
