@@ -34,7 +34,10 @@ ICEBERG_REQUIRES = ["pyiceberg[pyarrow]>=0.12,<0.13"]
 TEST_REQUIRES = [
     *DELTA_REQUIRES,
     *ICEBERG_REQUIRES,
+    "boto3>=1.40",
+    "flask-cors>=6",
     "hypothesis>=6.100",
+    "moto[s3]>=5.2",
     "mypy>=1.11",
     "opendp>=0.14",
     "prv-accountant>=0.2",

@@ -32,6 +32,7 @@ from pipelines.run.round_driver import (
     run_key,
     sealed_manifest,
 )
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import evaluation_source, staged_listing
 from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
 from schemas.clustered_fl.output import RELATIONS, assignments_table, models_table
@@ -235,4 +236,5 @@ JOB = Job(
     reserve=_reserve,
     shows=REPORT_FILE,
     place=ResumedFolder.of,
+    resolve=with_features,
 )

@@ -25,6 +25,7 @@ from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.options import JobOptions
 from pipelines.run.run_keys import run_keys
 from pipelines.tables.client_staging import staged_by_client
+from pipelines.tables.features import with_features
 from schemas.choices import MaskScheme, Trust
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.kmeans.model import model_from_tables
@@ -166,5 +167,14 @@ def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outco
 
 
 JOB = Job(
-    "fit", load_config, _plan, _work, _write, Zone.PUBLIC, reserve=charging(_charge), shows="report.html", place=_place
+    "fit",
+    load_config,
+    _plan,
+    _work,
+    _write,
+    Zone.PUBLIC,
+    reserve=charging(_charge),
+    shows="report.html",
+    place=_place,
+    resolve=with_features,
 )

@@ -22,6 +22,7 @@ from pipelines.run.folder import MANIFEST, RunFolder
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
+from pipelines.tables.features import with_features
 from schemas.choices import NoiseBy
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.masked.exchange import NONCE_BYTES, ExchangePlan
@@ -173,4 +174,5 @@ JOB = Job(
     Zone.PUBLIC,
     flags=("--exchange", "--released", "--run_id"),
     place=Place.of,
+    resolve=with_features,
 )

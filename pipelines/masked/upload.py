@@ -17,6 +17,7 @@ from pipelines.masked.clients_role import ClientsRole, OpenRound, planned_role
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
+from pipelines.tables.features import with_features
 from schemas.errors import ProtocolError
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.masked.message import MaskedMessages
@@ -87,4 +88,5 @@ JOB = Job(
     Zone.PUBLIC,
     flags=("--exchange", "--released", "--client"),
     place=Place.of,
+    resolve=with_features,
 )

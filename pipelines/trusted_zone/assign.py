@@ -9,6 +9,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.options import JobOptions
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source, staged_listing
 from pipelines.trusted_zone.trusted_folder import TrustedFolder, model_manifest
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
@@ -68,4 +69,14 @@ def _write(run: Run[AssignConfig], model: SavedModel, files: list[WrittenFile]) 
     return Outcome(UNPROTECTED, model_manifest("assign", run.settings, model))
 
 
-JOB = Job("assign", load_assign_config, _plan, _work, _write, Zone.TRUSTED, shows=ASSIGNMENTS, place=_place)
+JOB = Job(
+    "assign",
+    load_assign_config,
+    _plan,
+    _work,
+    _write,
+    Zone.TRUSTED,
+    shows=ASSIGNMENTS,
+    place=_place,
+    resolve=with_features,
+)

@@ -9,6 +9,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.options import JobOptions
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source, staged_listing
 from pipelines.trusted_zone.trusted_folder import TrustedFolder, model_manifest
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
@@ -74,4 +75,14 @@ def _write(run: Run[EvaluateConfig], model: SavedModel, _: Metrics) -> Outcome:
     return Outcome(UNPROTECTED, model_manifest("evaluate", run.settings, model))
 
 
-JOB = Job("evaluate", load_evaluate_config, _plan, _work, _write, Zone.TRUSTED, shows=METRICS_FILE, place=_place)
+JOB = Job(
+    "evaluate",
+    load_evaluate_config,
+    _plan,
+    _work,
+    _write,
+    Zone.TRUSTED,
+    shows=METRICS_FILE,
+    place=_place,
+    resolve=with_features,
+)

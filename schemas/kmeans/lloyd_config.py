@@ -27,6 +27,7 @@ from schemas.kmeans.any_fit import AnyFit
 from schemas.settings import rejection
 from schemas.settings.section import Positive, Section, Share, auto_or_integer
 from schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
+from schemas.tables.feature_patterns import has_patterns
 
 Interval = tuple[float, float]
 BOX: Interval = (-1.0, 1.0)
@@ -114,7 +115,7 @@ class DPLloydConfig(Section):
         Raises:
           ConfigError: if there is not exactly one interval for each column.
         """
-        if not self.by_column:
+        if not self.by_column or has_patterns(features):
             return {}
         if isinstance(features, str):
             raise ConfigError(

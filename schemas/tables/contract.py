@@ -23,6 +23,7 @@ from schemas.tables.columns import plain as _plain
 from schemas.tables.columns import plain_type as _plain_type
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoder import Encoder
+from schemas.tables.feature_patterns import FeaturePatterns
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class TableContract:
         of another length than `n_features`.
       by_client: whether `to_block` groups rows by client.
       encoder: turns the columns `features` into features; None if these are the features.
+      patterns: by which `features` were found in the first file, and must be in all; None if the job names them.
     """
 
     features: tuple[str, ...] = ()
@@ -51,6 +53,7 @@ class TableContract:
     on_invalid_rows: InvalidRows = InvalidRows.FAIL
     by_client: bool = False
     encoder: Encoder | None = None
+    patterns: FeaturePatterns | None = None
 
     def __post_init__(self) -> None:
         if bool(self.features) == (self.feature_list is not None):
@@ -102,17 +105,18 @@ class TableContract:
             on_invalid_rows=config.on_invalid_rows,
             by_client=by_client,
             encoder=encoder,
+            patterns=config.found_patterns,
         )
 
     def features_only(self) -> "TableContract":
         """The same contract for a table without clients, as server data are."""
-        return dataclasses.replace(self, client_id=None, by_client=False)
+        return dataclasses.replace(self, client_id=None, by_client=False, patterns=None)
 
     def encoded(self) -> "TableContract":
         """The contract of this table after its encoder has been applied."""
         if self.encoder is None:
             return self
-        return dataclasses.replace(self, features=self.encoder.names, encoder=None)
+        return dataclasses.replace(self, features=self.encoder.names, encoder=None, patterns=None)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -128,8 +132,11 @@ class TableContract:
           where: names it in messages.
 
         Raises:
-          SchemaMismatchError: if a column is missing, ambiguous or of another type, or lists have another width.
+          SchemaMismatchError: if a column is missing, ambiguous or of another type, lists have another width, or
+            patterns match other columns.
         """
+        if self.patterns is not None:
+            self.patterns.check(schema.names, self.features, where)
         types = {name: _plain_type(_find(schema, name, where).type) for name in self.columns}
         if self.encoder is not None:
             self.encoder.check_types(schema, where)

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 from schemas.errors import ConfigError
 from schemas.settings import rejection
 from schemas.settings.section import Finite, Positive, Scalar, Section, Text, python_scalar
+from schemas.tables.feature_patterns import has_patterns
 
 Category = str | int | bool
 _LARGEST = 1e100
@@ -224,13 +225,15 @@ def check_encodings(
       has_server: whether the job has server data to learn from.
 
     Raises:
-      ConfigError: if a column is no feature, or cannot be learned.
+      ConfigError: if a column is no feature, or cannot be learned; of patterns, when it is known what they stand for.
     """
     if encodings and isinstance(features, str):
         raise ConfigError(
             f"data.features must be a list of columns where there is an encode section, got {features!r}; "
             "list the columns or remove encode."
         )
+    if has_patterns(features):
+        return
     for column, encoding in encodings.items():
         if column not in features:
             close = difflib.get_close_matches(column, features, n=1)

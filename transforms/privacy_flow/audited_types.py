@@ -111,6 +111,7 @@ _ROWS = frozenset(
         "schemas.tables.encoded_column:OneHotColumn",
         "schemas.tables.encoded_column:ScaledColumn",
         "schemas.tables.encoder:Encoder",
+        "schemas.tables.feature_patterns:FeaturePatterns",
         "schemas.tables.shard:ShardRef",
         "schemas.tables.snapshot:Snapshot",
         "transforms.clustered_fl.labeled_clients:ClientGroup",

@@ -26,7 +26,10 @@ def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, 
     """Stages everything but the manifest; `report` says whether the page for people is among it."""
     for name in RELEASED_FILES:
         folder.adopt(name)
-    folder.write_privacy(result.privacy.to_json() | {"algorithm": str(planned.config.algorithm)})
+    patterns = planned.config.data.found_patterns
+    more: dict[str, Any] = {"algorithm": str(planned.config.algorithm)}
+    more |= {} if patterns is None else {"features": list(planned.feature_names)}
+    folder.write_privacy(result.privacy.to_json() | more)
     folder.write("deployment.yaml", registry_yaml(deployment(planned)))
     if result.drift is not None:
         folder.write(DRIFT_FILE, _json(result.drift.to_json()))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.tables.client_staging import JobRows
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
 from schemas.kmeans.drift import Drift
@@ -148,6 +149,7 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
       ConfigError: if the settings do not fit the server data or an earlier run, or no noise meets the budget.
       InputError: if the server data or the table's snapshot cannot be used.
     """
+    config = with_features(config, listed)
     source = private_source(config, listed)
     encoder = learned_encoder(config)
     server = public_points(config, encoder, lambda: feature_count(config.data, source, encoder))

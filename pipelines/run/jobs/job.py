@@ -59,6 +59,10 @@ class Outcome(NamedTuple):
     manifest: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
+def _as_they_are(settings: Settings) -> Settings:
+    return settings
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Job(Generic[Settings, Planned, Result]):
     """A job of the command; `run_job` is the one way through it.
@@ -75,6 +79,7 @@ class Job(Generic[Settings, Planned, Result]):
       place: where it writes; by default a folder that is complete or absent.
       reserve: what the ledger holds for a plan before private rows are read; None where nothing is charged, or where
         every part of the work is charged by itself.
+      resolve: settings with what only a schema tells, such as columns of patterns; a second time it changes nothing.
     """
 
     name: str
@@ -87,6 +92,7 @@ class Job(Generic[Settings, Planned, Result]):
     flags: tuple[str, ...] = OUTPUT_FLAGS
     place: Callable[[Settings, JobOptions], Place] = OutputFolder.of
     reserve: Callable[[Run[Settings], Planned], Reservation | None] | None = None
+    resolve: Callable[[Settings], Settings] = _as_they_are
 
     def reservation(self, run: Run[Settings], planned: Planned) -> Reservation | None:
         """What is charged for a plan; None if nothing is."""

@@ -1,6 +1,7 @@
 """The one way through every job: asked for, checked, planned, charged, worked, written, published."""
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -40,6 +41,7 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
     counted = {} if warned is None else {"warnings": len(warned)}
     for each in warned or ():
         _LOGGER.warning("warning: %s", each)
+    settings = job.resolve(settings)
     place = job.place(settings, options)
     complete = place.complete()
     if complete is not None:
@@ -64,6 +66,7 @@ def carried_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iter
       DappleError: what stopped it, in one sentence.
     """
     check_stores(run.settings)
+    run = dataclasses.replace(run, settings=job.resolve(run.settings))
     run.place.check()
     planned = job.plan(run)
     with run.place.opened(job.reservation(run, planned)):
