@@ -6,12 +6,15 @@ make follow from the name of the test or of the fixture.
 
 import os
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from tests.scenes import lake, repeatable_octets
+
+if TYPE_CHECKING:
+    from tests.scenes.graphs import World
 
 hypothesis.settings.register_profile(
     "repeatable",
@@ -50,3 +53,11 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _written_keys_draw() -> Iterator[None]:
     with lake.written_keys_draw():
         yield
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> "World":
+    """A small lake whose graphs are built and checked, for tests of the checker."""
+    from tests.scenes.graphs import World
+
+    return World(tmp_path_factory.mktemp("world"))

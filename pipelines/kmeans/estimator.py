@@ -26,7 +26,7 @@ from pipelines.kmeans.memory_rows import (
     write_rows,
 )
 from pipelines.kmeans.private_scaler import Bounds, scaled
-from pipelines.run.forewarnings import forewarnings
+from pipelines.run.jobs.forewarnings import forewarnings
 from schemas.errors import ConfigError, InputError, PrivacyWarning
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.plan import PrivacyUnit

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import glob
 import logging
 from typing import Any
 
@@ -18,8 +19,8 @@ from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_con
 from pipelines.kmeans.plan.recurrence import followed
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
-from pipelines.run.forewarnings import counted
 from pipelines.run.graph import run_graph
+from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.options import JobOptions
@@ -35,10 +36,11 @@ from schemas.privacy.flow import Zone
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings.digest import config_digest
 from transforms.files import gate
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.octets import remove_files, table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASED_FILES, PublishModel
 from transforms.masked.clients import SECRET_SETTING, Masking
 from transforms.masked.rounds import RunMaskedRounds
+from transforms.rounds.bound_broadcast import SUFFIX
 from transforms.rounds.round import RunRounds
 from transforms.tables.read import CheckRows, ListShards
 
@@ -52,6 +54,7 @@ def build(
     folder: str,
     *,
     counted: bool = False,
+    bound: bool = False,
     masking: Masking | None = None,
 ) -> None:
     """Adds the job to a pipeline.
@@ -62,6 +65,7 @@ def build(
       key_uri: where noise stages find the run key.
       folder: where the released files go; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
+      bound: whether broadcasts leave their digests in the folder, which then is of this run alone.
       masking: how messages are masked; None where the pipeline is the trusted aggregator.
     """
     contract = planned.contract
@@ -71,7 +75,7 @@ def build(
     if not counted:
         _ = shards | "CheckRows" >> CheckRows()
     each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
-    each |= {"contract": contract, "key_uri": key_uri}
+    each |= {"contract": contract, "key_uri": key_uri, "folder": folder if bound else None}
     run_rounds = RunRounds(**each) if masking is None else RunMaskedRounds(**each, masking=masking)
     state = shards | "Rounds" >> run_rounds
     _ = state | "Publish" >> PublishModel(folder=folder)
@@ -121,8 +125,9 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         with staged_by_client(planned.rows, options, key_uri, folder) as staged:
             job = dataclasses.replace(planned, source=staged.source, contract=staged.contract)
             add = functools.partial(
-                build, planned=job, key_uri=key_uri, folder=folder, counted=staged.counted, masking=masking
+                build, planned=job, key_uri=key_uri, folder=folder, counted=staged.counted, bound=True, masking=masking
             )
+            secrets.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
             found = run_graph(add, options, planned.promise)
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.plan.planned_fit import learned_encoder, previous_run, public_fit, public_points
+from pipelines.kmeans.plan.planned_fit import learned_encoder, previous_run, public_fit, public_points, server_files
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
 from pipelines.plan.budget import Budget
 from pipelines.plan.command_line import parsed
 from pipelines.plan.sharp_edges import PAGE, edges_of
-from pipelines.run.forewarnings import forewarnings
+from pipelines.run.jobs.forewarnings import forewarnings
 from pipelines.run.options import beam_options, read_text
 from pipelines.run.stores import check_stores
 from pipelines.tables.private_source import check_public, private_source
@@ -66,8 +66,9 @@ class Expected:
         check_stores(config)
         n_units = _assumed(config, given)
         check_public(private_source(config))
-        encoder = learned_encoder(config)
-        server = public_points(config, encoder, lambda: _width(config, given))
+        files = server_files(config)
+        encoder = learned_encoder(config, files)
+        server = public_points(config, encoder, files, lambda: _width(config, given))
         fit = public_fit(config, server, previous_run(config, encoder, server.shape[1]))
         return cls(
             config=config, server=server, n_units=n_units, fit=fit, simulated=fit.simulated(config, server, n_units)
@@ -243,7 +244,7 @@ def _assumed(config: FitConfig, given: argparse.Namespace) -> int:
 
 def _width(config: FitConfig, given: argparse.Namespace) -> int:
     """Number of features, where no public data tell it; private files are not asked."""
-    data, encoder = config.data, learned_encoder(config)
+    data, encoder = config.data, learned_encoder(config, server_files(config))
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features
     if data.feature_names is not None:

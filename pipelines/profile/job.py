@@ -126,6 +126,7 @@ def _work(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel]) -> 
     spill = planned.config.by_client and shuffles_in_memory(options)
     with contextlib.ExitStack() as stack:
         key_uri = stack.enter_context(own_key(folder))
+        run.place.draws_with(key_uri)
         if spill:
             stack.callback(row_spill.remove, folder)
         ready = planned._replace(source=stack.enter_context(staged_listing(planned.source, folder)))

@@ -8,7 +8,7 @@ import secrets
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder
+from pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder, server_files
 from pipelines.ledger.spending import charge_of
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import shuffled_batch, shuffling
@@ -64,7 +64,7 @@ def plan_encode(config: EncodeConfig) -> PlannedEncode:
     """
     data = config.data.model_copy(update={"max_rows_per_client": 1})
     source = private_source(config)
-    encoder = learned_encoder(config)
+    encoder = learned_encoder(config, server_files(config, source))
     contract = TableContract.from_config(data, by_client=True, encoder=encoder)
     if contract.n_features is None:
         path, schema = first_schema(source)
@@ -134,6 +134,7 @@ def _work(run: Run[EncodeConfig], job: PlannedEncode) -> list[WrittenFile]:
         spilling(folder, options) as spill,
         staged_by_client(job.rows, options, key_uri, folder) as rows,
     ):
+        run.place.draws_with(key_uri)
         ready = dataclasses.replace(job, rows=rows)
         add = functools.partial(build, job=ready, key_uri=key_uri, folder=folder, spill_folder=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(job.parameters,)))

@@ -6,6 +6,8 @@ from schemas import errors
 from schemas.errors import DappleError, RunnerError
 
 _RAISED = re.compile(r"(?:^|\\n)schemas\.errors\.(\w+): (.+?)(?: \[while running |\\n|$)", re.MULTILINE)
+# What a runner appends; errors escape line ends.
+_APPENDED = re.compile(r"( \[while running '.*'\])?(\\nTraceback .*)?$")
 # What Beam's portable runners raise; the runner's own message follows.
 _GIVEN_UP = re.compile(r"^Pipeline \S+ failed in state ([A-Z]+)")
 
@@ -18,7 +20,7 @@ def original_error(error: BaseException) -> DappleError | None:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, DappleError):
-            return type(seen)(re.sub(r" \[while running '.*'\]$", "", str(seen).splitlines()[0]))
+            return type(seen)(_APPENDED.sub("", str(seen)))
         found = _RAISED.findall(str(seen))
         kind = getattr(errors, found[-1][0], None) if found else None
         if isinstance(kind, type) and issubclass(kind, DappleError):

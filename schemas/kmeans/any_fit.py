@@ -32,7 +32,7 @@ from schemas.settings.section import (
     python_scalar,
 )
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
-from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
+from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
@@ -297,10 +297,7 @@ class AnyFit(Section):
             )
         return self
 
-    @pydantic.model_validator(mode="after")
-    def _encodings_fit_the_data(self) -> Self:
-        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
-        return self
+    _encodings_fit_the_data = pydantic.model_validator(mode="after")(encodings_checked)
 
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:

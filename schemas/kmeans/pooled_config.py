@@ -13,7 +13,7 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, Scalar, Section, Whole
 from schemas.tables.data_section import DataConfig, OptionalServerData, PrepareOptions
-from schemas.tables.encoding import ColumnEncoding, Encodings, check_encodings
+from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 
 Restarts = Annotated[int, Field(strict=True, ge=1, le=1000), Scalar]
 
@@ -74,7 +74,7 @@ class PooledFitConfig(Section):
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self) -> Self:
-        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
+        encodings_checked(self)
         if self.algorithm is PooledAlgorithm.K_FED and self.data.client_id is None:
             raise ConfigError(
                 "data.client_id must be given for algorithm k_fed, got nothing; name the column that names the client."

@@ -6,7 +6,7 @@ Nothing here is learned from private rows: every parameter is written in the job
 import difflib
 import enum
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -244,3 +244,12 @@ def check_encodings(
                 f"encode.{column} must be given by public values where there is no server_data, "
                 f"got {_LEARNED[encoding.kind]}; write the values into the job or give a server_data section."
             )
+
+
+_Job = TypeVar("_Job", bound=Any)
+
+
+def encodings_checked(job: _Job) -> _Job:
+    """The job, with sections `data`, `encode` and `server_data`; raises ConfigError if they do not fit together."""
+    check_encodings(job.encode, job.data.features, has_server=job.server_data is not None)
+    return job

@@ -35,6 +35,7 @@ from tests.scenes import lake, models, toy_rounds
 from tests.scenes.reports import settings as report_settings
 from transforms.files import gate
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
+from transforms.privacy.keys import key_digest
 
 REFUSAL = Refusal(kind=InputError, rule="the file must be good", remedy="mend it")
 DEEP = b"[" * 100_000
@@ -232,7 +233,7 @@ def _after_two(folder: RunFolder, protocol: toy_rounds.ToyProtocol, config: toy_
     binding = RunBinding(
         config_digest=config_digest(config),
         input_fingerprint="rows",
-        key_digest=round_driver.key_digest(folder.path("run.key")),
+        key_digest=key_digest(folder.path("run.key")),
         plan_digest=round_driver.plan_digest(events),
         code_version="1",
     )

@@ -22,7 +22,7 @@ from schemas.privacy.plan import Mechanism, PrivacyUnit, ReleasePlan
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
-from tests.scenes.graphs import HostileGraphs, Scene, World, refused
+from tests.scenes.graphs import HostileGraphs, Scene, refused
 from transforms.kmeans.lloyd.rounds import means_statistic
 from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.frame import Frame
@@ -388,11 +388,6 @@ def clients_of_another_column(scene):
         source=scene.job.source, contract=altered(scene.job.contract, client_id="client_id", by_client=True)
     )
     return listed | "Statistic" >> beam.ParDo(_StatisticFn(first, scene.first), AsSingleton(scene.state))
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("objects"))
 
 
 @pytest.mark.parametrize("name", hostile.cases)

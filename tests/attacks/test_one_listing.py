@@ -119,6 +119,29 @@ def test_files_that_arrive_after_the_check_of_clients_are_not_read(place, monkey
     assert len(list((place / "lake").iterdir())) == 10
 
 
+def test_octets_of_a_prepared_file_that_were_changed_are_noticed(place):
+    """Size, footer and time of change are those of before, but a client's rows may be in another file now."""
+    folder = place / "prepared"
+    os.makedirs(folder)
+    grouping = prepare.Grouping(contract=BY_CLIENT, folder=str(folder))
+    prepare.group(lake.staged(Source(path=str(place / "lake")), place), beam_options([]), grouping)
+    source = listed(folder)
+    first = next(iter(source.listed.files))
+    assert len(FileSeal.of_text(first.seal).content) == 64
+    shards = list(_list_row_groups(first, BY_CLIENT))
+    assert all(not FileSeal.of_text(shard.seal).content for shard in shards)
+    before = os.stat(first.file)
+    with open(first.file, "r+b") as file:
+        file.seek(before.st_size // 4)
+        octet = file.read(1)[0]
+        file.seek(before.st_size // 4)
+        file.write(bytes([octet ^ 1]))
+    os.utime(first.file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for found in (first, next(iter(listed(folder).listed.files))):
+        with pytest.raises(InputError, match=r"must hold the octets that prepare wrote, got others; run prepare again"):
+            list(_list_row_groups(found, BY_CLIENT))
+
+
 def test_copies_in_a_prepared_folder_are_not_read(place, monkeypatch):
     config = prepare.load_prepare_config(
         json.dumps({"data": {"path": str(place / "lake"), "features": "x", "client_id": "client_id"}})

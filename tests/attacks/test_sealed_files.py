@@ -13,6 +13,7 @@ import yaml
 
 from tests.pipeline.masked.test_masked_jobs import SECRET, Parties
 from tests.scenes import lake
+from tests.scenes.parties import opened
 from tests.statistical.test_mask_uniformity import looks_uniform
 from transforms.masked.answered import SUFFIX
 from transforms.masked.exchange_files import MESSAGES, Exchange
@@ -72,9 +73,7 @@ def test_keys_of_a_party_differ_by_run_and_purpose():
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path))
 
 
 def test_the_secret_of_the_clients_opens_no_message(parties):
@@ -146,7 +145,7 @@ def test_shares_are_for_the_client_that_opened_the_run(tmp_path):
             for s in (*pairwise.SECRETS, lake.KEY)
         ]
         assert [text is None for text in opened] == [False, True, True, True]
-    outcome = parties.unmask(holder=1)
+    outcome = parties.unmask(1)
     assert (outcome.code, "under the secret of the client that opened the run" in outcome.err) == (5, True)
     job = yaml.safe_load((tmp_path / "job-0.yaml").read_text())
     assert job["masked"]["secret_uri"].endswith("secret-0")

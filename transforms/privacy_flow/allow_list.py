@@ -66,6 +66,7 @@ AUDITED: dict[str, Rule] = {
     "transforms.privacy.noise_stage:_AddMaskedNoiseFn": _MASKED_NOISE,
     "transforms.privacy.noise_stage:_AddFurtherNoiseFn": PUBLIC,
     "transforms.rounds.round:server_step": PUBLIC,
+    "transforms.rounds.bound_broadcast:bound": PUBLIC,
     "transforms.trusted_zone.sweep_cells:_unpacked": PUBLIC,
     "transforms.trusted_zone.sweep_cells:_broadcast": PUBLIC,
     "transforms.trusted_zone.sweep_cells:_advance": PUBLIC,

@@ -12,12 +12,14 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton
 from threadpoolctl import threadpool_limits
 
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from transforms.privacy.noise_stage import AddNoise
+from transforms.rounds import bound_broadcast
 from transforms.rounds.aggregation import SumStatistics
 from transforms.rounds.protocol import Round, measured
 from transforms.tables.read import prefetched_blocks
@@ -92,21 +94,29 @@ class RunRounds(beam.PTransform):
       initial: state before the first round; public data only.
       contract: how shards are read.
       key_uri: where noise stages find the run key.
+      folder: private, where broadcasts leave their digests; None where no runner computes one twice.
 
     Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: one pass over the needed
-    columns and one small shuffle per round.
+    columns, one small shuffle and one small file per round.
     """
 
     rounds: tuple[Round, ...]
     initial: Any
     contract: TableContract
     key_uri: str
+    folder: str | None = None
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Chains the rounds: each one's state is the next one's broadcast."""
         state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
         for bound in self.rounds:
-            state = shards | round_label(bound) >> PrivateRound(
-                round=bound, state=state, contract=self.contract, key_uri=self.key_uri
-            )
+            label = round_label(bound)
+            state = shards | label >> self.one(bound, state)
+            if self.folder is not None and bound_broadcast.can_bind(self.folder):
+                path = FileSystems.join(self.folder, label + bound_broadcast.SUFFIX)
+                state = state | f"Bind{label}" >> beam.Map(bound_broadcast.bound, path)
         return state
+
+    def one(self, bound: Round, state: beam.PCollection) -> beam.PTransform:
+        """A round that is given this state."""
+        return PrivateRound(round=bound, state=state, contract=self.contract, key_uri=self.key_uri)

@@ -13,7 +13,7 @@ from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.page.page import Badge, Facts, Level, Notice
 from pipelines.run.failures import describe_unexpected
-from pipelines.run.forewarnings import HIGH_EPSILON
+from pipelines.run.jobs.forewarnings import HIGH_EPSILON
 from schemas.choices import Algorithm, InvalidRows, LloydVariant
 from schemas.kmeans.lloyd_config import DPLloydFit
 

@@ -29,7 +29,7 @@ from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.privacy import accounting
 from transforms.rounds.protocol import ProtocolState, Round
-from transforms.tables.read import first_schema, read_server_points, read_server_rows
+from transforms.tables.read import ServerFiles, first_schema
 from transforms.tables.source import Source
 
 _STAND_IN_POINTS = 300
@@ -47,6 +47,7 @@ class PlannedFit:
       plan: what will be spent.
       rounds: statistics, plans and server steps.
       previous: the earlier run that this one follows; None for a run of its own.
+      server: the server files as they were read; None without.
     """
 
     config: FitConfig
@@ -56,6 +57,7 @@ class PlannedFit:
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
     previous: PreviousRun | None = None
+    server: ServerFiles | None = None
 
     @property
     def rows(self) -> JobRows:
@@ -151,8 +153,9 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     """
     config = with_features(config, listed)
     source = private_source(config, listed)
-    encoder = learned_encoder(config)
-    server = public_points(config, encoder, lambda: feature_count(config.data, source, encoder))
+    files = server_files(config, source)
+    encoder = learned_encoder(config, files)
+    server = public_points(config, encoder, files, lambda: feature_count(config.data, source, encoder))
     n_features = server.shape[1]
     previous = previous_run(config, encoder, n_features)
     public = public_fit(config, server, previous)
@@ -165,6 +168,7 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
         plan=public.plan,
         rounds=public.rounds,
         previous=previous,
+        server=files,
     )
 
 
@@ -175,6 +179,21 @@ def public_fit(config: FitConfig, server: NDArray[np.float64], previous: Previou
     found = PublicFit.of(config, server, warm_protocol(config, previous.model.centers))
     previous.check_frame(found.initial.frame)
     return found
+
+
+def server_files(
+    config: FitConfig | PooledFitConfig | EncodeConfig, source: Source | None = None
+) -> ServerFiles | None:
+    """The server files of a job as they are now; when the private files are listed, they must be the same still.
+
+    A path that leads to private rows now and to public ones when both are compared is refused then.
+    """
+    if config.server_data is None:
+        return None
+    files = ServerFiles.at(config.server_data.path)
+    if source is not None and source.listed is not None:
+        source.listed.check(lambda _: files.check())
+    return files
 
 
 def previous_run(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
@@ -191,15 +210,14 @@ def message_contract(planned: PlannedFit) -> TableContract:
     return dataclasses.replace(planned.contract, by_client=planned.contract.client_id is not None)
 
 
-def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig) -> Encoder | None:
+def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig, server: ServerFiles | None) -> Encoder | None:
     """Encoder of the `encode` section, learned from the server data where it asks for that, or of columns' bounds."""
-    features, server = config.data.features, config.server_data
-    encodings = config.encodings
+    features, encodings = config.data.features, config.encodings
     if not encodings or isinstance(features, str):
         return None
     if server is None or not any(encoding.needs_server for encoding in encodings.values()):
         return Encoder.learn(features, encodings)
-    return Encoder.learn(features, encodings, read_server_rows(server.path, features), server.path)
+    return Encoder.learn(features, encodings, server.rows(features), server.path)
 
 
 def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
@@ -212,17 +230,19 @@ def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> 
     return TableContract.from_config(data).list_width(schema, path)
 
 
-def public_points(config: FitConfig, encoder: Encoder | None, n_features: Callable[[], int]) -> NDArray[np.float64]:
+def public_points(
+    config: FitConfig, encoder: Encoder | None, server: ServerFiles | None, n_features: Callable[[], int]
+) -> NDArray[np.float64]:
     """Public points (q, d): the server data, or points in the clipping ball where there are none.
 
     Args:
       config: the job.
       encoder: of its columns.
+      server: its server data, if it has some.
       n_features: gives d; asked where there are no server data.
     """
-    if config.server_data is not None:
-        contract = TableContract.from_config(config.data, encoder=encoder).features_only()
-        return read_server_points(config.server_data.path, contract)
+    if server is not None:
+        return server.points(TableContract.from_config(config.data, encoder=encoder).features_only())
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
     norm = config.clipping.norm
     radius = norm if isinstance(norm, float) else 1.0

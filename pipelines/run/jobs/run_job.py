@@ -8,7 +8,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.forewarnings import forewarnings
+from pipelines.run.jobs.forewarnings import forewarnings
 from pipelines.run.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
 from pipelines.run.jobs.place import Summary
 from pipelines.run.options import parse_job, read_text

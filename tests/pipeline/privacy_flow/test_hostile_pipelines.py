@@ -11,7 +11,7 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 from apache_beam.transforms.window import GlobalWindows, SlidingWindows
 
 from pipelines.trusted_zone import sweep
-from tests.scenes.graphs import HostileGraphs, Scene, World, assert_path, refused, understated
+from tests.scenes.graphs import HostileGraphs, Scene, assert_path, refused, understated
 from transforms.files import publish
 from transforms.files.private_sink import PrivateSink
 from transforms.privacy import noise_stage
@@ -323,11 +323,6 @@ class Unlisted(DeclaredMechanism):
 @hostile("must run audited code, got test_hostile_pipelines:Unlisted", "List", "Sum", "Declare")
 def mechanism_that_nobody_listed(scene):
     return scene.exact() | "Declare" >> Unlisted()
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.mark.parametrize("name", hostile.cases)

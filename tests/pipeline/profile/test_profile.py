@@ -19,7 +19,7 @@ from schemas.errors import ConfigError, InputError
 from schemas.profile.config import ProfileConfig
 from schemas.profile.result import PROFILE_SCHEMA, clusters_of
 from tests.scenes import lake
-from tests.scenes.models import run_model_job, write_model
+from tests.scenes.models import assert_job_refused, run_model_job, write_model
 from transforms.files.saved_model import load_model
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.profile.measure_clusters import SUMS, MeasureClusters
@@ -387,10 +387,7 @@ def test_noise_of_small_budgets(desk):
 def test_errors_of_the_command(desk, tmp_path):
     wrong = desk.settings()
     wrong["data"]["features"] = "y"
-    done = run_model_job("profile", wrong, tmp_path)
-    assert done.code == 2
-    assert "data.features must be the 4 features" in done.lines[-1]
-    assert not (tmp_path / "profile").exists()
+    assert_job_refused("profile", wrong, tmp_path, "data.features must be the 4 features")
 
 
 def test_model_without_rows_in_a_cluster(desk, tmp_path):

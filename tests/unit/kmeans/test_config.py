@@ -258,6 +258,7 @@ def test_a_wrong_value_is_refused_in_one_sentence(name, value, start):
 UNKNOWN_KEYS = [
     ("privacy.epsillon", "privacy.epsillon is not a setting; did you mean privacy.epsilon?"),
     ("epsilon", "epsilon is not a setting; did you mean privacy.epsilon?"),
+    ("privacy.epsilo\n", r"privacy.epsilo\n is not a setting; did you mean privacy.epsilon?"),
     ("data.client", "data.client is not a setting; did you mean data.client_id?"),
     ("data.w_min", "data.w_min is not a setting; did you mean feddp_kmeans.reduce_diameter.w_min?"),
     ("quality.shares", "quality.shares is not a setting; did you mean quality.share?"),
