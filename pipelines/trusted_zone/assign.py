@@ -59,7 +59,8 @@ def _write(run: Run[AssignConfig], model: SavedModel, files: list[WrittenFile]) 
     return Outcome(UNPROTECTED, model_manifest("assign", run.settings, model))
 
 
-JOB = Job("assign",
+JOB = Job(
+    "assign",
     load_assign_config,
     _plan,
     _work,
@@ -67,5 +68,5 @@ JOB = Job("assign",
     Zone.TRUSTED,
     shows=ASSIGNMENTS,
     place=apart("assign"),
-    resolve=with_features,,
+    resolve=with_features,
 )

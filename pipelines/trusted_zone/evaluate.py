@@ -65,7 +65,8 @@ def _write(run: Run[EvaluateConfig], model: SavedModel, _: Metrics) -> Outcome:
     return Outcome(UNPROTECTED, model_manifest("evaluate", run.settings, model))
 
 
-JOB = Job("evaluate",
+JOB = Job(
+    "evaluate",
     load_evaluate_config,
     _plan,
     _work,
@@ -73,5 +74,5 @@ JOB = Job("evaluate",
     Zone.TRUSTED,
     shows=METRICS_FILE,
     place=apart("evaluate"),
-    resolve=with_features,,
+    resolve=with_features,
 )
