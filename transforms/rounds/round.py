@@ -22,8 +22,9 @@ from schemas.tables.shard import ShardRef
 from transforms.privacy.noise_stage import AddNoise
 from transforms.rounds.aggregation import SumStatistics
 from transforms.rounds.protocol import Round
-from transforms.rounds.row_cache import WorkerLimits
+from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
 from transforms.rounds.shard_sums import ShardReader, contract_digest, summed
+from transforms.rounds.staged_state import StagedArrays, begun, lightened, restored
 
 _SHARDS_PER_CORE = 16
 
@@ -31,7 +32,7 @@ _SHARDS_PER_CORE = 16
 class _StatisticFn(beam.DoFn):
     """Adds up the statistic of shards; blocks are small, so BLAS gets one thread and workers the cores."""
 
-    def __init__(self, contract: TableContract, bound: Round, limits: WorkerLimits):
+    def __init__(self, contract: TableContract, bound: Round, limits: WorkerLimits = NO_LIMITS):
         self._contract = contract
         self._round = bound
         self._limits = limits
@@ -71,9 +72,14 @@ def round_label(bound: Round) -> str:
     return bound.plan.path.rpartition("/")[2].title().replace("_", "")
 
 
-def server_step(releases: tuple, state: Any, bound: Round) -> Any:
-    """The next state; the order of arguments is that of a main and a side input."""
-    return bound.step(state, releases)
+def server_step(releases: tuple, state: Any, bound: Round, staged: StagedArrays | None = None) -> Any:
+    """The next state; the order of arguments is that of a main and a side input.
+
+    Large public arrays of the state are read where this runs, and are not sent on.
+    """
+    if staged is None:
+        return bound.step(state, releases)
+    return lightened(bound.step(restored(state, staged), releases), staged)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -86,6 +92,7 @@ class PrivateRound(beam.PTransform):
       contract: how shards are read.
       key_uri: where the noise stage finds the run key.
       limits: of the workers.
+      staged: where large arrays of the state lie; None if it holds them itself.
 
     Windowing: global. Privacy: the state gains the releases of `round.plan` and nothing else from the shards.
     Cost: one pass over the needed columns, one shuffle of one vector per bundle.
@@ -95,7 +102,8 @@ class PrivateRound(beam.PTransform):
     state: beam.PCollection
     contract: TableContract
     key_uri: str
-    limits: WorkerLimits = WorkerLimits()
+    limits: WorkerLimits = NO_LIMITS
+    staged: StagedArrays | None = None
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Statistic, sum, noise, server step."""
@@ -105,7 +113,7 @@ class PrivateRound(beam.PTransform):
             | "Statistic" >> beam.ParDo(_StatisticFn(self.contract, self.round, self.limits), state)
             | "Aggregate" >> SumStatistics(size=self.round.plan.size)
             | "Noise" >> AddNoise(plan=self.round.plan, key_uri=self.key_uri)
-            | "Server" >> beam.Map(server_step, state, self.round)
+            | "Server" >> beam.Map(server_step, state, self.round, self.staged)
         )
 
 
@@ -119,6 +127,7 @@ class RunRounds(beam.PTransform):
       contract: how shards are read.
       key_uri: where noise stages find the run key.
       limits: of the workers.
+      staged: where large arrays of `initial` lie; None if it holds them itself.
 
     Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: one pass over the needed
     columns and one small shuffle per round.
@@ -128,13 +137,21 @@ class RunRounds(beam.PTransform):
     initial: Any
     contract: TableContract
     key_uri: str
-    limits: WorkerLimits = WorkerLimits()
+    limits: WorkerLimits = NO_LIMITS
+    staged: StagedArrays | None = None
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Chains the rounds: each one's state is the next one's broadcast."""
         state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
+        if self.staged is not None:
+            state = state | "Begin" >> beam.Map(begun, self.staged)
         for bound in self.rounds:
             state = shards | round_label(bound) >> PrivateRound(
-                round=bound, state=state, contract=self.contract, key_uri=self.key_uri, limits=self.limits
+                round=bound,
+                state=state,
+                contract=self.contract,
+                key_uri=self.key_uri,
+                limits=self.limits,
+                staged=self.staged,
             )
         return state

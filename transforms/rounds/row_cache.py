@@ -1,4 +1,4 @@
-"""Rows that a worker keeps between the rounds of a run: as lattice integers, in memory and then in a file without a name.
+"""Rows that a worker keeps between the rounds of a run: as lattice integers, in memory, then in a file without a name.
 
 The rows are private. They never lie on a store or in the staging folder. The file has no name from the moment it is
 open, so nothing is left of it when the process ends, however it ends. A file of the input that is replaced after its
@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Hashable, Iterable, Iterator
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,10 @@ class WorkerLimits:
     run: str = ""
     cores: int = 0
     cache_bytes: int = 0
+
+
+NO_LIMITS = WorkerLimits()
+"""The runner counts the cores, and nothing is kept."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,7 +118,7 @@ class RowCache:
         if piece.rows is not None:
             return ClientBlock(piece.rows, piece.offsets)
         rows = np.empty(piece.shape, dtype=np.int32)
-        view, offset, file = memoryview(rows).cast("B"), piece.offset, self._file
+        view, offset, file = memoryview(rows.data).cast("B"), piece.offset, self._file
         while file is not None and len(view):
             n_read = os.preadv(file.fileno(), [view], offset)
             if not n_read:
@@ -124,26 +128,31 @@ class RowCache:
 
     def _keep(self, block: ClientBlock) -> Piece | None:
         """Takes rows; None if there is no room."""
-        rows: NDArray[np.int32] = block.points
-        kept = Piece(rows=rows, offsets=block.offsets)
+        rows, n_offsets = block.points, 0 if block.offsets is None else block.offsets.nbytes
         with self._lock:
-            if kept.n_bytes <= self._memory:
-                self._memory -= kept.n_bytes
-                return kept
-            place = self._reserved(rows.nbytes)
-        if place is None:
-            return None
-        with contextlib.suppress(OSError):
-            _write(place[0], rows, place[1])
-            return Piece(rows=None, offset=place[1], shape=rows.shape, offsets=block.offsets)
-        return None
+            in_memory = rows.nbytes + n_offsets <= self._memory
+            place = None if in_memory else self._reserved(rows.nbytes)
+            if not in_memory and (place is None or n_offsets > self._memory):
+                return None
+            kept = Piece(
+                rows=None if place else rows, offset=place[1] if place else 0, shape=rows.shape, offsets=block.offsets
+            )
+            self._memory -= kept.n_bytes
+        if place is not None:
+            try:
+                _write(place[0], rows, place[1])
+            except OSError:
+                with self._lock:
+                    self._memory += kept.n_bytes
+                return None
+        return kept
 
     def _reserved(self, n_bytes: int) -> tuple[IO[bytes], int] | None:
         """A place in the file; None if it would become too large. The caller holds the lock."""
         try:
             if self._file is None:
                 # Readable by its owner only, and without a name: nothing else can open it.
-                self._file = tempfile.TemporaryFile(buffering=0, dir=_folder())
+                self._file = tempfile.TemporaryFile(buffering=0, dir=_folder())  # noqa: SIM115 - as long as the cache
             disk = os.fstatvfs(self._file.fileno())
         except OSError:
             return None
@@ -154,13 +163,13 @@ class RowCache:
 
 
 def _folder() -> str | None:
-    """Where the file is made: what TMPDIR says, else on a disk, since /tmp may lie in memory; None for Python's choice."""
+    """Where the file is made: where TMPDIR says, else on a disk, since /tmp may lie in memory; None for the default."""
     return _ON_DISK if "TMPDIR" not in os.environ and os.access(_ON_DISK, os.W_OK | os.X_OK) else None
 
 
-def _write(file: IO[bytes], rows: NDArray[np.int32], offset: int) -> None:
+def _write(file: IO[bytes], rows: NDArray[Any], offset: int) -> None:
     """Writes all octets; raises OSError."""
-    view = memoryview(rows).cast("B")
+    view = memoryview(rows.data).cast("B")
     while len(view):
         n_written = os.pwrite(file.fileno(), view, offset)
         view, offset = view[n_written:], offset + n_written

@@ -1,6 +1,7 @@
 """The statistic of shards: their rows are read, or taken from what the worker has kept, by all threads it may use."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Frame, QuantizedFrame
 from transforms.rounds.protocol import Round, measured
 from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
@@ -55,20 +55,22 @@ class ShardReader:
           InputError: if the shard cannot be read, or is not the one that was listed.
         """
         cache, bits = CACHES.of_run(self.limits), self.bound.bits
-        # One core is one thread; on workers that count no cores, a second one reads ahead.
-        blocks = (read_blocks if self.limits.cores else prefetched_blocks)(shard, self.contract)
         if cache is None or bits is None or shard == EMPTY_SHARD:
-            yield from (functools.partial(measured, self.bound, block, self.state) for block in blocks)
+            yield from (functools.partial(measured, self.bound, block, self.state) for block in self._blocks(shard))
             return
         frame: Frame = self.state.frame
         key = (shard, self.identity, frame.digest(), bits)
         known = dataclasses.replace(self.state, frame=QuantizedFrame.of(frame, bits))
         kept = cache.pieces(key)
         if kept is None:
-            integers = (block._replace(points=_quantized(block.points, frame, bits)) for block in blocks)
-            yield from (functools.partial(measured, self.bound, block, known) for block in cache.filled(key, integers))
+            rows = (each._replace(points=_quantized(each.points, frame, bits)) for each in self._blocks(shard))
+            yield from (functools.partial(measured, self.bound, block, known) for block in cache.filled(key, rows))
         else:
             yield from (functools.partial(self._of_kept, cache, piece, known) for piece in kept)
+
+    def _blocks(self, shard: ShardRef) -> Iterator[ClientBlock]:
+        """Rows as the file has them. Where no cores are counted, a second thread reads ahead."""
+        return read_blocks(shard, self.contract) if self.limits.cores else prefetched_blocks(shard, self.contract)
 
     def _of_kept(self, cache: RowCache, piece: Piece, known: Any) -> NDArray[np.int64]:
         """The statistic of rows that were kept."""
@@ -140,21 +142,19 @@ class _Queue:
         self._rest = iter(lines)
         self._open: list[_Line] = []
         self._lock = threading.Lock()
+        self._is_closed = False
 
     def close(self) -> None:
         """Has no more to give."""
-        with self._lock:
-            self._rest = iter(())
-            self._open.clear()
+        self._is_closed = True
 
     def __iter__(self) -> Iterator[Work]:
-        """Parts for one thread."""
-        while (line := self._next()) is not None:
-            while (work := line.take()) is not None and line in self._open:
+        """Parts for one thread; whatever a thread has taken, it is given."""
+        while not self._is_closed and (line := self._next()) is not None:
+            while not self._is_closed and (work := line.take()) is not None:
                 yield work
-            with self._lock:
-                if line in self._open:
-                    self._open.remove(line)
+            with self._lock, contextlib.suppress(ValueError):
+                self._open.remove(line)
 
     def _next(self) -> _Line | None:
         """A shard that nobody has begun, or else one that is not done; None if there is none."""
