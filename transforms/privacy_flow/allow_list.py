@@ -61,6 +61,7 @@ AUDITED: dict[str, Rule] = {
     "transforms.trusted_zone.sweep_cells:_CellStatisticsFn": STATISTIC,
     "transforms.rounds.aggregation:SumVectorsFn": SUM,
     "transforms.rounds.aggregation:_BranchFn": CARRY,
+    "transforms.rounds.aggregation:_SumBranchFn": CARRY,
     "transforms.rounds.aggregation:_unbranched": CARRY,
     "transforms.rounds.aggregation:SumPresentVectorsFn": SUM,
     "transforms.privacy.noise_stage:_AddNoiseFn": NOISE,

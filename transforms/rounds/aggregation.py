@@ -79,7 +79,8 @@ class SumStatistics(beam.PTransform):
     def expand(self, statistics: beam.PCollection) -> beam.PCollection:
         """Combines without defaults."""
         if self.size >= _LONG:
-            branches = statistics | "Branch" >> beam.ParDo(_BranchFn()) | "SumBranches" >> SumKeyedStatistics()
+            numbered = statistics | "Branch" >> beam.ParDo(_BranchFn())
+            branches = numbered | "SumBranches" >> beam.CombinePerKey(_SumBranchFn())
             statistics = branches | "Unbranch" >> beam.Map(_unbranched)
         return statistics | "Sum" >> beam.CombineGlobally(SumVectorsFn(self.size)).without_defaults()
 
@@ -109,6 +110,10 @@ class SumPresentVectorsFn(beam.CombineFn):
     def extract_output(self, accumulator: np.ndarray | None) -> np.ndarray | None:
         """The exact sum; noise is added in a stage of its own."""
         return accumulator
+
+
+class _SumBranchFn(SumPresentVectorsFn):
+    """The sum of a branch, which for the checker is a statistic like its terms: nobody may noise it by itself."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -185,7 +185,7 @@ class _Caches:
 
     def of_run(self, limits: WorkerLimits) -> RowCache | None:
         """The cache of a run; None if it keeps nothing. Runs that nobody holds make room for the next one."""
-        if not limits.cache_bytes:
+        if not (limits.run and limits.cache_bytes):
             return None
         with self._lock:
             found = self._caches.get(limits.run)
