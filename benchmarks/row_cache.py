@@ -33,7 +33,7 @@ def main() -> None:
     arguments = parser.parse_args()
     lines = [
         *machine.heading("What keeping rows between rounds saves"),
-        f"{arguments.rows:,} rows x {N_FEATURES}, medians of {arguments.repeats} turns: microseconds of CPU time per row, "
+        f"{arguments.rows:,} rows x {N_FEATURES}, medians of {arguments.repeats} turns: microseconds of CPU per row, "
         "read anew / kept in memory / kept in the file.",
         "",
         "| columns | 3 rounds | 7 rounds | 11 rounds |",
