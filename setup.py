@@ -18,6 +18,7 @@ INSTALL_REQUIRES = [
     "pydantic>=2.11,<3",
     "PyYAML>=6.0.2,<7",
     "rich>=13.7",
+    "joblib>=1.4",
     "scikit-learn>=1.6",
     "scipy>=1.14",
     "threadpoolctl>=3.5",

@@ -12,8 +12,6 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.account import RunAccount
-from pipelines.kmeans.outputs import files as outputs
-from pipelines.kmeans.outputs import page_warnings
 from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
 from pipelines.kmeans.plan.recurrence import followed
@@ -23,7 +21,7 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.jobs.place import OutputFolder
-from pipelines.run.options import JobOptions
+from pipelines.run.options import JobOptions, worker_limits
 from pipelines.run.run_keys import run_keys
 from pipelines.tables.client_staging import staged_by_client
 from pipelines.tables.features import with_features
@@ -42,6 +40,8 @@ from transforms.masked.clients import SECRET_SETTING, Masking
 from transforms.masked.rounds import RunMaskedRounds
 from transforms.rounds.bound_broadcast import SUFFIX
 from transforms.rounds.round import RunRounds
+from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
+from transforms.rounds.staged_state import StagedArrays, staged_state
 from transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
@@ -56,6 +56,8 @@ def build(
     counted: bool = False,
     bound: bool = False,
     masking: Masking | None = None,
+    limits: WorkerLimits = NO_LIMITS,
+    staged: StagedArrays | None = None,
 ) -> None:
     """Adds the job to a pipeline.
 
@@ -67,6 +69,8 @@ def build(
       counted: whether rows have been counted already, before invalid ones were dropped.
       bound: whether broadcasts leave their digests in the folder, which then is of this run alone.
       masking: how messages are masked; None where the pipeline is the trusted aggregator.
+      limits: of the workers.
+      staged: where large public arrays of the first state lie; None if it holds them itself.
     """
     contract = planned.contract
     if masking is not None:
@@ -76,7 +80,9 @@ def build(
         _ = shards | "CheckRows" >> CheckRows()
     each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
     each |= {"contract": contract, "key_uri": key_uri, "folder": folder if bound else None}
-    run_rounds = RunRounds(**each) if masking is None else RunMaskedRounds(**each, masking=masking)
+    run_rounds = (
+        RunRounds(**each, limits=limits, staged=staged) if masking is None else RunMaskedRounds(**each, masking=masking)
+    )
     state = shards | "Rounds" >> run_rounds
     _ = state | "Publish" >> PublishModel(folder=folder)
 
@@ -122,11 +128,14 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
             secret = secrets.enter_context(hold(masking.secret_uri, SECRET_SETTING))
             masking = dataclasses.replace(masking, secret_uri=secret)
         fingerprint = "" if account is None else account.start(planned)
-        with staged_by_client(planned.rows, options, key_uri, folder) as staged:
-            job = dataclasses.replace(planned, source=staged.source, contract=staged.contract)
-            add = functools.partial(
-                build, planned=job, key_uri=key_uri, folder=folder, counted=staged.counted, bound=True, masking=masking
-            )
+        initial, staged = planned.initial, None
+        if masking is None:
+            initial, staged = secrets.enter_context(staged_state(initial, folder))
+        add = functools.partial(build, key_uri=key_uri, folder=folder, bound=True, masking=masking, staged=staged)
+        limits = secrets.enter_context(worker_limits(options))
+        with staged_by_client(planned.rows, options, key_uri, folder) as rows:
+            job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
+            add = functools.partial(add, planned=job, counted=rows.counted, limits=limits)
             secrets.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
             found = run_graph(add, options, planned.promise)
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
@@ -163,6 +172,10 @@ def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
 
 
 def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:
+    # Pages draw with matplotlib, whose import would keep the first round waiting.
+    from pipelines.kmeans.outputs import files as outputs
+    from pipelines.kmeans.outputs import page_warnings
+
     outputs.write_outputs(run.folder, planned, result)
     n_warnings = page_warnings.count(planned, result)
     if n_warnings:
