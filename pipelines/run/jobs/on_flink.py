@@ -1,0 +1,87 @@
+"""Jobs on a Flink cluster, named by their runs: one goes on there when the process that sent it is gone.
+
+Such a job holds the key of its run. Whoever takes the run up, or deletes its staging folder, cancels it first.
+"""
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any, NamedTuple
+
+from pipelines.run.options import job_name
+from schemas.errors import RunnerError
+
+_RUNNING = ("INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "RECONCILING")
+_SECONDS = 30.0
+
+
+class FlinkJob(NamedTuple):
+    """A job that is not over.
+
+    Attributes:
+      id: Flink's.
+      name: `dapple-JOB-RUN_ID` in small letters; Beam adds a number of its own behind it.
+      state: Flink's word.
+    """
+
+    id: str
+    name: str
+    state: str
+
+
+def running_jobs(master: str, job: str = "", run_id: str = "") -> tuple[FlinkJob, ...]:
+    """Dapple's jobs that are not over.
+
+    Args:
+      master: `HOST:PORT` or the URL of Flink's REST interface, as in `--flink_master`.
+      job: the word of the command; empty for all.
+      run_id: of one run of that job; empty for all.
+
+    Returns:
+      In the order of Flink's list.
+
+    Raises:
+      RunnerError: if Flink does not answer.
+    """
+    wanted = job_name(job, run_id)
+    found = _ask(master, "jobs/overview")
+    listed = [FlinkJob(each["jid"], each["name"], each["state"]) for each in found.get("jobs", ())]
+    return tuple(each for each in listed if each.state in _RUNNING and _is_named(each.name.lower(), wanted))
+
+
+def cancel(master: str, job: FlinkJob) -> None:
+    """Cancels a job; one that is over is left alone.
+
+    Args:
+      master: as for `running_jobs`.
+      job: as found there.
+
+    Raises:
+      RunnerError: if Flink does not answer.
+    """
+    _ask(master, f"jobs/{job.id}?mode=cancel", method="PATCH")
+
+
+def _is_named(name: str, wanted: str) -> bool:
+    """Whether a name is the wanted one, or begins with it and one of Beam's or Dapple's parts follows."""
+    return name == wanted or name.startswith((f"{wanted}-", f"{wanted}_"))
+
+
+def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
+    """An answer of Flink's REST interface."""
+    root = master if "://" in master else f"http://{master}"
+    request = urllib.request.Request(f"{root.rstrip('/')}/{path}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            found: dict[str, Any] = json.load(answer)
+    except urllib.error.HTTPError as error:
+        if method == "PATCH" and error.code in (404, 409):
+            return {}
+        raise _unreachable(master) from error
+    except (OSError, ValueError) as error:
+        raise _unreachable(master) from error
+    return found
+
+
+def _unreachable(master: str) -> RunnerError:
+    return RunnerError(f"--flink_master must be the address of a Flink cluster, got no answer of {master}; correct it.")
