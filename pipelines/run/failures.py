@@ -14,9 +14,14 @@ FULL_DISK = RunnerError(
     "the disk of --output, or one for temporary files, must have room for the run, got a full one; make room, then run "
     "it again, with the same --run_id if a ledger is charged."
 )
+LOST_WORKER = (
+    "all worker processes must stay until the job is over, got one that ended, as when memory is short; run it again "
+    "with fewer --direct_num_workers."
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REASONS = (
     (re.compile(r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded"), FULL_DISK),
+    (re.compile("^Channel closed prematurely"), RunnerError(LOST_WORKER)),
     (
         re.compile(r"NoResourceAvailableException|minimum required resources|slot request bulk is not fulfillable"),
         RunnerError(
@@ -25,8 +30,10 @@ _REASONS = (
         ),
     ),
     (
-        re.compile(r"StatusRuntimeException: (?:UNAVAILABLE|CANCELLED|UNKNOWN)|SDK harness \S* ?disconnected|"
-                   r"Multiplexer hanging up|Process died with exit code"),
+        re.compile(
+            r"StatusRuntimeException: (?:UNAVAILABLE|CANCELLED|UNKNOWN)|SDK harness \S* ?disconnected|"
+            r"Multiplexer hanging up|Process died with exit code"
+        ),
         RunnerError(
             "the workers at --environment_config must stay until the job is over, got lost ones; look whether their "
             "pool runs and has memory enough, then run the job again."

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from apache_beam.runners.runner import PipelineResult
 from threadpoolctl import threadpool_limits
 
 from pipelines.run import run_keys
-from pipelines.run.failures import original_error
+from pipelines.run.failures import LOST_WORKER, original_error
 from schemas.privacy.flow import GraphPrivacy, Promise
 from transforms.privacy_flow.checker import check_graph
 
@@ -84,21 +85,22 @@ class _WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
         self.worker_thread.join()
         # It may be given work after its end, until somebody has looked at an answer.
         while not self._over.wait(_WATCH_SECONDS):
-            for future in list(self.control_conn._futures_by_id.values()):
-                if not future.is_done():
-                    future.set(beam_fn_api_pb2.InstructionResponse(instruction_id=future.instruction_id, error=_LOST))
+            for future in self._unanswered():
+                future.set(beam_fn_api_pb2.InstructionResponse(instruction_id=future.instruction_id, error=_LOST))
 
-    def stop_worker(self) -> None:
-        """Waits for its end."""
+    def _unanswered(self) -> list[Any]:
+        return [each for each in list(self.control_conn._futures_by_id.values()) if not each.is_done()]
+
+    def close(self) -> None:
+        """Ends it, when it has done what it is at: it would wait for ever for the rest of its input."""
+        while self.worker_thread.is_alive() and self._unanswered():
+            time.sleep(_WATCH_SECONDS)
         self._over.set()
-        super().stop_worker()
+        super().close()
 
 
 _CANCEL_SECONDS, _WATCH_SECONDS = 20.0, 0.5
-_LOST = (
-    "schemas.errors.RunnerError: all worker processes must stay until the job is over, got one that ended, as when "
-    "memory is short; run it again with fewer --direct_num_workers."
-)
+_LOST = f"schemas.errors.RunnerError: {LOST_WORKER}"
 
 
 class _OtherBeam:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import hashlib
 import re
 import secrets
 import time
@@ -19,6 +20,7 @@ from transforms.files import gate
 
 DEFAULT_RUNNER = "FnApiRunner"
 NAME_PREFIX = "dapple"
+"""Of the names of jobs in a cluster."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +68,9 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
 
 
 def job_name(job: str, run_id: str) -> str:
-    """What a cluster calls the job of a run: small letters, digits and '-', as Dataflow asks for; ids are no secret."""
-    return "-".join([NAME_PREFIX, *re.findall("[a-z0-9]+", f"{job} {run_id}".lower())])
+    """What a cluster calls the job of a run, and of no other: small letters, digits and '-', as Dataflow asks for."""
+    digest = hashlib.sha256(f"{job} {run_id}".encode()).hexdigest()[:8]
+    return "-".join([NAME_PREFIX, *re.findall("[a-z0-9]+", f"{job} {run_id}".lower()), digest])
 
 
 def read_text(path: str) -> str:

@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from typing import Any, NamedTuple
 
-from pipelines.run.options import job_name
+from pipelines.run.options import NAME_PREFIX, job_name
 from schemas.errors import RunnerError
 
 _RUNNING = ("INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "RECONCILING")
@@ -20,7 +20,7 @@ class FlinkJob(NamedTuple):
 
     Attributes:
       id: Flink's.
-      name: `dapple-JOB-RUN_ID` in small letters; Beam adds a number of its own behind it.
+      name: `dapple-JOB-RUN_ID-DIGEST`, in small letters; the digest tells runs from each other.
       state: Flink's word.
     """
 
@@ -29,13 +29,12 @@ class FlinkJob(NamedTuple):
     state: str
 
 
-def running_jobs(master: str, job: str = "", run_id: str = "") -> tuple[FlinkJob, ...]:
+def running_jobs(master: str, run: tuple[str, str] | None = None) -> tuple[FlinkJob, ...]:
     """Dapple's jobs that are not over.
 
     Args:
       master: `HOST:PORT` or the URL of Flink's REST interface, as in `--flink_master`.
-      job: the word of the command; empty for all.
-      run_id: of one run of that job; empty for all.
+      run: word of the command and run id of one run; None for all.
 
     Returns:
       In the order of Flink's list.
@@ -43,10 +42,10 @@ def running_jobs(master: str, job: str = "", run_id: str = "") -> tuple[FlinkJob
     Raises:
       RunnerError: if Flink does not answer.
     """
-    wanted = job_name(job, run_id)
     found = _ask(master, "jobs/overview")
     listed = [FlinkJob(each["jid"], each["name"], each["state"]) for each in found.get("jobs", ())]
-    return tuple(each for each in listed if each.state in _RUNNING and _is_named(each.name.lower(), wanted))
+    ours = [each for each in listed if each.state in _RUNNING and each.name.startswith(f"{NAME_PREFIX}-")]
+    return tuple(each for each in ours if run is None or each.name == job_name(*run))
 
 
 def cancel(master: str, job: FlinkJob) -> None:
@@ -60,11 +59,6 @@ def cancel(master: str, job: FlinkJob) -> None:
       RunnerError: if Flink does not answer.
     """
     _ask(master, f"jobs/{job.id}?mode=cancel", method="PATCH")
-
-
-def _is_named(name: str, wanted: str) -> bool:
-    """Whether a name is the wanted one, or begins with it and one of Beam's or Dapple's parts follows."""
-    return name == wanted or name.startswith((f"{wanted}-", f"{wanted}_"))
 
 
 def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
