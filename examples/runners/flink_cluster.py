@@ -215,9 +215,9 @@ class FlinkCluster:
             "heartbeat.interval": 2000,
             "heartbeat.timeout": 10000,
             "restart-strategy.type": "fixed-delay",
-            "restart-strategy.fixed-delay.attempts": 3,
+            "restart-strategy.fixed-delay.attempts": 2,
             "restart-strategy.fixed-delay.delay": f"{_RESTART_SECONDS} s",
-            # A job that lost slots for good fails after some three minutes, not after twenty.
+            # A job that lost slots for good fails after some two minutes, not after twenty.
             "slot.request.timeout": _SLOT_SECONDS * 1000,
             "io.tmp.dirs": str(self.folder / "tmp"),
         }
