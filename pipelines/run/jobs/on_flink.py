@@ -3,16 +3,19 @@
 Such a job holds the key of its run. Whoever takes the run up, or deletes its staging folder, cancels it first.
 """
 
-import json
 import urllib.error
 import urllib.request
 from typing import Any, NamedTuple
 
 from pipelines.run.options import NAME_PREFIX, job_name
 from schemas.errors import RunnerError
+from schemas.settings import json_schema
+from schemas.settings.refusal import Refusal
 
 _RUNNING = ("INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "RECONCILING")
 _SECONDS = 30.0
+_MOST_OCTETS = 1 << 26
+_RULE = "--flink_master must be the address of a Flink cluster"
 
 
 class FlinkJob(NamedTuple):
@@ -67,15 +70,16 @@ def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
     request = urllib.request.Request(f"{root.rstrip('/')}/{path}", method=method)
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            found: dict[str, Any] = json.load(answer)
+            octets = answer.read(_MOST_OCTETS)
     except urllib.error.HTTPError as error:
         if method == "PATCH" and error.code in (404, 409):
             return {}
         raise _unreachable(master) from error
     except (OSError, ValueError) as error:
         raise _unreachable(master) from error
-    return found
+    refusal = Refusal(kind=RunnerError, rule=f"{_RULE} at {master}", remedy="correct it")
+    return json_schema.parsed(octets, dict[str, Any], refusal)
 
 
 def _unreachable(master: str) -> RunnerError:
-    return RunnerError(f"--flink_master must be the address of a Flink cluster, got no answer of {master}; correct it.")
+    return RunnerError(f"{_RULE}, got no answer of {master}; correct it.")
