@@ -175,7 +175,8 @@ def judged(name: str, bench: Bench, trial: Trial, fault: Fault) -> tuple[str, bo
     except AssertionError as error:
         said = f"not disturbed: {error}"[:80]
     seconds = time.monotonic() - start
-    said = said or (trial.run.err.splitlines() or [""])[-1][:160].removeprefix("dapple: ")
+    last = (trial.run.err.splitlines() or [""])[-1].removeprefix("dapple: ")
+    said = said or last.replace(f"{trial.folder}/", "")[:160]
     if not (trial.run.output / "run.json").exists() and (RUN, "void") not in trial.kinds:
         again = trial.start("again", RUN, MEMORY)
         taken = f"exit code {again.wait(SECONDS)}"
@@ -233,7 +234,7 @@ def another_run(trial: Trial) -> None:
     """A second run id with the same output, refused before it is charged."""
     trial.wait_for_noise(0)
     other = trial.start("other", "other", MEMORY)
-    trial.notes.append(f"the other: exit code {other.wait(SECONDS)}, {other.err.splitlines()[-1][:90]}")
+    trial.notes.append(f"the other: exit code {other.wait(SECONDS)}, {other.err.splitlines()[-1][:60]}")
     assert not [run for run, _ in trial.kinds if run == "other"], "the other was charged"
     shutil.rmtree(trial.folder / "other-log")
 
