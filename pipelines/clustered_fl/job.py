@@ -160,7 +160,10 @@ class ResumedFolder(OutputFolder):
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
         """Makes the staging folder or takes up that of the same run, and charges it once."""
-        with resumable(self.folder), self._charged(reservation):
+        with contextlib.ExitStack() as stack:
+            with self.folder.claimed():
+                stack.enter_context(resumable(self.folder))
+                stack.enter_context(self._charged(reservation))
             yield
 
     def publish(self, manifest: dict[str, Any]) -> None:

@@ -4,15 +4,18 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import hashlib
+import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 
 import joblib
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
 
 from pipelines.run.flags import OUTPUT_FLAGS, Parser, parse_own
+from pipelines.run.folder import absolute
 from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 from schemas.settings.refusal import Refusal
@@ -20,6 +23,8 @@ from transforms.files import gate
 from transforms.rounds.row_cache import CACHES, WorkerLimits
 
 DEFAULT_RUNNER = "FnApiRunner"
+NAME_PREFIX = "dapple"
+"""Of the names of jobs in a cluster."""
 _MOST_CORES = 64
 _CACHE_MEGABYTES = 8192
 
@@ -76,7 +81,17 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
     given, rest = parse_own(job, argv, flags)
     given.setdefault("run_id", new_run_id())
     check_stores({f"--{name}": text for name, text in given.items()})
-    return JobOptions(**given, beam=beam_options(rest))
+    beam = beam_options(rest)
+    if beam.view_as(GoogleCloudOptions).job_name is None and not shuffles_in_memory(beam):
+        beam.view_as(GoogleCloudOptions).job_name = job_name(job, given["run_id"])
+    shared = {name: absolute(given[name]) for name in ("exchange", "released") if name in given}
+    return JobOptions(**given | shared, beam=beam)
+
+
+def job_name(job: str, run_id: str) -> str:
+    """What a cluster calls the job of a run, and of no other: small letters, digits and '-', as Dataflow asks for."""
+    digest = hashlib.sha256(f"{job} {run_id}".encode()).hexdigest()[:8]
+    return "-".join([NAME_PREFIX, *re.findall("[a-z0-9]+", f"{job} {run_id}".lower()), digest])
 
 
 def read_text(path: str) -> str:
