@@ -126,10 +126,10 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
     tables = [gate.read_table(path, gate.staged(path)) for path in paths]
-    model, drift = followed(planned, model_from_tables(*tables))
-    if drift is not None:
-        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table()))
-    return FitResult(model, planned.statement.of_graph(found), fingerprint, drift)
+    after = followed(planned, model_from_tables(*tables))
+    if after.drift is not None:
+        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(after.model.centers_table()))
+    return FitResult(after.model, planned.statement.of_graph(found), fingerprint, after.drift, after.remembered)
 
 
 def _place(config: FitConfig, options: JobOptions) -> OutputFolder:

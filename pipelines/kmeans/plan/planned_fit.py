@@ -14,6 +14,7 @@ from schemas.kmeans.drift import Drift
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
+from schemas.kmeans.remembered import Remembered
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
@@ -120,12 +121,14 @@ class FitResult(NamedTuple):
       privacy: the guarantee.
       fingerprint: HMAC of the input's files under the run key.
       drift: from the run that this one follows; None if it follows none.
+      remembered: of the runs before it; None without a memory.
     """
 
     model: ClusterModel
     privacy: PrivacyStatement
     fingerprint: str
     drift: Drift | None = None
+    remembered: Remembered | None = None
 
 
 def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:

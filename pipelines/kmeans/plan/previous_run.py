@@ -10,6 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, model_from_tables
+from schemas.kmeans.remembered import MEMORY_FILE, MEMORY_SCHEMA, Memory
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import RELEASE_SCHEMA
 from schemas.settings import json_schema
@@ -37,6 +38,7 @@ class PreviousRun:
       next_number: the least cluster number that it and the runs before it have not used.
       unit: its privacy unit.
       frame: its public frame, as `frame_json` writes it; None where it had none that a later run can share.
+      memory: what it remembers of the runs before it, itself included; None where it has no memory.
     """
 
     run_id: str
@@ -46,6 +48,7 @@ class PreviousRun:
     next_number: int
     unit: PrivacyUnit
     frame: dict[str, Any] | None
+    memory: Memory | None = None
 
     @property
     def folder(self) -> str:
@@ -138,7 +141,30 @@ def load_previous(folder: str) -> PreviousRun:
     )
     tables = gate.table_of(centers, refusal), gate.table_of(releases, refusal, RELEASE_SCHEMA)
     with refusal.covers():
-        return _run_of(saved, manifest, model_from_tables(*tables), json_schema.parsed(privacy, PrivacyFile, refusal))
+        run = _run_of(saved, manifest, model_from_tables(*tables), json_schema.parsed(privacy, PrivacyFile, refusal))
+    if MEMORY_FILE not in manifest.files:
+        return run
+    content, n_features = _file(saved.folder, manifest, MEMORY_FILE), run.model.centers.shape[1]
+    return dataclasses.replace(run, memory=memory_from(content, run.model.cluster_numbers, n_features, saved.folder))
+
+
+def memory_from(content: bytes, numbers: tuple[int, ...], n_features: int, folder: str) -> Memory:
+    """What a run remembers.
+
+    Args:
+      content: octets of its file.
+      numbers: of its clusters, ascending.
+      n_features: d.
+      folder: of the run, for the refusal.
+
+    Raises:
+      ConfigError: if it is no such file, or that of other clusters.
+    """
+    rule = f"{MEMORY_FILE} in {folder} must be the file that fit wrote"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
+    table = gate.table_of(content, refusal, MEMORY_SCHEMA)
+    with refusal.covers():
+        return Memory.from_table(table, numbers, n_features)
 
 
 def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, privacy: PrivacyFile) -> PreviousRun:
