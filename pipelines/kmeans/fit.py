@@ -22,7 +22,7 @@ from pipelines.run.forewarnings import counted
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.jobs.place import OutputFolder
-from pipelines.run.options import JobOptions
+from pipelines.run.options import JobOptions, worker_limits
 from pipelines.run.run_keys import run_keys
 from pipelines.tables.client_staging import staged_by_client
 from schemas.choices import MaskScheme, Trust
@@ -39,6 +39,7 @@ from transforms.files.publish import CENTERS_FILE, RELEASED_FILES, PublishModel
 from transforms.masked.clients import SECRET_SETTING, Masking
 from transforms.masked.rounds import RunMaskedRounds
 from transforms.rounds.round import RunRounds
+from transforms.rounds.row_cache import WorkerLimits
 from transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ def build(
     *,
     counted: bool = False,
     masking: Masking | None = None,
+    limits: WorkerLimits = WorkerLimits(),
 ) -> None:
     """Adds the job to a pipeline.
 
@@ -62,6 +64,7 @@ def build(
       folder: where the released files go; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
       masking: how messages are masked; None where the pipeline is the trusted aggregator.
+      limits: of the workers.
     """
     contract = planned.contract
     if masking is not None:
@@ -71,7 +74,7 @@ def build(
         _ = shards | "CheckRows" >> CheckRows()
     each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
     each |= {"contract": contract, "key_uri": key_uri}
-    run_rounds = RunRounds(**each) if masking is None else RunMaskedRounds(**each, masking=masking)
+    run_rounds = RunRounds(**each, limits=limits) if masking is None else RunMaskedRounds(**each, masking=masking)
     state = shards | "Rounds" >> run_rounds
     _ = state | "Publish" >> PublishModel(folder=folder)
 
@@ -120,7 +123,13 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         with staged_by_client(planned.rows, options, key_uri, folder) as staged:
             job = dataclasses.replace(planned, source=staged.source, contract=staged.contract)
             add = functools.partial(
-                build, planned=job, key_uri=key_uri, folder=folder, counted=staged.counted, masking=masking
+                build,
+                planned=job,
+                key_uri=key_uri,
+                folder=folder,
+                counted=staged.counted,
+                masking=masking,
+                limits=secrets.enter_context(worker_limits(options)),
             )
             found = run_graph(add, options, planned.promise)
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)

@@ -1,21 +1,42 @@
 """The command line: the one place where flags become settings and Beam options."""
 
+import argparse
+import contextlib
 import dataclasses
 import difflib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import joblib
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 
 from pipelines.run.flags import OUTPUT_FLAGS, Parser, parse_own
 from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
+from transforms.rounds.row_cache import CACHES, WorkerLimits
 
 DEFAULT_RUNNER = "FnApiRunner"
+_MOST_CORES = 64
+_CACHE_MEGABYTES = 8192
+
+
+class WorkerOptions(PipelineOptions):
+    """What a worker process may use; no matter for results."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        """Adds the flags, which pass for Beam's."""
+        parser.add_argument("--cores", type=int, help="threads that work on rows; default: all of this machine")
+        parser.add_argument(
+            "--cache_megabytes",
+            type=int,
+            default=_CACHE_MEGABYTES,
+            help="rows that a worker keeps between rounds; 0 for none",
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +113,27 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
 def shuffles_in_memory(options: PipelineOptions) -> bool:
     """Whether the runner is one of this machine, which keeps what it shuffles in memory."""
     return options.view_as(StandardOptions).runner in (DEFAULT_RUNNER, "DirectRunner")
+
+
+@contextlib.contextmanager
+def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
+    """What workers may use for a run; what workers of this process have kept of it goes at the end.
+
+    Without `--cores`, workers of this process use all of the machine, and others leave the cores to their runner.
+
+    Raises:
+      ConfigError: for numbers that are out of range.
+    """
+    given = options.view_as(WorkerOptions)
+    if given.cores is not None and not 1 <= given.cores <= _MOST_CORES:
+        raise ConfigError(f"--cores must be from 1 to {_MOST_CORES}, got {given.cores}; leave it out to use them all.")
+    if not 0 <= given.cache_megabytes <= 1 << 24:
+        raise ConfigError(f"--cache_megabytes must be from 0 to {1 << 24}, got {given.cache_megabytes}; give fewer.")
+    alone = shuffles_in_memory(options) and options.view_as(DirectOptions).direct_num_workers == 1
+    cores = given.cores or (min(joblib.cpu_count(), _MOST_CORES) if alone else 0)
+    limits = WorkerLimits(run=secrets.token_hex(8), cores=cores, cache_bytes=given.cache_megabytes << 20)
+    with CACHES.held(limits.run):
+        yield limits
 
 
 def _refuse_unknown(flags: Sequence[str]) -> None:

@@ -151,6 +151,8 @@ _PRIVACY = frozenset(
         "schemas.reports.parameters:SubsetChoice",
         "schemas.reports.split_parameters:SplitParameters",
         "transforms.rounds.protocol:Round",
+        # What a worker may use; no matter for results.
+        "transforms.rounds.row_cache:WorkerLimits",
         # Terms of federated training, by which clients draw their noise.
         "schemas.clustered_fl.records:ClusteringParams",
         "schemas.clustered_fl.records:FederatedState",
