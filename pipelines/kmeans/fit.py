@@ -71,7 +71,7 @@ def build(
         contract, masking = message_contract(planned), dataclasses.replace(masking, root=planned.source.path)
     shards = root | "List" >> ListShards(source=planned.source, contract=contract)
     if not counted:
-        _ = shards | "CheckRows" >> CheckRows()
+        _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
     each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
     each |= {"contract": contract, "key_uri": key_uri}
     run_rounds = RunRounds(**each, limits=limits) if masking is None else RunMaskedRounds(**each, masking=masking)

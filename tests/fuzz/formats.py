@@ -38,7 +38,7 @@ from transforms.files.saved_model import load_model, read_reference
 from transforms.masked.exchange_files import Exchange, read_table
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.memory import memory_of
+from transforms.numerics.kmeans.recurring.memory import memory_of
 from transforms.numerics.reports.split_reports import design_split
 from transforms.reports.batches import _read as read_reports
 from transforms.tables.file_seal import seal_of

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Frame, QuantizedFrame
 from transforms.rounds.protocol import Round, measured
 from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
@@ -58,7 +56,8 @@ class ShardReader:
         # One core is one thread; on workers that count no cores, a second one reads ahead.
         blocks = (read_blocks if self.limits.cores else prefetched_blocks)(shard, self.contract)
         if cache is None or bits is None or shard == EMPTY_SHARD:
-            yield from (functools.partial(measured, self.bound, block, self.state) for block in blocks)
+            state = self.state if self.bound.at is None else self.bound.at(self.state, shard.path)
+            yield from (functools.partial(measured, self.bound, block, state) for block in blocks)
             return
         frame: Frame = self.state.frame
         key = (shard, self.identity, frame.digest(), bits)

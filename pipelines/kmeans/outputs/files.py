@@ -13,9 +13,9 @@ from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
 from pipelines.run.registry_entry import registry_yaml
 from pipelines.run.versions import versions
-from schemas.kmeans.drift import DRIFT_FILE, Drift
 from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.remembered import MEMORY_FILE, Remembered
+from schemas.kmeans.recurring.drift import DRIFT_FILE, Drift
+from schemas.kmeans.recurring.remembered import MEMORY_FILE, Remembered
 from schemas.settings.digest import config_digest
 from transforms.files.octets import table_bytes
 from transforms.files.publish import RELEASED_FILES
@@ -56,7 +56,11 @@ def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, A
         "noisy_cost": None if cost is None else dataclasses.asdict(cost),
         "snapshot": None if snapshot is None else snapshot.to_json(),
         "versions": versions(),
-    } | ({} if named is None else {"feature_names": list(named)})
+    } | _when_given(feature_names=None if named is None else list(named), epoch=planned.statement.epoch)
+
+
+def _when_given(**content: Any) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value is not None}
 
 
 def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.outputs.page_plots import MOST_BARS, MOST_ROWS
 from pipelines.page.page import Badge, Block, Level, Notice, Section, Table, plot
 from pipelines.page.svg import ACCENT, MUTED, WARM, new_figure
-from schemas.kmeans.drift import DRIFT_SCORE, Drift
-from schemas.kmeans.remembered import MEMORY_DRIFT_SCORE, Remembered
+from schemas.kmeans.recurring.drift import DRIFT_SCORE, Drift
+from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Remembered
 
 _MOST_CLUSTERS = 200
 _SHOWN_SCORE = 12.0

@@ -10,11 +10,11 @@ from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from pipelines.tables.client_staging import JobRows
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
-from schemas.kmeans.drift import Drift
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
-from schemas.kmeans.remembered import Remembered
+from schemas.kmeans.recurring.drift import Drift
+from schemas.kmeans.recurring.remembered import Remembered
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
@@ -26,7 +26,7 @@ from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.privacy import accounting
-from transforms.rounds.protocol import ProtocolState, Round
+from transforms.rounds.protocol import ProtocolState, Round, RoundsProtocol
 from transforms.tables.read import first_schema, read_server_points, read_server_rows
 from transforms.tables.source import Source
 
@@ -88,8 +88,9 @@ class PlannedFit:
                 "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
                 "roles": "simulated in one job",
             }
+        epoch = None if self.config.epoch is None else self.config.epoch.to_json()
         return PrivacyStatement.from_plan(
-            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked
+            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked, epoch=epoch
         )
 
     @property
@@ -144,11 +145,13 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     """
     source, privacy = private_source(config, listed), config.privacy
     encoder = learned_encoder(config)
-    server = _server_points(config, source, encoder)
+    previous = None if config.recurring is None else load_previous(config.recurring.previous)
+    server = _server_points(config, source, encoder, previous)
     n_features = server.shape[1]
-    previous = _previous(config, encoder, n_features)
+    if previous is not None:
+        previous.check(config, feature_names(config.data.features, encoder, n_features), encoder)
     warm = previous if config.starts_warm else None
-    protocol = PROTOCOLS[config.algorithm] if warm is None else warm_protocol(config, warm.model.centers)
+    protocol = PROTOCOLS[config.algorithm] if warm is None else _warm_protocol(config, warm)
     initial = protocol.initial_state(config, server, n_features)
     if warm is not None:
         warm.check_frame(initial.frame)
@@ -166,13 +169,13 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     )
 
 
-def _previous(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
-    """The earlier run that a job names, if its centers mean the same."""
-    if config.recurring is None:
-        return None
-    previous = load_previous(config.recurring.previous)
-    previous.check(config, feature_names(config.data.features, encoder, n_features), encoder)
-    return previous
+def _warm_protocol(config: FitConfig, warm: PreviousRun) -> RoundsProtocol:
+    """The rounds that start from an earlier run; in an epoch that is the window before, or the run before the first."""
+    epoch = config.epoch
+    if epoch is None:
+        return warm_protocol(config, warm.model.centers)
+    warm.check_window(epoch)
+    return warm_protocol(config, warm.model.centers, warm.memory if epoch.index else None)
 
 
 def message_contract(planned: PlannedFit) -> TableContract:
@@ -198,8 +201,15 @@ def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> 
     return TableContract.from_config(data).list_width(schema, path)
 
 
-def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:
-    """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
+def _server_points(
+    config: FitConfig, source: Source, encoder: Encoder | None, previous: PreviousRun | None
+) -> NDArray[np.float64]:
+    """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none.
+
+    A window of an epoch needs none, and its files may be none: their number tells nothing, not even the width.
+    """
+    if config.epoch is not None and previous is not None:
+        return np.zeros((0, previous.model.centers.shape[1]))
     if config.server_data is not None:
         contract = TableContract.from_config(config.data, encoder=encoder).features_only()
         return read_server_points(config.server_data.path, contract)

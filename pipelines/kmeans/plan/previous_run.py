@@ -10,7 +10,8 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, model_from_tables
-from schemas.kmeans.remembered import MEMORY_FILE, MEMORY_SCHEMA, Memory
+from schemas.kmeans.recurring.epoch import EpochConfig
+from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA, Memory
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import RELEASE_SCHEMA
 from schemas.settings import json_schema
@@ -38,6 +39,7 @@ class PreviousRun:
       next_number: the least cluster number that it and the runs before it have not used.
       unit: its privacy unit.
       frame: its public frame, as `frame_json` writes it; None where it had none that a later run can share.
+      epoch: what it says of its epoch; None if it was no window of one.
       memory: what it remembers of the runs before it, itself included; None where it has no memory.
     """
 
@@ -49,6 +51,7 @@ class PreviousRun:
     unit: PrivacyUnit
     frame: dict[str, Any] | None
     memory: Memory | None = None
+    epoch: dict[str, Any] | None = None
 
     @property
     def folder(self) -> str:
@@ -86,6 +89,21 @@ class PreviousRun:
             raise ConfigError(
                 f"n_clusters must be {self.model.n_clusters} like that of {self.folder} for a warm start, got "
                 f"{config.max_clusters}; write that, or recurring.warm_start: false."
+            )
+
+    def check_window(self, epoch: EpochConfig) -> None:
+        """Refuses a run that is not the window before one of an epoch; any fit may stand before the first window.
+
+        Raises:
+          ConfigError: in one sentence.
+        """
+        if epoch.index == 0:
+            return
+        wanted = epoch.to_json() | {"window": epoch.date_of(epoch.index - 1), "index": epoch.index - 1}
+        if self.epoch != wanted or self.memory is None:
+            raise ConfigError(
+                f"{_SETTING} must be the window of {wanted['window']} of epoch {epoch.name} with the same section, got "
+                f"another run in {self.folder}; name that window's run."
             )
 
     def check_frame(self, frame: Frame) -> None:
@@ -181,6 +199,7 @@ def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, 
         next_number=clusters.next_number,
         unit=PrivacyUnit(privacy.unit),
         frame=None if frame is None else frame.model_dump(),
+        epoch=manifest.epoch,
     )
 
 

@@ -13,14 +13,14 @@ from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json
 from pipelines.kmeans.plan.remember import remembered
 from schemas.choices import Algorithm, ClippingRule
-from schemas.kmeans.drift import Drift
 from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.remembered import Remembered
+from schemas.kmeans.recurring.drift import Drift
+from schemas.kmeans.recurring.remembered import Remembered
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.numerics.kmeans import drift
 from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.matching import Matching, match_centers
 from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans.recurring import drift
+from transforms.numerics.kmeans.recurring.matching import Matching, match_centers
 from transforms.numerics.statistics import norms
 from transforms.numerics.statistics.frame import Frame
 

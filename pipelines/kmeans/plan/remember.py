@@ -13,10 +13,14 @@ from schemas.choices import LloydVariant
 from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
-from schemas.kmeans.remembered import Memory, Remembered
+from schemas.kmeans.recurring.config import RecurringConfig
+from schemas.kmeans.recurring.remembered import Memory, Remembered
 from transforms.kmeans.dp_lloyd.state import LloydSettings
-from transforms.numerics.kmeans.memory import drift_scores, memory_of, most_runs, recalled
+from transforms.kmeans.windows.rounds import weights_of
+from transforms.kmeans.windows.server import own_means
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 
 
 def remembered(
@@ -38,20 +42,54 @@ def remembered(
     section = planned.config.recurring
     if section is None or section.memory is None:
         return model, None
+    if section.epoch is not None:
+        return _window(planned, previous, model)
     length, before = section.memory, _memory_before(previous)
     order = np.searchsorted(previous.model.cluster_numbers, model.cluster_numbers)
     before = dataclasses.replace(
         before, origins=before.origins[:, order], sums=before.sums[:, order], counts=before.counts[:, order]
     )
     memory = before.then(_of_run(model, rows, "this run"), most_runs(length))
-    found = recalled(memory, length)
-    scores = drift_scores(memory, length, section.short_length, row_spread(planned))
+    return _recalled(planned, section, model, memory)
+
+
+def _recalled(
+    planned: PlannedFit, section: RecurringConfig, model: ClusterModel, memory: Memory, weights: tuple[int, ...] = (1,)
+) -> tuple[ClusterModel, Remembered]:
+    """The model with remembered centers."""
+    length, short = section.memory or 1, section.short_length
+    found = recalled(memory, length, weights)
+    scores = drift_scores(memory, length, short, row_spread(planned), weights)
     noise = np.where(found.known, np.sqrt(found.variances(memory)), np.nan)
     centers = np.where(found.known[:, None], found.means, model.centers)
-    kept = Remembered(
-        memory=memory, length=length, short=section.short_length, known=found.known, noise=noise, scores=scores
-    )
+    kept = Remembered(memory=memory, length=length, short=short, known=found.known, noise=noise, scores=scores)
     return dataclasses.replace(model, centers=centers), kept
+
+
+def _window(planned: PlannedFit, previous: PreviousRun, model: ClusterModel) -> tuple[ClusterModel, Remembered]:
+    """A window of an epoch: what it adds to the series is solved for first.
+
+    Clusters stand in the order of the centers that the window started from, which is that of all windows before it.
+    """
+    config, state = planned.config, planned.initial
+    section = config.recurring
+    if not isinstance(config, DPLloydFit) or not isinstance(state, WindowState):
+        raise TypeError("a window must be a fit of algorithm dp_lloyd; give recurring.epoch.")
+    if section is None or section.epoch is None:
+        raise TypeError("a window must be planned as one; give recurring.epoch.")
+    weights = weights_of(config)
+    noisy = own_means(state, model.releases, weights)
+    one = Memory(
+        origins=state.positions[None],
+        sums=noisy.sums[None],
+        counts=noisy.counts[None],
+        sums_stddevs=np.array([noisy.sums_stddev]),
+        counts_stddevs=np.array([noisy.counts_stddev]),
+    )
+    memory = (
+        previous.memory.then(one, most_runs(section.memory or 1)) if section.epoch.index and previous.memory else one
+    )
+    return _recalled(planned, section, model, memory, weights)
 
 
 def row_spread(planned: PlannedFit) -> float:

@@ -5,13 +5,15 @@ then, so they are brought to one place by the noisy counts; their noise moves wi
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.remembered import Memory
+from schemas.kmeans.recurring.remembered import Memory
 from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.drift import FEWEST_STDDEVS, cube_root_normal
+from transforms.numerics.kmeans.recurring.drift import FEWEST_STDDEVS, cube_root_normal
+from transforms.numerics.kmeans.recurring.windows import mixing
 
 KEPT_LENGTHS = 8
 """Runs that are older than this many lengths of the memory are forgotten: their weight is below exp(-8)."""
@@ -38,44 +40,55 @@ def most_runs(length: int) -> int:
     return KEPT_LENGTHS * length
 
 
-def recalled(memory: Memory, length: float) -> "Recalled":
+def recalled(memory: Memory, length: float, weights: Sequence[int] = (1,)) -> "Recalled":
     """What the runs of a memory say together.
 
     Args:
       memory: of the series.
       length: in runs, at least 1: a run weighs (1 - 1 / length)^age.
+      weights: by which each run added the statistics of those before it, see `windows`; by default it added none.
     """
-    weights = (1.0 - 1.0 / length) ** np.arange(len(memory))[::-1]
-    counts = weights @ memory.counts
-    stddev = float(np.sqrt((weights**2) @ memory.counts_stddevs**2))
-    shares = weights[:, None] / np.maximum(counts, max(stddev, 1e-9))
+    decayed = (1.0 - 1.0 / length) ** np.arange(len(memory))[::-1]
+    mixed = mixing(weights, len(memory))
+    counts = decayed @ memory.counts
+    stddev = float(np.sqrt(((decayed @ mixed) ** 2) @ memory.counts_stddevs**2))
+    shares = decayed[:, None] / np.maximum(counts, max(stddev, 1e-9))
     here = memory.origins[-1]
     around = memory.sums + memory.counts[:, :, None] * (memory.origins - here)
     means = here + np.einsum("nk,nkd->kd", shares, around)
     offsets = shares[:, :, None] * (memory.origins - means)
-    return Recalled(means=means, counts=counts, counts_stddev=stddev, shares=shares, offsets=offsets)
+    return Recalled(
+        means=means,
+        counts=counts,
+        counts_stddev=stddev,
+        shares=shares,
+        noise_shares=mixed.T @ shares,
+        noise_offsets=np.einsum("tn,tkd->nkd", mixed, offsets),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recalled:
     """Decayed sums over decayed counts.
 
-    To first order the noise of a mean is the sum over runs of `shares` times the noise of the run's sum, plus `offsets`
-    times the noise of its count.
+    To first order the noise of a mean is the sum over runs of `noise_shares` times the noise of the run's sum, plus
+    `noise_offsets` times the noise of its count.
 
     Attributes:
       means: shape (k, d), feature units.
       counts: shape (k,): decayed; may be negative.
       counts_stddev: noise stddev of one of them.
-      shares: shape (n, k).
-      offsets: shape (n, k, d), feature units.
+      shares: shape (n, k): what a mean takes of the sum of each run.
+      noise_shares: shape (n, k): as `shares`, where runs are made of each other's noise.
+      noise_offsets: shape (n, k, d), feature units.
     """
 
     means: NDArray[np.float64]
     counts: NDArray[np.float64]
     counts_stddev: float
     shares: NDArray[np.float64]
-    offsets: NDArray[np.float64]
+    noise_shares: NDArray[np.float64]
+    noise_offsets: NDArray[np.float64]
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -85,12 +98,14 @@ class Recalled:
     def variances(self, memory: Memory) -> NDArray[np.float64]:
         """Expected squared error of each mean by noise alone, shape (k,), feature units squared."""
         n_features = self.means.shape[1]
-        by_sums = n_features * (memory.sums_stddevs**2 @ self.shares**2)
-        by_counts = np.einsum("n,nkd->k", memory.counts_stddevs**2, self.offsets**2)
+        by_sums = n_features * (memory.sums_stddevs**2 @ self.noise_shares**2)
+        by_counts = np.einsum("n,nkd->k", memory.counts_stddevs**2, self.noise_offsets**2)
         return np.asarray(by_sums + by_counts)
 
 
-def drift_scores(memory: Memory, long: float, short: float, spread: float) -> NDArray[np.float64]:
+def drift_scores(
+    memory: Memory, long: float, short: float, spread: float, weights: Sequence[int] = (1,)
+) -> NDArray[np.float64]:
     """How far a short memory lies from a long one, against noise and chance.
 
     Both recall the same runs, so the noise that they share cancels; what is left has, to first order, covariance
@@ -102,16 +117,17 @@ def drift_scores(memory: Memory, long: float, short: float, spread: float) -> ND
       long: length of the long memory, in runs.
       short: length of the short one.
       spread: feature units: how far a row that counts may lie from where its sum is measured.
+      weights: see `recalled`.
 
     Returns:
       shape (k,): standard normal at most, where only noise and chance moved the means (Wilson, Hilferty 1931); NaN
       where a count is too small for its noise.
     """
-    slow, fast = recalled(memory, long), recalled(memory, short)
+    slow, fast = recalled(memory, long, weights), recalled(memory, short, weights)
     shares, n_features = fast.shares - slow.shares, slow.means.shape[1]
-    offsets = (fast.offsets - slow.offsets) * memory.counts_stddevs[:, None, None]
+    offsets = (fast.noise_offsets - slow.noise_offsets) * memory.counts_stddevs[:, None, None]
     chance = spread**2 * (np.maximum(memory.counts, 0.0) * shares**2).sum(axis=0)
-    plain = memory.sums_stddevs**2 @ shares**2 + chance
+    plain = memory.sums_stddevs**2 @ (fast.noise_shares - slow.noise_shares) ** 2 + chance
     along = np.moveaxis(offsets, 0, -1)  # (k, d, n)
     differences = fast.means - slow.means
     inner = plain[:, None, None] * np.eye(len(memory)) + np.einsum("kdi,kdj->kij", along, along)
