@@ -192,8 +192,8 @@ def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
     for each in same:
         if each.of_epoch != charge.of_epoch or _but_window(each) != _but_window(charge):
             raise LedgerRefusedError(
-                f"windows of epoch {charge.epoch['name']} must have equal jobs, got another one than that of the window "
-                f"of {(each.epoch or {})['window']}; write the same settings, or begin an epoch of another name."
+                f"windows of epoch {charge.epoch['name']} must have equal jobs, got another one than that of "
+                f"{(each.epoch or {})['window']}; write the same settings, or begin an epoch of another name."
             )
         if (each.epoch or {})["index"] == charge.epoch["index"]:
             raise LedgerRefusedError(

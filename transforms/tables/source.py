@@ -90,8 +90,8 @@ def find_files(
       one_of: see `Source`.
 
     Raises:
-      InputError: if there are none (and need be one), or if they are files of a Delta or Iceberg table, of which only its log says which
-        count.
+      InputError: if there are none (and need be one), or if they are files of a Delta or Iceberg table, of which only
+        its log says which count.
     """
     empty = True
     try:

@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from pipelines.kmeans.plan.planned_fit import plan_fit
-from pipelines.ledger.store import Ledger
+from pipelines.ledger.store import Ledger, charges_of, limits_of
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.recurring.remembered import Memory
@@ -19,6 +20,8 @@ from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake, ledgers
 from transforms.kmeans.windows import rounds, server
 from transforms.numerics.kmeans.recurring.windows import coefficients, epoch_sensitivity, mixing, own_part
+from transforms.privacy import ledger_filter
+from transforms.privacy_flow.stated_sensitivity import understatement, weights_of
 
 DATES = tuple(f"2026-01-0{day}" for day in range(1, 7))
 EPOCH = {"name": "january", "column": "dt", "first": DATES[0], "windows": 6, "band": 3, "once": "made for a test"}
@@ -46,7 +49,7 @@ class Place:
         return lake.run_command("fit", *words, "--run_id", run_id or name)
 
     def settings(self, index, **epoch):
-        before = "start" if index == 0 else DATES[index - 1]
+        before = "start" if index == 0 else f"january/{DATES[index - 1]}"
         section = EPOCH | {"window": DATES[index]} | epoch
         recurring = {"previous": str(self.folder / before), "memory": 4, "epoch": section}
         data = self.job["data"] | {"name": "visits"}
@@ -55,21 +58,34 @@ class Place:
     def window(self, index, name=None, **epoch):
         return self.run(name or DATES[index], self.settings(index, **epoch))
 
+    def stream(self, output, until, **changes):
+        """Calls the job for the windows up to a date; returns its outcome and last line."""
+        section = {name: value for name, value in EPOCH.items() if name != "name"} | {"name": output, "memory": 4}
+        section |= {"start": str(self.folder / "start"), "until": until} | changes
+        settings = self.settings(0) | {"stream": section}
+        del settings["recurring"]
+        (self.folder / f"{output}.yaml").write_text(yaml.safe_dump(settings))
+        return lake.run_command(
+            "stream", "--config", str(self.folder / f"{output}.yaml"), "--output", str(self.folder / output)
+        )
+
     def json(self, index, file):
-        return json.loads((self.folder / DATES[index] / file).read_text())
+        return json.loads((self.folder / "january" / DATES[index] / file).read_text())
 
     def decoded(self, index):
         """Releases of a window: sums and counts as arrays."""
-        rows = pq.read_table(self.folder / DATES[index] / "releases.parquet").to_pylist()
+        rows = pq.read_table(self.folder / "january" / DATES[index] / "releases.parquet").to_pylist()
         return [np.reshape(row["values_lattice"], row["shape"]) * row["lattice_unit"] for row in rows]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     found = Place(tmp_path_factory.mktemp("epoch"))
-    for index in range(5):
-        outcome = found.window(index)
+    for until, released in ((DATES[0], DATES[:1]), (DATES[4], DATES[1:5]), (DATES[4], ())):
+        outcome = found.stream("january", until)
         assert outcome.code == 0, outcome.err
+        assert json.loads(outcome.out)["released"] == list(released)
+    assert json.loads(outcome.out)["windows_left"] == 1
     return found
 
 
@@ -80,26 +96,24 @@ def test_an_epoch_is_charged_once(place):
     stated = place.json(4, "privacy.json")
     assert stated["epoch"]["index"] == 4
     assert 0.99 * 2.0 <= stated["epsilon"] <= 2.0
-    outcome = lake.run_command("ledger", "show", "--ledger", place.ledger.path)
-    assert f"{stated['epsilon']:.2f}" in outcome.out or outcome.code == 0
-    multiplier = stated["events"][0]["noise_multiplier"]
-    assert (
-        stated["events"][0]["sensitivity_lattice"] if "sensitivity_lattice" in stated["events"][0] else multiplier > 0
-    )
+    entries = Ledger(place.ledger.path).entries()
+    spent = ledger_filter.most_spent(limits_of(entries)["visits"], charges_of(entries, "visits"))
+    multipliers = [event["noise_multiplier"] for event in stated["events"]]
+    assert spent.precision == pytest.approx(sum(each**-2 for each in multipliers))
 
 
 def test_an_empty_window_is_released_like_any_other(place):
     """Nobody came on the fourth day, and the release does not show it but for its noisy counts."""
-    assert {each.name for each in (place.folder / DATES[3]).iterdir()} == {
-        each.name for each in (place.folder / DATES[2]).iterdir()
+    assert {each.name for each in (place.folder / "january" / DATES[3]).iterdir()} == {
+        each.name for each in (place.folder / "january" / DATES[2]).iterdir()
     }
-    sizes = pq.read_table(place.folder / DATES[3] / "centers.parquet").column("noisy_size").to_numpy()
+    sizes = pq.read_table(place.folder / "january" / DATES[3] / "centers.parquet").column("noisy_size").to_numpy()
     assert np.abs(sizes).sum() < 300
 
 
 def test_centers_follow_from_all_windows(place):
     """What one row moves a release by in rows is small against 600, so centers are near the three means."""
-    centers = pq.read_table(place.folder / DATES[4] / "centers.parquet").column("center").to_pylist()
+    centers = pq.read_table(place.folder / "january" / DATES[4] / "centers.parquet").column("center").to_pylist()
     for mean in lake.MEANS:
         assert min(np.linalg.norm(np.array(center) - mean) for center in centers) < 1.0
     assert place.json(4, "drift.json")["memory"]["runs"] == 5
@@ -113,9 +127,43 @@ def test_releases_take_apart_into_windows(place):
     first = counts[0] / 16
     second = (counts[1] - 6 * first) / 16
     third = (counts[2] - 6 * second - 3 * first) / 16
-    memory = pq.read_table(place.folder / DATES[2] / "memory.parquet").to_pylist()
+    memory = pq.read_table(place.folder / "january" / DATES[2] / "memory.parquet").to_pylist()
     found = [row["noisy_count"] for row in memory if row["age"] == 0]
     np.testing.assert_allclose(found, third, rtol=1e-9)
+
+
+def test_a_stream_has_a_page_of_all_windows(place):
+    page = (place.folder / "january" / "index.html").read_text()
+    assert "5 of 6, from 2026-01-01" in page
+    assert "Noisy sizes" in page
+    assert "could not be" not in page
+
+
+def test_a_row_from_the_far_future_changes_nothing(place):
+    """A folder of a date that nobody asks for is not read, and no window is due because of it."""
+    lake.write_lake(place.folder / "lake" / "dt=2099-01-01", lake.mixture(5))
+    try:
+        assert json.loads(place.stream("january", DATES[4]).out)["released"] == []
+        source = plan_fit(validated(place.settings(4))).source
+        assert not [path for path in source.list_files() if "2099" in path]
+    finally:
+        shutil.rmtree(place.folder / "lake" / "dt=2099-01-01")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "a/b"}, "stream.name must"),
+        ({"windows": 0}, "stream.windows must"),
+        ({"first": "2026-02-30"}, "stream.first must"),
+        ({"memory": 1}, "stream.memory must"),
+        ({"once": ""}, "stream.once must"),
+    ],
+)
+def test_refused_streams(place, changes, message):
+    outcome = place.stream("refused", DATES[0], **changes)
+    assert outcome.code == 2
+    assert message in outcome.lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +183,7 @@ def test_a_window_is_released_once_and_as_the_others(place, index, epoch, messag
 
 def test_a_window_follows_the_one_before(place):
     settings = place.settings(5)
-    settings["recurring"]["previous"] = str(place.folder / DATES[2])
+    settings["recurring"]["previous"] = str(place.folder / "january" / DATES[2])
     outcome = place.run("skips", settings)
     assert outcome.code == 2
     assert "must be the window of 2026-01-05" in outcome.lines[-1]
@@ -217,8 +265,6 @@ def test_neighbors_over_a_whole_epoch(place):
 
 def test_a_plan_for_one_window_alone_is_refused(place):
     """The checker asks for the sensitivity of the epoch, not for that of one window."""
-    from transforms.privacy_flow.stated_sensitivity import understatement, weights_of
-
     fit = plan_fit(validated(place.settings(0)))
     bound = fit.rounds[0]
     name = "transforms.kmeans.windows.rounds:window_statistic"

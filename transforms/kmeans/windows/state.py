@@ -26,7 +26,7 @@ class WindowState:
       server: shape (0, d): no public points are used.
       column: partition column of the dates.
       dates: of the windows, by age.
-      anchors: integers, shape (n, k, d), lattice units at SUM_BITS: the centers that rows of each age are measured from.
+      anchors: integers, shape (n, k, d), lattice units at SUM_BITS: where rows of each age are measured from.
       radius: lattice units: the same in all windows of an epoch.
       earlier_sums: shape (n - 1, k, d), feature units: own parts of the windows before, by age from 1.
       earlier_counts: shape (n - 1, k), rows: likewise.
