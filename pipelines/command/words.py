@@ -73,6 +73,16 @@ WORDS: Mapping[str, Word] = {
         models=(_FIT_MODEL, _POOLED_MODEL),
         example=_FIT,
     ),
+    "stream": Word(
+        module="pipelines.kmeans.stream.job",
+        about="release the windows that are due, night after night, under one charge",
+        load="schemas.kmeans.recurring.stream:load_stream_config",
+        models=("schemas.kmeans.recurring.stream:StreamOptions",),
+        section="stream",
+        flags=("--output",),
+        example=f"{_FIT.replace('lake,', 'lake, name: visits,')}ledger: ledger.sqlite\n"
+        "stream: {start: runs/first, name: year, column: dt, first: 2026-01-01, windows: 365, once: x}\n",
+    ),
     "prepare": Word(
         module="pipelines.tables.prepare",
         about="group the rows of each client in one private copy, for many jobs",

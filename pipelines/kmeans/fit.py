@@ -77,7 +77,7 @@ def build(
         contract, masking = message_contract(planned), dataclasses.replace(masking, root=planned.source.path)
     shards = root | "List" >> ListShards(source=planned.source, contract=contract)
     if not counted:
-        _ = shards | "CheckRows" >> CheckRows()
+        _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
     each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
     each |= {"contract": contract, "key_uri": key_uri, "folder": folder if bound else None}
     run_rounds = (
@@ -141,11 +141,12 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
     tables = [gate.read_table(path, gate.staged(path)) for path in paths]
-    model, drift = followed(planned, model_from_tables(*tables))
-    in_units = planned.in_units(model)
-    if drift is not None or in_units is not None:
-        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table(in_units)))
-    return FitResult(model, planned.statement.of_graph(found), fingerprint, drift, in_units)
+    after = followed(planned, model_from_tables(*tables))
+    in_units = planned.in_units(after.model)
+    if after.drift is not None or in_units is not None:
+        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(after.model.centers_table(in_units)))
+    statement = planned.statement.of_graph(found)
+    return FitResult(after.model, statement, fingerprint, after.drift, in_units, after.remembered)
 
 
 def _place(config: FitConfig, options: JobOptions) -> OutputFolder:

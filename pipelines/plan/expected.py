@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.plan.planned_fit import learned_encoder, previous_run, public_fit, public_points, server_files
+from pipelines.kmeans.plan.planned_fit import (
+    check_previous,
+    learned_encoder,
+    previous_run,
+    public_fit,
+    public_points,
+    server_files,
+)
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
@@ -68,8 +75,10 @@ class Expected:
         check_public(private_source(config))
         files = server_files(config)
         encoder = learned_encoder(config, files)
-        server = public_points(config, encoder, files, lambda: _width(config, given))
-        fit = public_fit(config, server, previous_run(config, encoder, server.shape[1]))
+        previous = previous_run(config)
+        server = public_points(config, encoder, files, lambda: _width(config, given), previous=previous)
+        check_previous(config, previous, encoder, server.shape[1])
+        fit = public_fit(config, server, previous)
         return cls(
             config=config, server=server, n_units=n_units, fit=fit, simulated=fit.simulated(config, server, n_units)
         )

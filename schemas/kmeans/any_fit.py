@@ -14,7 +14,8 @@ from schemas.choices import Algorithm, Allocation, Assignment, ClippingCenter, C
 from schemas.errors import ConfigError
 from schemas.kmeans.cluster_choice import ClusterChoice, ClusterCount
 from schemas.kmeans.feddp_config import FedDPOptions, LloydConfig, QualityConfig
-from schemas.kmeans.recurring_config import RecurringConfig
+from schemas.kmeans.recurring.config import RecurringConfig
+from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.masked.config import MaskedConfig, check_masked
 from schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, SettingName, check_justified
 from schemas.privacy.plan import PrivacyUnit
@@ -184,6 +185,11 @@ class AnyFit(Section):
         """Whether the Lloyd rounds start from the centers of an earlier fit."""
         return self.recurring is not None and self.recurring.warm_start
 
+    @property
+    def epoch(self) -> EpochConfig | None:
+        """The section of a job that is one window of an epoch."""
+        return None if self.recurring is None else self.recurring.epoch
+
     def _check_algorithm(self) -> None:
         """Refuses what the algorithm does not have.
 
@@ -240,6 +246,10 @@ class AnyFit(Section):
         if not self.starts_warm:
             return self
         self._check_warm_start()
+        if self.epoch is not None and self.algorithm is not Algorithm.DP_LLOYD:
+            raise ConfigError(
+                f"algorithm must be dp_lloyd for recurring.epoch, got {self.algorithm}; use that, or leave epoch out."
+            )
         if self.chooses_clusters:
             raise ConfigError(
                 "n_clusters must be an integer for a warm start, got a choice; give the number of the earlier fit, or "

@@ -21,9 +21,11 @@ from schemas.choices import (
     LloydVariant,
     PostProcess,
     RadiusRule,
+    Trust,
 )
 from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import AnyFit
+from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Positive, Section, Share, auto_or_integer
 from schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
@@ -225,6 +227,7 @@ class DPLloydFit(AnyFit):
         self._check_start(self.dp_lloyd.start)
         self._check_given_count()
         self._check_unused()
+        self._check_epoch()
         _ = self.encodings
 
     @property
@@ -234,6 +237,36 @@ class DPLloydFit(AnyFit):
 
     def _check_warm_start(self) -> None:
         """Every variant can start from centers."""
+
+    def _check_epoch(self) -> None:
+        """Refuses what a window of an epoch cannot have; its promise rests on each of these."""
+        epoch = self.epoch
+        if epoch is None:
+            return
+        data = self.data
+        wanted = (
+            ("dp_lloyd.variant", LloydVariant.FAST, self.dp_lloyd.variant),
+            ("privacy.unit", PrivacyUnit.RECORD, self.privacy.unit),
+            ("trust", Trust.CENTRAL, self.trust),
+            ("data.table", None, data.table),
+            ("data.max_rows_per_client", None, data.max_rows_per_client),
+            ("data.disjoint_partitions", None, data.disjoint_partitions),
+            ("server_data", None, self.server_data),
+        )
+        for setting, value, got in wanted:
+            if got != value:
+                rule = "be left out" if value is None else f"be {value}"
+                raise ConfigError(
+                    f"{setting} must {rule} for recurring.epoch, got another; change it, or leave epoch out."
+                )
+        if self.ledger is None:
+            raise ConfigError(
+                "ledger must be given for recurring.epoch, got nothing; it sees to it that no window is released twice."
+            )
+        if epoch.column in data.partitions:
+            raise ConfigError(
+                f"data.partitions must leave {epoch.column} to recurring.epoch, got it there; leave it out."
+            )
 
     def _check_unused(self) -> None:
         """Refuses settings of other algorithms."""

@@ -60,6 +60,7 @@ class PreviousManifest(ModelManifest):
     run_id: str
     clusters: ClusterNumbers
     frame: PublicFrame | None
+    epoch: dict[str, Any] | None = None
 
 
 class PrivacyFile(OpenContent):

@@ -72,7 +72,7 @@ class Spent(NamedTuple):
 
 def total(limit: Limit, charges: Iterable[Charge]) -> Spent:
     """Sums of charges that compose, all of them on the same units."""
-    held = list(charges)
+    held = _once_per_epoch(charges)
     gaussian = [each for each in held if _has_gaussian_part(limit) and each.is_gaussian]
     basic = [each for each in held if not (_has_gaussian_part(limit) and each.is_gaussian)]
     return Spent(
@@ -123,6 +123,7 @@ def check(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
       BudgetExceededError: if the limit would be passed.
     """
     _check_kind(limit, held, charge)
+    _check_epoch(held, charge)
     touched = _too_much(limit, held, charge)
     if touched is None:
         return
@@ -165,6 +166,7 @@ def largest_epsilon(limit: Limit, held: Sequence[Charge], charge: Charge, times:
       Rounded down to three digits; 0 if none fits.
     """
     low, high = 0.0, limit.epsilon
+    charge = dataclasses.replace(charge, epoch=None)
     if _too_much(limit, held, _with_epsilon(charge, high), times) is None:
         low = high
     for _ in range(_SEARCH_STEPS):
@@ -221,6 +223,37 @@ def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
             f"data.partitions must have the same columns in all runs on {charge.dataset} that declare "
             "data.disjoint_partitions, got others; leave the declaration out."
         )
+
+
+def _once_per_epoch(charges: Iterable[Charge]) -> list[Charge]:
+    """Charges, of every epoch one: its windows state what all of them cost together."""
+    found: dict[object, Charge] = {}
+    for place, charge in enumerate(charges):
+        found.setdefault(place if charge.epoch is None else str(charge.epoch["name"]), charge)
+    return list(found.values())
+
+
+def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
+    """Refuses a window that was charged before, or that is not like the other windows of its epoch."""
+    if charge.epoch is None:
+        return
+    same = [each for each in held if each.epoch is not None and each.epoch["name"] == charge.epoch["name"]]
+    for each in same:
+        if each.of_epoch != charge.of_epoch or _but_window(each) != _but_window(charge):
+            raise LedgerRefusedError(
+                f"windows of epoch {charge.epoch['name']} must have equal jobs, got another one than that of "
+                f"{(each.epoch or {})['window']}; write the same settings, or begin an epoch of another name."
+            )
+        if (each.epoch or {})["index"] == charge.epoch["index"]:
+            raise LedgerRefusedError(
+                f"the window of {charge.epoch['window']} of epoch {charge.epoch['name']} must be released once, got it "
+                "a second time; a window that was released is never opened again."
+            )
+
+
+def _but_window(charge: Charge) -> dict[str, object]:
+    """A charge without what differs between windows of an epoch."""
+    return {name: value for name, value in charge.to_json().items() if name != "epoch"}
 
 
 def _columns(scope: str) -> str:

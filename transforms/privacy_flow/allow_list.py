@@ -91,6 +91,8 @@ AUDITED: dict[str, Rule] = {
     "transforms.kmeans.dp_lloyd.starts:grid_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.server:relative_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.server:absolute_step": PUBLIC,
+    "transforms.kmeans.windows.rounds:state_at": PUBLIC,
+    "transforms.kmeans.windows.server:window_step": PUBLIC,
     "transforms.kmeans.central_tree.server:shape_step": PUBLIC,
     "transforms.kmeans.central_tree.server:split_step": PUBLIC,
     "transforms.kmeans.central_tree.server:leaves_step": PUBLIC,

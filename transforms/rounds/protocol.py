@@ -59,12 +59,14 @@ class Round(NamedTuple):
       step: (S, releases) -> next S; a pure function of releases and public data.
       bits: if the statistic knows rows only by what the frame of the state makes of them at so many bits, these bits;
         workers may then keep such integers. None if it reads rows otherwise.
+      at: (S, path of a file) -> the S that the statistic is given for its rows; None where it is the same for all.
     """
 
     plan: RoundPlan
     statistic: Callable[[ClientBlock, Any], NDArray[np.int64]]
     step: Callable[[Any, Releases], Any]
     bits: int | None = None
+    at: Callable[[Any, str], Any] | None = None
 
 
 def measured(bound: Round, block: ClientBlock, state: Any) -> NDArray[np.int64]:

@@ -56,7 +56,8 @@ class ShardReader:
         """
         cache, bits = CACHES.of_run(self.limits), self.bound.bits
         if cache is None or bits is None or shard == EMPTY_SHARD:
-            yield from (functools.partial(measured, self.bound, block, self.state) for block in self._blocks(shard))
+            state = self.state if self.bound.at is None else self.bound.at(self.state, shard.path)
+            yield from (functools.partial(measured, self.bound, block, state) for block in self._blocks(shard))
             return
         frame: Frame = self.state.frame
         key = (shard, self.identity, frame.digest(), bits)

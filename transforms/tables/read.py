@@ -350,8 +350,8 @@ def _rows(shard: ShardRef) -> int:
     return shard.n_rows
 
 
-def _check_total(n_rows: int) -> Iterator[None]:
-    if n_rows == 0:
+def _check_total(n_rows: int, may_be_empty: bool) -> Iterator[None]:
+    if n_rows == 0 and not may_be_empty:
         raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
     lattice.check_rows(n_rows)
     yield from ()
@@ -359,7 +359,13 @@ def _check_total(n_rows: int) -> Iterator[None]:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CheckRows(beam.PTransform):
-    """`ShardRef`s → nothing; stops the job if there are no rows or more than an int64 sum can hold."""
+    """`ShardRef`s → nothing; stops the job if there are no rows or more than an int64 sum can hold.
+
+    Attributes:
+      may_be_empty: whether there may be no rows.
+    """
+
+    may_be_empty: bool = False
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Adds up the footers' row counts; the number goes nowhere."""
@@ -367,5 +373,5 @@ class CheckRows(beam.PTransform):
             shards
             | "Rows" >> beam.Map(_rows)
             | "Total" >> beam.CombineGlobally(sum).without_defaults()
-            | "Check" >> beam.FlatMap(_check_total)
+            | "Check" >> beam.FlatMap(_check_total, self.may_be_empty)
         )

@@ -13,9 +13,12 @@ from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
 from pipelines.run.registry_entry import registry_yaml
 from pipelines.run.versions import versions
-from schemas.kmeans.drift import DRIFT_FILE
 from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.model import ClusterModel
+from schemas.kmeans.recurring.drift import DRIFT_FILE, Drift
+from schemas.kmeans.recurring.remembered import MEMORY_FILE, Remembered
 from schemas.settings.digest import config_digest
+from transforms.files.octets import table_bytes
 from transforms.files.publish import RELEASED_FILES
 
 NOT_SAID = "given, not said"
@@ -32,7 +35,10 @@ def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, 
     folder.write_privacy(result.privacy.to_json() | more)
     folder.write("deployment.yaml", registry_yaml(deployment(planned)))
     if result.drift is not None:
-        folder.write(DRIFT_FILE, _json(result.drift.to_json()))
+        folder.write(DRIFT_FILE, _json(_drift_json(result.model, result.drift, result.remembered)))
+    if result.remembered is not None:
+        table = result.remembered.memory.table(result.model.cluster_numbers)
+        folder.write(MEMORY_FILE, table_bytes(table))
     if report:
         _write_report(folder, planned, result)
 
@@ -65,7 +71,17 @@ def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, A
         "noisy_cost": None if cost is None else dataclasses.asdict(cost),
         "snapshot": None if snapshot is None else snapshot.to_json(),
         "versions": versions(),
-    } | ({} if named is None else {"feature_names": list(named)})
+    } | _when_given(feature_names=None if named is None else list(named), epoch=planned.statement.epoch)
+
+
+def _when_given(**content: Any) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value is not None}
+
+
+def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None) -> dict[str, Any]:
+    """Content of `drift.json`."""
+    memory = {} if remembered is None else {"memory": remembered.to_json(model.cluster_numbers)}
+    return drift.to_json() | memory
 
 
 def _settings(config: FitConfig) -> dict[str, Any]:

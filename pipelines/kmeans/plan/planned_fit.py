@@ -13,10 +13,11 @@ from pipelines.tables.client_staging import JobRows
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
-from schemas.kmeans.drift import Drift
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
+from schemas.kmeans.recurring.drift import Drift
+from schemas.kmeans.recurring.remembered import Remembered
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
@@ -28,7 +29,7 @@ from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.privacy import accounting
-from transforms.rounds.protocol import ProtocolState, Round
+from transforms.rounds.protocol import ProtocolState, Round, RoundsProtocol
 from transforms.tables.read import ServerFiles, first_schema
 from transforms.tables.source import Source
 
@@ -92,8 +93,9 @@ class PlannedFit:
                 "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
                 "roles": "simulated in one job",
             }
+        epoch = None if self.config.epoch is None else self.config.epoch.to_json()
         return PrivacyStatement.from_plan(
-            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked
+            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked, epoch=epoch
         )
 
     @property
@@ -131,6 +133,7 @@ class FitResult(NamedTuple):
       drift: from the run that this one follows; None if it follows none.
       in_units: shape (k, d): the centers in the units of their columns; None where rows were not encoded, or a column
         became several features.
+      remembered: of the runs before it; None without a memory.
     """
 
     model: ClusterModel
@@ -138,6 +141,7 @@ class FitResult(NamedTuple):
     fingerprint: str
     drift: Drift | None = None
     in_units: NDArray[np.float64] | None = None
+    remembered: Remembered | None = None
 
 
 def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
@@ -155,9 +159,12 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     source = private_source(config, listed)
     files = server_files(config, source)
     encoder = learned_encoder(config, files)
-    server = public_points(config, encoder, files, lambda: feature_count(config.data, source, encoder))
+    previous = previous_run(config)
+    server = public_points(
+        config, encoder, files, lambda: feature_count(config.data, source, encoder), previous=previous
+    )
     n_features = server.shape[1]
-    previous = previous_run(config, encoder, n_features)
+    check_previous(config, previous, encoder, n_features)
     public = public_fit(config, server, previous)
     by_client = config.privacy.unit is PrivacyUnit.CLIENT
     return PlannedFit(
@@ -172,11 +179,20 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
     )
 
 
+def _warm_protocol(config: FitConfig, warm: PreviousRun) -> RoundsProtocol:
+    """The rounds that start from an earlier run; in an epoch that is the window before, or the run before the first."""
+    epoch = config.epoch
+    if epoch is None:
+        return warm_protocol(config, warm.model.centers)
+    warm.check_window(epoch)
+    return warm_protocol(config, warm.model.centers, warm.memory if epoch.index else None)
+
+
 def public_fit(config: FitConfig, server: NDArray[np.float64], previous: PreviousRun | None) -> PublicFit:
     """The rounds of a job, from the centers of an earlier run where it starts warm; errors as of `PublicFit.of`."""
     if previous is None or not config.starts_warm:
         return PublicFit.of(config, server)
-    found = PublicFit.of(config, server, warm_protocol(config, previous.model.centers))
+    found = PublicFit.of(config, server, _warm_protocol(config, previous))
     previous.check_frame(found.initial.frame)
     return found
 
@@ -196,13 +212,15 @@ def server_files(
     return files
 
 
-def previous_run(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
-    """The earlier run that a job names, if its centers mean the same."""
-    if config.recurring is None:
-        return None
-    previous = load_previous(config.recurring.previous)
-    previous.check(config, feature_names(config.data.features, encoder, n_features), encoder)
-    return previous
+def previous_run(config: FitConfig) -> PreviousRun | None:
+    """The earlier run that a job names; see `check_previous`."""
+    return None if config.recurring is None else load_previous(config.recurring.previous)
+
+
+def check_previous(config: FitConfig, previous: PreviousRun | None, encoder: Encoder | None, n_features: int) -> None:
+    """Refuses an earlier run whose centers do not mean the same."""
+    if previous is not None:
+        previous.check(config, feature_names(config.data.features, encoder, n_features), encoder)
 
 
 def message_contract(planned: PlannedFit) -> TableContract:
@@ -231,16 +249,26 @@ def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> 
 
 
 def public_points(
-    config: FitConfig, encoder: Encoder | None, server: ServerFiles | None, n_features: Callable[[], int]
+    config: FitConfig,
+    encoder: Encoder | None,
+    server: ServerFiles | None,
+    n_features: Callable[[], int],
+    *,
+    previous: PreviousRun | None = None,
 ) -> NDArray[np.float64]:
     """Public points (q, d): the server data, or points in the clipping ball where there are none.
+
+    A window of an epoch needs none, and its files may be none: their number tells nothing, not even the width.
 
     Args:
       config: the job.
       encoder: of its columns.
       server: its server data, if it has some.
       n_features: gives d; asked where there are no server data.
+      previous: the earlier run that the job follows, if any.
     """
+    if config.epoch is not None and previous is not None:
+        return np.zeros((0, previous.model.centers.shape[1]))
     if server is not None:
         return server.points(TableContract.from_config(config.data, encoder=encoder).features_only())
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)

@@ -11,7 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.run.jobs.forewarnings import forewarnings
 from pipelines.run.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
 from pipelines.run.jobs.place import Summary
-from pipelines.run.options import parse_job, read_text
+from pipelines.run.options import JobOptions, parse_job, read_text
 from pipelines.run.stores import check_stores
 from pipelines.run.versions import versions
 from schemas.privacy.flow import Zone
@@ -35,7 +35,11 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
     options = parse_job(asked.name, argv, asked.flags)
     text = read_text(options.config)
     job = asked.choose(text) if isinstance(asked, JobChoice) else asked
-    settings = job.load(text)
+    return run_settings(job, job.load(text), options)
+
+
+def run_settings(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
+    """Runs a job whose settings are there; returns the summary, and raises what stopped it."""
     check_stores(settings)
     warned = forewarnings(settings)
     counted = {} if warned is None else {"warnings": len(warned)}
