@@ -76,8 +76,8 @@ WORDS: Mapping[str, Word] = {
     "stream": Word(
         module="pipelines.kmeans.stream.job",
         about="release the windows that are due, night after night, under one charge",
-        load="schemas.kmeans.recurring.stream:load_stream_config",
-        models=("schemas.kmeans.recurring.stream:StreamOptions",),
+        load="schemas.kmeans.stream_config:load_stream_config",
+        models=("schemas.kmeans.stream_config:StreamOptions",),
         section="stream",
         flags=("--output",),
         example=f"{_FIT.replace('lake,', 'lake, name: visits,')}ledger: ledger.sqlite\n"

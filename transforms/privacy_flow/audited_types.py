@@ -71,7 +71,7 @@ STATES: frozenset[str] = frozenset(
         "transforms.kmeans.dp_lloyd.state:LloydState",
         "transforms.kmeans.feddp_kmeans.state:FedDPState",
         "transforms.kmeans.lloyd.state:MeansState",
-        "transforms.kmeans.windows.state:WindowState",
+        "transforms.kmeans.dp_lloyd.window_state:WindowState",
     }
 )
 """States of protocols that run in rounds (`transforms.rounds.protocol.ProtocolState`)."""

@@ -78,7 +78,10 @@ STATED: dict[str, dict[str, Stated]] = {
     "transforms.kmeans.dp_lloyd.rounds:grid_statistic": {"histogram": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:relative_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS, "counts": _COUNTS},
-    "transforms.kmeans.windows.rounds:window_statistic": {"weighted_sums": _RELATIVE, "weighted_counts": _COUNTS},
+    "transforms.kmeans.dp_lloyd.window_rounds:window_statistic": {
+        "weighted_sums": _RELATIVE,
+        "weighted_counts": _COUNTS,
+    },
     "transforms.kmeans.central_tree.rounds:shape_statistic": {"scatter": _SCATTER, "sums": _SUMS, "rows": _COUNTS},
     "transforms.kmeans.central_tree.rounds:split_statistic": {"cells": _COUNTS},
     "transforms.kmeans.central_tree.rounds:leaves_statistic": {"sums": _SUMS, "counts": _COUNTS},

@@ -17,7 +17,7 @@ from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place
 from pipelines.run.jobs.run_job import run_settings
-from schemas.kmeans.recurring.stream import StreamConfig, load_stream_config
+from schemas.kmeans.stream_config import StreamConfig, load_stream_config
 from schemas.privacy.flow import Zone
 
 _LOGGER = logging.getLogger(__name__)

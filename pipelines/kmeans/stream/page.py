@@ -15,7 +15,7 @@ from pipelines.page.stamp import RunStamp
 from schemas.errors import InputError
 from schemas.kmeans.recurring.drift import DRIFT_FILE
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
-from schemas.kmeans.recurring.stream import StreamConfig
+from schemas.kmeans.stream_config import StreamConfig
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.octets import write_bytes

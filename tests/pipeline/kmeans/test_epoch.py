@@ -18,7 +18,8 @@ from schemas.kmeans.recurring.remembered import Memory
 from schemas.privacy.charge import Limit
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake, ledgers
-from transforms.kmeans.windows import rounds, server
+from transforms.kmeans.dp_lloyd import window_rounds as rounds
+from transforms.kmeans.dp_lloyd import window_server as server
 from transforms.numerics.kmeans.recurring.windows import coefficients, epoch_sensitivity, mixing, own_part
 from transforms.privacy import ledger_filter
 from transforms.privacy_flow.stated_sensitivity import understatement, weights_of
@@ -267,7 +268,7 @@ def test_a_plan_for_one_window_alone_is_refused(place):
     """The checker asks for the sensitivity of the epoch, not for that of one window."""
     fit = plan_fit(validated(place.settings(0)))
     bound = fit.rounds[0]
-    name = "transforms.kmeans.windows.rounds:window_statistic"
+    name = "transforms.kmeans.dp_lloyd.window_rounds:window_statistic"
     weights = weights_of(bound.statistic)
     assert weights == (16, 6, 3)
     assert understatement(name, bound.plan, replaces=False, weights=weights) is None
