@@ -226,7 +226,7 @@ def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
 
 
 def _once_per_epoch(charges: Iterable[Charge]) -> list[Charge]:
-    """Charges, of every epoch one, with the least noise that any of its windows had: it bounds what all of them cost."""
+    """Charges, of every epoch one, with the least noise that any window had: it bounds what all of them cost."""
     found: dict[object, Charge] = {}
     for place, charge in enumerate(charges):
         name = place if charge.epoch is None else str(charge.epoch["name"])
