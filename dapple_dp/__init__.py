@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 from dapple_dp import own_packages as _own_packages
 
 if TYPE_CHECKING:
-    from pipelines.api import DecodeResult, DPKMeans, FitResult, ProfileResult, assign, decode, evaluate, fit, profile
+    from pipelines.api import (
+        DecodeResult,
+        DPKMeans,
+        FitResult,
+        PrivateScaler,
+        ProfileResult,
+        assign,
+        decode,
+        evaluate,
+        fit,
+        profile,
+    )
     from schemas.errors import (
         BudgetExceededError,
         ConfigError,
@@ -20,6 +31,7 @@ if TYPE_CHECKING:
         InputError,
         LedgerRefusedError,
         PrivacyFlowError,
+        PrivacyWarning,
         ProtocolError,
         RunnerError,
     )
@@ -52,6 +64,8 @@ __all__ = [
     "Metrics",
     "PrivacyFlowError",
     "PrivacyStatement",
+    "PrivacyWarning",
+    "PrivateScaler",
     "ProfileConfig",
     "ProfileResult",
     "ProtocolError",
@@ -70,6 +84,7 @@ _HOMES = {
         "DPKMeans",
         "DecodeResult",
         "FitResult",
+        "PrivateScaler",
         "ProfileResult",
         "assign",
         "decode",
@@ -84,6 +99,7 @@ _HOMES = {
         "InputError",
         "LedgerRefusedError",
         "PrivacyFlowError",
+        "PrivacyWarning",
         "ProtocolError",
         "RunnerError",
     ),

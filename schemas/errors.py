@@ -15,6 +15,10 @@ class DappleError(Exception):
         super().__init__(*("".join(c if c.isprintable() else repr(c)[1:-1] for c in each) for each in sentence))
 
 
+class PrivacyWarning(UserWarning):
+    """A fit may spend more, or be worth less, than its caller thinks; from settings and releases only."""
+
+
 class ConfigError(DappleError, ValueError):
     """A setting is wrong; nothing has been read yet."""
 

@@ -31,6 +31,7 @@ from pipelines.run.round_driver import (
     run_key,
     sealed_manifest,
 )
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import evaluation_source, staged_listing
 from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
 from schemas.clustered_fl.output import RELATIONS, assignments_table, models_table
@@ -159,7 +160,10 @@ class ResumedFolder(OutputFolder):
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
         """Makes the staging folder or takes up that of the same run, and charges it once."""
-        with resumable(self.folder), self._charged(reservation):
+        with contextlib.ExitStack() as stack:
+            with self.folder.claimed():
+                stack.enter_context(resumable(self.folder))
+                stack.enter_context(self._charged(reservation))
             yield
 
     def publish(self, manifest: dict[str, Any]) -> None:
@@ -236,4 +240,5 @@ JOB = Job(
     reserve=_reserve,
     shows=REPORT_FILE,
     place=ResumedFolder.of,
+    resolve=with_features,
 )

@@ -18,6 +18,7 @@ from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
 from pipelines.run.run_keys import RunNonce
 from pipelines.tables.client_staging import clear_copy, staged_by_client
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import check_public
 from schemas.choices import MaskScheme, Trust
 from schemas.errors import ConfigError, ProtocolError
@@ -359,4 +360,5 @@ def clients_job(
         Zone.PUBLIC,
         flags=("--exchange", "--released", flag),
         place=Place.of,
+        resolve=with_features,
     )

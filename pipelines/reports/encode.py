@@ -17,6 +17,7 @@ from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
 from pipelines.tables.client_staging import JobRows, staged_by_client
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.errors import ConfigError
 from schemas.privacy.charge import Charge
@@ -146,5 +147,13 @@ def _write(run: Run[EncodeConfig], job: PlannedEncode, files: list[WrittenFile])
 
 
 JOB = Job(
-    "encode", load_encode_config, _plan, _work, _write, Zone.PUBLIC, reserve=charging(_charge), shows=REPORTS_FOLDER
+    "encode",
+    load_encode_config,
+    _plan,
+    _work,
+    _write,
+    Zone.PUBLIC,
+    reserve=charging(_charge),
+    shows=REPORTS_FOLDER,
+    resolve=with_features,
 )

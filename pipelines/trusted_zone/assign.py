@@ -6,6 +6,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
+from pipelines.tables.features import with_features
 from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
 from schemas.privacy.flow import Zone
 from schemas.privacy.not_private import NOT_PRIVATE
@@ -58,4 +59,14 @@ def _write(run: Run[AssignConfig], model: SavedModel, files: list[WrittenFile]) 
     return Outcome(UNPROTECTED, model_manifest("assign", run.settings, model))
 
 
-JOB = Job("assign", load_assign_config, _plan, _work, _write, Zone.TRUSTED, shows=ASSIGNMENTS, place=apart("assign"))
+JOB = Job(
+    "assign",
+    load_assign_config,
+    _plan,
+    _work,
+    _write,
+    Zone.TRUSTED,
+    shows=ASSIGNMENTS,
+    place=apart("assign"),
+    resolve=with_features,
+)

@@ -6,6 +6,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
+from pipelines.tables.features import with_features
 from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
 from schemas.privacy.flow import Zone
 from schemas.privacy.not_private import NOT_PRIVATE
@@ -65,5 +66,13 @@ def _write(run: Run[EvaluateConfig], model: SavedModel, _: Metrics) -> Outcome:
 
 
 JOB = Job(
-    "evaluate", load_evaluate_config, _plan, _work, _write, Zone.TRUSTED, shows=METRICS_FILE, place=apart("evaluate")
+    "evaluate",
+    load_evaluate_config,
+    _plan,
+    _work,
+    _write,
+    Zone.TRUSTED,
+    shows=METRICS_FILE,
+    place=apart("evaluate"),
+    resolve=with_features,
 )

@@ -13,6 +13,7 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.run_keys import own_key
 from pipelines.tables.client_staging import JobRows, staged_by_client
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from pipelines.trusted_zone.trusted_folder import TrustedFolder
 from schemas.choices import LloydStart, PooledAlgorithm
@@ -135,4 +136,5 @@ JOB = Job(
     zone=Zone.TRUSTED,
     shows="",
     place=TrustedFolder.of,
+    resolve=with_features,
 )

@@ -1,5 +1,6 @@
 """Configs of the jobs `encode` and `decode`: clustering of private reports in one round."""
 
+from collections.abc import Mapping
 from typing import Annotated, Self, TypeVar
 
 import pydantic
@@ -14,7 +15,7 @@ from schemas.reports.split_parameters import CollectionParameters
 from schemas.settings import rejection, yaml_text
 from schemas.settings.section import Count, Epsilon, Scalar, Section, Share, Text, Whole, auto_or_integer, number_from
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, named_for_ledger
-from schemas.tables.encoding import Encodings, encodings_checked
+from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 
 
 class ReportTreeConfig(Section):
@@ -122,6 +123,11 @@ class EncodeConfig(Section):
                 "depend on its row, so correct the data."
             )
         return self
+
+    @property
+    def encodings(self) -> Mapping[str, ColumnEncoding]:
+        """How columns become features; columns without an entry are features."""
+        return self.encode
 
     _encodings_fit_the_data = pydantic.model_validator(mode="after")(encodings_checked)
 

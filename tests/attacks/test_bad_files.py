@@ -40,7 +40,7 @@ from transforms.privacy.keys import key_digest
 REFUSAL = Refusal(kind=InputError, rule="the file must be good", remedy="mend it")
 DEEP = b"[" * 100_000
 AT_ONCE = 30.0
-"""Seconds, on a machine that is busy."""
+"""Seconds of processors."""
 
 
 def refused(name: str, folder: pathlib.Path, content: bytes) -> DappleError:
@@ -305,7 +305,7 @@ def test_ids_of_thirty_megabytes(tmp_path):
 
 def in_a_process(code: str, *words: str) -> str:
     """What code writes whose process may be ended by a fault of a library."""
-    found = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+    found = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=600)
     assert found.returncode == 0, found.stderr[-500:]
     return found.stdout
 

@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.kmeans.plan.planned_fit import plan_fit
 from schemas.errors import PrivacyFlowError
+from schemas.kmeans.feddp_config import LloydConfig
 from schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 from transforms.rounds import bound_broadcast
@@ -48,6 +49,11 @@ def test_a_digest_is_of_values_types_and_shapes():
     assert state_digest((np.arange(6).reshape(2, 3),)) == state_digest(
         (np.arange(6).reshape(3, 2).T.copy().T.reshape(2, 3),)
     )
+
+
+def test_settings_have_a_digest():
+    """States of dp_lloyd hold some."""
+    assert state_digest(LloydConfig(steps=1)) != state_digest(LloydConfig(steps=2))
 
 
 def test_what_has_no_value_has_no_digest():

@@ -4,8 +4,8 @@ With a shared secret every client can unmask every message it can read; messages
 """
 
 import json
-import os
 import pathlib
+import secrets
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ LABEL = b"label"
 
 
 def test_what_is_sealed_opens_for_its_receiver_alone():
-    text = os.urandom(1000)
+    text = secrets.token_bytes(1000)
     octets = sealed.seal(text, sealed.public_key(OWN), OTHER, LABEL)
     assert sealed.unseal(octets, OWN, LABEL) == text
     assert sealed.unseal(octets, OTHER, LABEL) is None
@@ -60,7 +60,9 @@ def test_a_retry_is_the_same_and_another_message_has_another_key():
 
 
 def test_sealed_octets_look_uniform():
-    octets = [sealed.seal(bytes(8000), sealed.public_key(OWN), os.urandom(32), LABEL)[32:-16] for _ in range(10)]
+    octets = [
+        sealed.seal(bytes(8000), sealed.public_key(OWN), secrets.token_bytes(32), LABEL)[32:-16] for _ in range(10)
+    ]
     assert looks_uniform(np.frombuffer(b"".join(octets), dtype=np.int64))
 
 

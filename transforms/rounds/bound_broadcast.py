@@ -10,6 +10,7 @@ import hashlib
 from typing import Any
 
 import numpy as np
+import pydantic
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import PrivacyFlowError, ProtocolError
@@ -25,7 +26,7 @@ def state_digest(value: Any) -> bytes:
     """SHA-256 of a state and of all that it holds: equal for equal bits, whoever made it.
 
     Args:
-      value: a dataclass or tuple of arrays, numbers, strings, octets, None and of such.
+      value: a dataclass or tuple of arrays, numbers, strings, octets, settings, None and of such.
 
     Raises:
       TypeError: if it holds something else, whose digest would be that of a place in memory.
@@ -47,6 +48,8 @@ def _label(value: Any) -> bytes:
         return encode_label("float", value.hex())
     if value is None or isinstance(value, bool | int | str | bytes | enum.Enum):
         return encode_label(kind, value if isinstance(value, bytes) else repr(value))
+    if isinstance(value, pydantic.BaseModel):
+        return encode_label(kind, value.model_dump_json())
     raise TypeError(f"a state must hold arrays, numbers, strings and such, got {kind}.")
 
 

@@ -277,7 +277,7 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
         check_content(source, listed.seal, path)
         contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
         metadata = file.metadata
-        sizes = _sizes(source, path, contract, metadata)
+        sizes = _sizes(source, path, contract, file)
         first = 0
         for run in decode_runs(metadata.metadata, metadata.num_row_groups, path):
             groups = [metadata.row_group(first + offset) for offset in range(run)]
@@ -292,27 +292,27 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
             first += run
 
 
-def _sizes(source: BinaryIO, path: str, contract: TableContract, metadata: pq.FileMetaData) -> list[list[ColumnSize]]:
-    """Sizes of the columns by row group, where the width of the rows is not known or a row group is large."""
-    n_features = contract.n_features
+def _sizes(source: BinaryIO, path: str, contract: TableContract, file: pq.ParquetFile) -> list[list[ColumnSize]]:
+    """Sizes of the columns by row group, where rows may have any width or a row group is large."""
+    n_features, metadata = contract.n_features, file.metadata
     rows = (metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
-    if n_features is not None and 8 * n_features * max(rows, default=0) <= _BOMB_BYTES:
+    fixed = not contract.has_lists_of_any_length(file.schema_arrow)
+    if fixed and n_features is not None and 8 * n_features * max(rows, default=0) <= _BOMB_BYTES:
         return []
     return gate.column_sizes(source, refusal_of(path))
 
 
 def _checked_size(group: pq.RowGroupMetaData, contract: TableContract, columns: list[ColumnSize], place: str) -> int:
-    """Values of the list column; refuses a row group that few octets on disk would blow up to fill the memory."""
+    """Values of a list column of unknown width; refuses what few octets would blow up to fill the memory."""
     prefix = f"{contract.feature_list}."
-    counted = [column.n_values for column in columns if contract.n_features is None and column.path.startswith(prefix)]
-    n_values = sum(counted)
-    decoded = 8 * (group.num_rows * (contract.n_features or 0) + n_values)
+    n_values = sum(column.n_values for column in columns if column.path.startswith(prefix))
+    decoded = 8 * max(group.num_rows * (contract.n_features or 0), n_values)
     stored = sum(column.n_bytes for column in columns)
     if decoded > _BOMB_BYTES and decoded > _BOMB_RATIO * max(stored, 1):
         raise InputError(
             f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
         )
-    return n_values
+    return n_values if contract.n_features is None else 0
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -350,8 +350,8 @@ def _rows(shard: ShardRef) -> int:
     return shard.n_rows
 
 
-def _check_total(n_rows: int) -> Iterator[None]:
-    if n_rows == 0:
+def _check_total(n_rows: int, may_be_empty: bool) -> Iterator[None]:
+    if n_rows == 0 and not may_be_empty:
         raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
     lattice.check_rows(n_rows)
     yield from ()
@@ -359,7 +359,13 @@ def _check_total(n_rows: int) -> Iterator[None]:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CheckRows(beam.PTransform):
-    """`ShardRef`s → nothing; stops the job if there are no rows or more than an int64 sum can hold."""
+    """`ShardRef`s → nothing; stops the job if there are no rows or more than an int64 sum can hold.
+
+    Attributes:
+      may_be_empty: whether there may be no rows.
+    """
+
+    may_be_empty: bool = False
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Adds up the footers' row counts; the number goes nowhere."""
@@ -367,5 +373,5 @@ class CheckRows(beam.PTransform):
             shards
             | "Rows" >> beam.Map(_rows)
             | "Total" >> beam.CombineGlobally(sum).without_defaults()
-            | "Check" >> beam.FlatMap(_check_total)
+            | "Check" >> beam.FlatMap(_check_total, self.may_be_empty)
         )

@@ -97,6 +97,8 @@ def _content(path: str) -> str:
 
 def _columns(source: Source, contract: TableContract) -> Iterator[str]:
     """Names and types of the columns that are read."""
+    if next(iter(_listed(source)), None) is None:
+        return
     path, schema = first_schema(source)
     schema = hive.with_field(schema, path, contract.client_id)
     for name in contract.columns:

@@ -89,8 +89,11 @@ class OutputFolder(Place):
 
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
-        """Charges the run and makes the staging folder."""
-        with self._charged(reservation), self.folder.opened():
+        """Charges the run and makes the staging folder; an output to which another run writes is refused before."""
+        with contextlib.ExitStack() as stack:
+            with self.folder.claimed():
+                stack.enter_context(self._charged(reservation))
+                stack.enter_context(self.folder.opened())
             yield
 
     def publish(self, manifest: dict[str, Any]) -> None:

@@ -173,7 +173,7 @@ WRONG_VALUES = [
     (
         "algorithm",
         "kmeans",
-        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd' or "
+        "algorithm must be 'auto', 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd' or "
         "'central_tree', got 'kmeans'",
     ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
