@@ -13,6 +13,7 @@ from dapple_dp import own_packages as _own_packages
 
 if TYPE_CHECKING:
     from pipelines.api import DecodeResult, DPKMeans, FitResult, ProfileResult, assign, decode, evaluate, fit, profile
+    from pipelines.command.beam_yaml import DappleAssign, DappleDecodeReports, DappleEncodeReports, DappleFit
     from schemas.errors import (
         BudgetExceededError,
         ConfigError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from schemas.trusted_zone.assign_config import AssignConfig
     from schemas.trusted_zone.evaluate_config import EvaluateConfig
     from schemas.trusted_zone.metrics import Metrics
+    from transforms.trusted_zone.model_handler import DappleModelHandler
 
     __version__: str
 
@@ -41,7 +43,12 @@ __all__ = [
     "ClusterModel",
     "ConfigError",
     "DPKMeans",
+    "DappleAssign",
+    "DappleDecodeReports",
+    "DappleEncodeReports",
     "DappleError",
+    "DappleFit",
+    "DappleModelHandler",
     "DecodeConfig",
     "DecodeResult",
     "EvaluateConfig",
@@ -77,6 +84,7 @@ _HOMES = {
         "fit",
         "profile",
     ),
+    "pipelines.command.beam_yaml": ("DappleAssign", "DappleDecodeReports", "DappleEncodeReports", "DappleFit"),
     "schemas.errors": (
         "BudgetExceededError",
         "ConfigError",
@@ -96,6 +104,7 @@ _HOMES = {
     "schemas.trusted_zone.assign_config": ("AssignConfig",),
     "schemas.trusted_zone.evaluate_config": ("EvaluateConfig",),
     "schemas.trusted_zone.metrics": ("Metrics",),
+    "transforms.trusted_zone.model_handler": ("DappleModelHandler",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,0 +1,32 @@
+"""`python -m examples.inference`: the example on a Flink of its own, which is fetched; returns 3 where that cannot be.
+
+`python -m examples.inference FLAGS` runs it on the runner of these flags, whose workers see this machine's files.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from examples.inference import stream
+from examples.runners import downloads
+from examples.runners.flink_cluster import FlinkCluster, Ports
+
+MOST_SECONDS = 240.0
+
+
+def main(flags: Sequence[str]) -> int:
+    """Runs the example."""
+    if flags:
+        return stream.run(flags, MOST_SECONDS)
+    cluster = FlinkCluster(stream.OUTPUT / "flink", Ports.free(), task_managers=1)
+    try:
+        cluster.up()
+        return stream.run(cluster.flags, MOST_SECONDS)
+    except downloads.UnavailableError as error:
+        print(f"examples.inference: {error}", file=sys.stderr)
+        return 3
+    finally:
+        cluster.down()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
