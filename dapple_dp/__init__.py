@@ -14,6 +14,7 @@ from dapple_dp import own_packages as _own_packages
 if TYPE_CHECKING:
     from pipelines.api import DecodeResult, DPKMeans, FitResult, ProfileResult, assign, decode, evaluate, fit, profile
     from pipelines.command.beam_yaml import DappleAssign, DappleDecodeReports, DappleEncodeReports, DappleFit
+    from pipelines.trusted_zone.table_out import write_delta, write_iceberg
     from schemas.errors import (
         BudgetExceededError,
         ConfigError,
@@ -70,6 +71,8 @@ __all__ = [
     "fit",
     "profile",
     "validated",
+    "write_delta",
+    "write_iceberg",
 ]
 
 _HOMES = {
@@ -85,6 +88,7 @@ _HOMES = {
         "profile",
     ),
     "pipelines.command.beam_yaml": ("DappleAssign", "DappleDecodeReports", "DappleEncodeReports", "DappleFit"),
+    "pipelines.trusted_zone.table_out": ("write_delta", "write_iceberg"),
     "schemas.errors": (
         "BudgetExceededError",
         "ConfigError",
