@@ -14,6 +14,7 @@ from dapple_dp import own_packages as _own_packages
 if TYPE_CHECKING:
     from pipelines.api import DecodeResult, DPKMeans, FitResult, ProfileResult, assign, decode, evaluate, fit, profile
     from pipelines.command.beam_yaml import DappleAssign, DappleDecodeReports, DappleEncodeReports, DappleFit
+    from pipelines.ledger.lineage import lineage_event
     from pipelines.trusted_zone.table_out import write_delta, write_iceberg
     from schemas.errors import (
         BudgetExceededError,
@@ -69,6 +70,7 @@ __all__ = [
     "decode",
     "evaluate",
     "fit",
+    "lineage_event",
     "profile",
     "validated",
     "write_delta",
@@ -88,6 +90,7 @@ _HOMES = {
         "profile",
     ),
     "pipelines.command.beam_yaml": ("DappleAssign", "DappleDecodeReports", "DappleEncodeReports", "DappleFit"),
+    "pipelines.ledger.lineage": ("lineage_event",),
     "pipelines.trusted_zone.table_out": ("write_delta", "write_iceberg"),
     "schemas.errors": (
         "BudgetExceededError",

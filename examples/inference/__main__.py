@@ -20,7 +20,8 @@ def main(flags: Sequence[str]) -> int:
     cluster = FlinkCluster(stream.OUTPUT / "flink", Ports.free(), task_managers=1)
     try:
         cluster.up()
-        return stream.run(cluster.flags, MOST_SECONDS)
+        # Flink ends a source that starts timers only, and the timers with it, unless it is told to wait.
+        return stream.run([*cluster.flags, f"--shutdown_sources_after_idle_ms={MOST_SECONDS * 1000:.0f}"], MOST_SECONDS)
     except downloads.UnavailableError as error:
         print(f"examples.inference: {error}", file=sys.stderr)
         return 3
