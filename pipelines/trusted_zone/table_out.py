@@ -96,10 +96,10 @@ def write_delta(run: str, path: str, storage_options: Mapping[str, str] | None =
             if rows.is_there(known.column(RUN_DIGEST)):
                 return 0
             # Replaces rows of the run, so that of two writers at once one adds nothing to what the other has added.
-            predicate = {"mode": "overwrite", "predicate": f"{RUN_ID} = '{rows.run_id}'"}
+            how: dict[str, Any] = {"mode": "overwrite", "predicate": f"{RUN_ID} = '{rows.run_id}'"}
         else:
-            predicate = {"mode": "error", "partition_by": [RUN_ID]}
-        deltalake.write_deltalake(path, rows.table, storage_options=options, **predicate)
+            how = {"mode": "error", "partition_by": [RUN_ID]}
+        deltalake.write_deltalake(path, rows.table, storage_options=options, **how)
     return int(rows.table.num_rows)
 
 
