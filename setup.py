@@ -18,6 +18,7 @@ INSTALL_REQUIRES = [
     "pydantic>=2.11,<3",
     "PyYAML>=6.0.2,<7",
     "rich>=13.7",
+    "joblib>=1.4",
     "scikit-learn>=1.6",
     "scipy>=1.14",
     "threadpoolctl>=3.5",
@@ -34,7 +35,10 @@ ICEBERG_REQUIRES = ["pyiceberg[pyarrow]>=0.12,<0.13"]
 TEST_REQUIRES = [
     *DELTA_REQUIRES,
     *ICEBERG_REQUIRES,
+    "boto3>=1.40",
+    "flask-cors>=6",
     "hypothesis>=6.100",
+    "moto[s3]>=5.2",
     "mypy>=1.11",
     "opendp>=0.14",
     "prv-accountant>=0.2",

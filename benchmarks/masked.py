@@ -228,7 +228,8 @@ def pairwise_round() -> list[str]:
 
     times.append(timed(reveal))
     found: list[np.ndarray] = []
-    shared = SharedRound(dict(enumerate(keys)), dict(enumerate(around)), graph.threshold, b"bench")
+    tags = {number: clients[number].tag(vectors[number]) for number in present}
+    shared = SharedRound(dict(enumerate(keys)), dict(enumerate(around)), graph.threshold, b"bench", tags)
     times.append(timed(lambda: found.append(total_mask(revealed, shared, present, SIZE))))
     kept = sorted(present)
     np.testing.assert_array_equal(np.stack(messages)[kept].sum(axis=0) - found[0], vectors[kept].sum(axis=0))

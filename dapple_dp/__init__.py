@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 from dapple_dp import own_packages as _own_packages
 
 if TYPE_CHECKING:
-    from pipelines.api import DecodeResult, DPKMeans, FitResult, ProfileResult, assign, decode, evaluate, fit, profile
+    from pipelines.api import (
+        DecodeResult,
+        DPKMeans,
+        FitResult,
+        PrivateScaler,
+        ProfileResult,
+        assign,
+        decode,
+        evaluate,
+        fit,
+        profile,
+    )
     from pipelines.command.beam_yaml import DappleAssign, DappleDecodeReports, DappleEncodeReports, DappleFit
     from pipelines.ledger.lineage import lineage_event
     from pipelines.trusted_zone.table_out import write_delta, write_iceberg
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
         InputError,
         LedgerRefusedError,
         PrivacyFlowError,
+        PrivacyWarning,
         ProtocolError,
         RunnerError,
     )
@@ -61,6 +73,8 @@ __all__ = [
     "Metrics",
     "PrivacyFlowError",
     "PrivacyStatement",
+    "PrivacyWarning",
+    "PrivateScaler",
     "ProfileConfig",
     "ProfileResult",
     "ProtocolError",
@@ -82,6 +96,7 @@ _HOMES = {
         "DPKMeans",
         "DecodeResult",
         "FitResult",
+        "PrivateScaler",
         "ProfileResult",
         "assign",
         "decode",
@@ -99,6 +114,7 @@ _HOMES = {
         "InputError",
         "LedgerRefusedError",
         "PrivacyFlowError",
+        "PrivacyWarning",
         "ProtocolError",
         "RunnerError",
     ),

@@ -46,7 +46,7 @@ _CODES = {
     2: "A setting or the input is wrong. The sentence on stderr says which, and nothing was written.",
     3: "The ledger refused the run. No row was read. A retry changes nothing.",
     4: "The graph of the job would let private data around the noise. The sentence names the way.",
-    5: "A file of masked aggregation is not what the protocol lets be sent at this point.",
+    5: "A file of masked aggregation is not what the protocol lets be sent now, or `verify` found a run altered.",
     130: "Somebody interrupted the job. It goes on under the same `--run_id`.",
 }
 

@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.kmeans import fit as fit_job
 from pipelines.kmeans.estimator import DPKMeans
 from pipelines.kmeans.plan.planned_fit import FitResult
+from pipelines.kmeans.private_scaler import PrivateScaler
 from pipelines.profile import job as profile_job
 from pipelines.reports import decode as decode_job
 from pipelines.reports.decode import DecodeResult
@@ -36,6 +37,7 @@ __all__ = [
     "DPKMeans",
     "DecodeResult",
     "FitResult",
+    "PrivateScaler",
     "ProfileResult",
     "assign",
     "decode",

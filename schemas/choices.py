@@ -4,8 +4,9 @@ import enum
 
 
 class Algorithm(enum.StrEnum):
-    """What `fit` runs with noise."""
+    """What `fit` runs with noise; a job that was checked has another one than `auto`."""
 
+    AUTO = "auto"
     FEDDP_KMEANS = "feddp_kmeans"
     SERVER_KMEANSPP = "server_kmeanspp"
     SERVER_LLOYDS = "server_lloyds"

@@ -10,6 +10,14 @@ class DappleError(Exception):
 
     exit_code = 1
 
+    def __init__(self, *sentence: str):
+        # One line: a name that is quoted may hold line ends, or what a terminal obeys.
+        super().__init__(*("".join(c if c.isprintable() else repr(c)[1:-1] for c in each) for each in sentence))
+
+
+class PrivacyWarning(UserWarning):
+    """A fit may spend more, or be worth less, than its caller thinks; from settings and releases only."""
+
 
 class ConfigError(DappleError, ValueError):
     """A setting is wrong; nothing has been read yet."""

@@ -1,15 +1,20 @@
 """Plans that tests calibrate are cached for the session; examples are the same in every run, however long it takes.
 
-Keys that tests write draw as they are; tests of the derivation take that back by `lake.keys_of_runs`.
+Keys that tests write draw as they are; tests of the derivation take that back by `lake.keys_of_runs`. Keys that runs
+make follow from the name of the test or of the fixture.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
-from tests.scenes import lake
+from tests.scenes import lake, repeatable_octets
+
+if TYPE_CHECKING:
+    from tests.scenes.graphs import World
 
 hypothesis.settings.register_profile(
     "repeatable",
@@ -18,6 +23,23 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
+repeatable_octets.stand_in()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    with repeatable_octets.octets_of(item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """A fixture that tests share draws the same, whichever of them is the first to ask for it."""
+    name = f"{request.node.nodeid}::{fixturedef.argname}[{request.param_index}]"
+    with repeatable_octets.octets_of(name):
+        return (yield)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,3 +53,11 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _written_keys_draw() -> Iterator[None]:
     with lake.written_keys_draw():
         yield
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> "World":
+    """A small lake whose graphs are built and checked, for tests of the checker."""
+    from tests.scenes.graphs import World
+
+    return World(tmp_path_factory.mktemp("world"))

@@ -34,7 +34,8 @@ _PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>
 _PRISM_VERSION = "2.77.0"
 _PRISM = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{_PRISM_VERSION}"
 _MAIN_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
-_TIMEOUT = 900.0
+_TIMEOUT = 2400.0
+"""Seconds for a client of a registry; Prism is compiled as well, which takes two busy cores a quarter of an hour."""
 
 
 class FlinkRunner(NamedTuple):
@@ -97,7 +98,7 @@ def flink_runner() -> FlinkRunner:
     """Beam's runner for this version of Flink.
 
     Raises:
-      UnavailableError: without Maven, or if the jars cannot be fetched or are not those that were tested.
+      UnavailableError: without Maven or a JDK, or if the jars cannot be fetched or are not those that were tested.
     """
     place = CACHE / f"{_RUNNER}-{_RUNNER_VERSION}"
     if not place.exists():
@@ -110,6 +111,7 @@ def flink_runner() -> FlinkRunner:
             if _digest(folder / "lib") != _RUNNER_DIGEST:
                 raise UnavailableError(f"{_RUNNER} {_RUNNER_VERSION} came with other jars than those that were tested.")
             _join_jars(folder / "lib", folder / "job-server.jar")
+    _need("javac", "Beam's job server on loopback is compiled from a source of ours and needs a JDK")
     return FlinkRunner(place / "lib", place / "job-server.jar")
 
 
@@ -204,7 +206,7 @@ def _run(words: list[str], what: str, **variables: str) -> None:
             words, env=os.environ | variables, capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired:
-        raise UnavailableError(f"{what} could not be fetched within {_TIMEOUT:.0f} s.") from None
+        raise UnavailableError(f"{what} could not be fetched and built within {_TIMEOUT / 60:.0f} minutes.") from None
     if done.returncode:
         raise UnavailableError(f"{what} could not be fetched: {_reason(done.stdout + done.stderr)}")
 

@@ -15,7 +15,14 @@ from examples.runners.processes import Process
 from examples.runners.worker_environment import start_pool
 
 _STATE, _CONF = "cluster.json", "conf"
+_JOB_SERVER = pathlib.Path(__file__).with_name("LoopbackJobServer.java")
 _JOB_SERVER_HEAP = "-Xmx512m"
+_SLOTS = 2
+_CACHE_SECONDS, _RESTART_SECONDS, _SLOT_SECONDS = 10, 20, 30
+"""How long Flink keeps workers that no task uses, how long it waits before it starts a job again, and for slots.
+
+A worker that died is kept like any other. A job that starts again sooner gets it back, and fails again.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +58,7 @@ class FlinkCluster:
     Args:
       folder: of configuration, logs and the list of processes; a cluster that was started there is found again.
       ports: for a new cluster.
-      task_managers: how many a new cluster has, of two slots each.
+      task_managers: how many it has, of two slots each; jobs take the slots of all.
       python: whose environment the workers have; by default this one.
     """
 
@@ -77,8 +84,8 @@ class FlinkCluster:
             "--environment_type=EXTERNAL",
             f"--environment_config=127.0.0.1:{self.ports.pool}",
             "--no_save_main_session",
-            "--parallelism=2",
-            "--environment_cache_millis=20000",
+            f"--parallelism={_SLOTS * self.task_managers}",
+            f"--environment_cache_millis={_CACHE_SECONDS}000",
         )
 
     @property
@@ -88,7 +95,7 @@ class FlinkCluster:
         return alive and self._joined() >= self.task_managers
 
     def up(self) -> None:
-        """Starts what is missing; a cluster that is complete is left alone.
+        """Starts what is missing; what runs is left alone, unless the JobManager is gone.
 
         Raises:
           downloads.UnavailableError: if something cannot be had on this machine; nothing runs then.
@@ -96,35 +103,40 @@ class FlinkCluster:
         """
         if self.complete:
             return
-        self.down()
+        if not self._runs("jobmanager"):
+            self.down()
         home, runner = downloads.flink_home(), downloads.flink_runner()
         downloads.add_to_flink(home, runner.jars)
         try:
             self.start_flink(home)
-            self.start_job_server(runner.server)
-            self.start_pool()
+            if not self._runs("job-server"):
+                self.start_job_server(runner.server)
+            if not self._runs("worker-pool"):
+                self.start_pool()
         except BaseException:
             self.down()
             raise
 
     def start_flink(self, home: pathlib.Path) -> None:
-        """Starts JobManager and TaskManagers and waits until they know each other."""
-        self._configure(home)
-        self._start_flink(home, "jobmanager", "jobmanager.sh")
-        self._wait("jobmanager", lambda: self._joined() >= 0)
-        for index in range(self.task_managers):
-            self.start_task_manager(index, home)
-        last = f"taskmanager-{self.task_managers - 1}"
-        self._wait(last, lambda: self._joined() >= self.task_managers)
+        """Starts what does not run of JobManager and TaskManagers and waits until they know each other."""
+        if not self._runs("jobmanager"):
+            self._configure(home)
+            self._start_flink(home, "jobmanager", "jobmanager.sh")
+            self._wait("jobmanager", lambda: self._joined() >= 0)
+        names = [f"taskmanager-{index}" for index in range(self.task_managers)]
+        for name in names:
+            if not self._runs(name):
+                self._start_flink(home, name, "taskmanager.sh")
+        self._wait(names[-1], lambda: self._joined() >= self.task_managers)
 
-    def start_task_manager(self, index: int, home: pathlib.Path) -> None:
-        """Starts a TaskManager, without waiting for it."""
-        self._start_flink(home, f"taskmanager-{index}", "taskmanager.sh")
+    def _runs(self, name: str) -> bool:
+        """Whether one of the processes runs."""
+        return name in self.processes and self.processes[name].alive
 
     def start_job_server(self, jar: pathlib.Path) -> None:
         """Starts Beam's job server and waits for it."""
         ports = self.ports
-        words = ["java", _JOB_SERVER_HEAP, "-jar", str(jar)]
+        words = ["java", _JOB_SERVER_HEAP, "-cp", str(jar), str(_JOB_SERVER)]
         words += ["--job-host=127.0.0.1", f"--job-port={ports.job}"]
         words += [f"--artifact-port={ports.artifact}", f"--expansion-port={ports.expansion}"]
         words += [f"--flink-master=127.0.0.1:{ports.rest}", f"--artifacts-dir={self.folder / 'artifacts'}"]
@@ -141,6 +153,8 @@ class FlinkCluster:
             process.stop()
         self.processes = {}
         (self.folder / _STATE).unlink(missing_ok=True)
+        # A TaskManager that was killed leaves copies of the jars of its jobs.
+        shutil.rmtree(self.folder / "tmp", ignore_errors=True)
 
     def cancel_jobs(self) -> int:
         """Cancels the jobs that run; returns how many. A job goes on when the process that sent it is gone."""
@@ -162,7 +176,7 @@ class FlinkCluster:
 
     def _ask(self, request: urllib.request.Request) -> dict[str, Any] | None:
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 found: dict[str, Any] = json.load(answer)
         except (OSError, ValueError):
             return None
@@ -193,7 +207,7 @@ class FlinkCluster:
             # Of the tasks of a fit, over a hundred, many hold buffers at once, 16 MB for each shuffle that is sorted.
             "taskmanager.network.sort-shuffle.min-parallelism": 64,
             "taskmanager.memory.managed.fraction": 0.2,
-            "taskmanager.numberOfTaskSlots": 2,
+            "taskmanager.numberOfTaskSlots": _SLOTS,
             "parallelism.default": 2,
             # Beam's classes are in Flink's lib. Those that come with a job are dropped whenever none of its tasks runs,
             # and Python's workers with them: they would be started anew for every round.
@@ -201,8 +215,10 @@ class FlinkCluster:
             "heartbeat.interval": 2000,
             "heartbeat.timeout": 10000,
             "restart-strategy.type": "fixed-delay",
-            "restart-strategy.fixed-delay.attempts": 3,
-            "restart-strategy.fixed-delay.delay": "1 s",
+            "restart-strategy.fixed-delay.attempts": 2,
+            "restart-strategy.fixed-delay.delay": f"{_RESTART_SECONDS} s",
+            # A job that lost slots for good fails after some two minutes, not after twenty.
+            "slot.request.timeout": _SLOT_SECONDS * 1000,
             "io.tmp.dirs": str(self.folder / "tmp"),
         }
         (conf / "config.yaml").write_text(yaml.safe_dump(settings))

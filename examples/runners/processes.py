@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-_STOP_SECONDS = 10.0
+_STOP_SECONDS, _KILL_SECONDS = 10.0, 300.0
 # Systems lend ports of their own choice to outgoing connections from 32768 on, so a port from there that is free now
 # may be taken a second later.
 _LENT_FROM = 32768
@@ -40,12 +40,13 @@ class Process(NamedTuple):
             self.signal(signal.SIGTERM)
             _wait_while(lambda: self.alive, _STOP_SECONDS)
             self.signal(signal.SIGKILL)
+            _wait_while(lambda: self.alive, _KILL_SECONDS)
 
     def kill(self) -> None:
         """Ends it and all it has started, by force."""
         if self.alive:
             self.signal(signal.SIGKILL)
-            _wait_while(lambda: self.alive, _STOP_SECONDS)
+            _wait_while(lambda: self.alive, _KILL_SECONDS)
 
     def signal(self, number: int) -> None:
         """Sends a signal to its group; a group that is gone is no error."""

@@ -15,23 +15,23 @@ from pipelines.clustered_fl import page as report_federation
 from pipelines.clustered_fl.deployment import deployment_yaml
 from pipelines.clustered_fl.page import FederationView, Judged
 from pipelines.clustered_fl.planned import PlannedFederation, plan_federation
-from pipelines.ledger.spending import Reservation, spending
+from pipelines.ledger.spending import Draw, Reservation
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
-from pipelines.run.forewarnings import counted
 from pipelines.run.graph import run_graph
+from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.round_driver import (
     finish,
     has_begun,
     is_sealed,
-    key_digest,
     resumable,
     run_chunks,
     run_key,
     sealed_manifest,
 )
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import evaluation_source, staged_listing
 from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
 from schemas.clustered_fl.output import RELATIONS, assignments_table, models_table
@@ -46,6 +46,7 @@ from transforms.clustered_fl.judge_models import ClientModels, JudgeModels
 from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
 from transforms.files import gate
 from transforms.files.octets import table_bytes
+from transforms.privacy.keys import key_digest
 from transforms.tables.read import ListShards
 from transforms.tables.source import Source
 
@@ -108,13 +109,14 @@ def _build_judgment(
     _ = shards | "Judge" >> JudgeModels(contract=planned.contract, used=used, path=path)
 
 
-def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFolder) -> dict[str, Any]:
+def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFolder, draws_with: Draw) -> dict[str, Any]:
     """Runs a job and stages its outputs; returns the content of `run.json` without the list of files.
 
     Raises:
       DappleError: what stopped the run.
     """
     key_uri = run_key(folder, config.key_uri)
+    draws_with(key_uri)
     _LOGGER.info("checking rows and calibrating the noise of every client")
     planned = plan_federation(config, options, folder.staging)
     statement = planned.statement
@@ -158,7 +160,10 @@ class ResumedFolder(OutputFolder):
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
         """Makes the staging folder or takes up that of the same run, and charges it once."""
-        with resumable(self.folder), spending(reservation):
+        with contextlib.ExitStack() as stack:
+            with self.folder.claimed():
+                stack.enter_context(resumable(self.folder))
+                stack.enter_context(self._charged(reservation))
             yield
 
     def publish(self, manifest: dict[str, Any]) -> None:
@@ -215,7 +220,7 @@ def _terms(config: ClusteredFLConfig, folder: RunFolder) -> str:
 def _work(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> dict[str, Any]:
     """The manifest: of an interrupted run that had staged all, or of what is run now."""
     if not is_sealed(run.folder):
-        return execute(config, run.options.beam, run.folder)
+        return execute(config, run.options.beam, run.folder, run.place.draws_with)
     sealed = sealed_manifest(run.folder)
     if sealed.get("config_digest") != config_digest(config):
         raise ConfigError(
@@ -235,4 +240,5 @@ JOB = Job(
     reserve=_reserve,
     shows=REPORT_FILE,
     place=ResumedFolder.of,
+    resolve=with_features,
 )

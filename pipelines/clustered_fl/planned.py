@@ -12,7 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.run.graph import run_graph
-from pipelines.run.round_driver import key_digest, plan_digest
+from pipelines.run.round_driver import plan_digest
 from pipelines.run.versions import version
 from pipelines.tables.private_source import private_source, staged_listing
 from schemas.choices import FederatedAlgorithm, ModelKind
@@ -36,7 +36,7 @@ from schemas.tables.contract import TableContract
 from transforms.clustered_fl.labeled_clients import Clients, InspectClients, parts_path, read_parts
 from transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
 from transforms.files.checkpoint import RunBinding
-from transforms.privacy.keys import read_key
+from transforms.privacy.keys import key_digest, read_key
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
 

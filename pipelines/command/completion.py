@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from pipelines.command.words import TOOLS, WORDS
+from pipelines.plan import command_line as planning
 from pipelines.run.flags import CONFIG_FLAG
 from schemas.errors import ConfigError
 
-_LEDGER_ACTIONS = ("limit", "show", "verify", "export")
+_LEDGER_ACTIONS = ("limit", "show", "plan", "verify", "export")
 
 
 def script(shell: str) -> str:
@@ -24,7 +25,8 @@ def _answers() -> Mapping[str, tuple[str, ...]]:
     """What may follow each word."""
     common = ("--verbose", "--help")
     jobs = {name: (CONFIG_FLAG, *word.flags, *common) for name, word in WORDS.items()}
-    tools: Mapping[str, tuple[str, ...]] = {
+    tools: dict[str, tuple[str, ...]] = {
+        **{name: tuple(each for each in tool.flags if each[:2] == "--") for name, tool in planning.TOOLS.items()},
         "ledger": (*_LEDGER_ACTIONS, "--ledger"),
         "schema": tuple(WORDS),
         "schedule": (),

@@ -113,7 +113,7 @@ def _leaves(section: type[Section], path: tuple[str, ...], *, optional: bool) ->
         if len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], Section):
             yield from _leaves(kinds[0], (*path, name), optional=free)
         else:
-            yield Setting((*path, name), _plain(kinds), field, free)
+            yield Setting((*path, field.alias or name), _plain(kinds), field, free)
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Mapping
 
 from pipelines.command.words import TOOLS, WORDS, Word
+from pipelines.plan import command_line as planning
 from pipelines.run.flags import CONFIG_FLAG, FLAG_HELP, OPTIONAL_FLAGS
 
 EXIT_CODES: Mapping[int, str] = {
@@ -12,7 +13,7 @@ EXIT_CODES: Mapping[int, str] = {
     2: "settings, flags or input refused; nothing was released",
     3: "refused by the ledger; another try is refused as well, until the budget or the job is another one",
     4: "refused because private data would flow around the noise",
-    5: "a file or message is not what it must be at this point",
+    5: "a file or message is not what it must be at this point, or a run that is verified was altered",
     130: "interrupted by Ctrl-C or SIGTERM; the same command with the same --run_id starts again or goes on",
 }
 _COMMON = {
@@ -31,7 +32,7 @@ def overview() -> str:
         "Differentially private clustering. Jobs:",
         *_entries({name: word.about for name, word in WORDS.items()}),
         "",
-        "Read no data:",
+        "Read no private rows:",
         *_entries(TOOLS),
         "",
         _exit_codes(),
@@ -68,15 +69,23 @@ def tool_page(name: str, usage: str) -> str:
     return f"usage: {usage}\n\n{name}: {TOOLS[name]}.\n"
 
 
+def planning_page(name: str) -> str:
+    """Flags and exit codes of a word of planning or verifying."""
+    tool = planning.TOOLS[name]
+    flags = {flag: str(about["help"]) for flag, about in tool.flags.items()}
+    return "\n".join([tool_page(name, tool.usage), *_entries(flags), "", _exit_codes()])
+
+
 def ledger_page() -> str:
     """How the ledger's own command is used."""
     lines = {
         "limit": "--dataset NAME --epsilon E --delta D [--unit record|client] [--basic_epsilon E --basic_delta D]",
         "show": "what every data set may spend and has spent, and the state of every run",
         "verify": "[--head DIGEST] says whether the chain of entries holds",
+        "plan": "--dataset NAME --runs N [--delta D] says the largest epsilon of each of N runs that fit together",
         "export": "[--format jsonl|csv] [--output FILE] gives all entries",
     }
-    usage = "dapple ledger limit|show|verify|export --ledger FILE ..."
+    usage = "dapple ledger limit|show|plan|verify|export --ledger FILE ..."
     return "\n".join([tool_page("ledger", usage), *_entries(lines), "", _exit_codes()])
 
 

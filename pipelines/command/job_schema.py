@@ -4,6 +4,7 @@
 prints one.
 """
 
+import copy
 import json
 import pathlib
 import sys
@@ -22,6 +23,7 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2] / "schemas" / "json"
 _BOUND_BY_THEMSELVES = (CentralTreeFit, DPLloydFit)
 """Jobs whose own section bounds rows, so that they need no clipping."""
 _NO_CLIPPING = "bounds on rows beside those of the algorithm's own section; may be left out"
+_AUTO = "AutoFit"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -44,6 +46,9 @@ def _alternatives(word: Word) -> dict[str, Any]:
         union = union | each
     found = pydantic.TypeAdapter(union).json_schema()
     _write_as_fits_are(found.get("$defs", {}))
+    if {kind.__name__ for kind in _BOUND_BY_THEMSELVES} <= found.get("$defs", {}).keys():
+        found["$defs"][_AUTO] = _auto(found["$defs"])
+        found["anyOf"].append({"$ref": f"#/$defs/{_AUTO}"})
     for kind, more in word.more.items():
         found.get("$defs", {}).get(kind, found)["properties"] |= more
     return found
@@ -60,6 +65,17 @@ def _write_as_fits_are(kinds: dict[str, Any]) -> None:
     if CentralTreeFit.__name__ in kinds:
         choice = kinds[CentralTreeFit.__name__]["properties"]["algorithm"]
         choice["enum"] = [choice.pop("const"), str(Algorithm.FEDDP_KMEANS)]
+
+
+def _auto(kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """A job that leaves the algorithm to `auto_choice`: with the sections of all, none of them required."""
+    found = copy.deepcopy(kinds[DPLloydFit.__name__])
+    for name, owner in OWN_SECTIONS.items():
+        section = kinds[FITS[owner].__name__]["properties"][name]
+        found["properties"][name] = {"type": ["object", "null"], "description": section["description"]}
+        found["required"] = [each for each in found["required"] if each != name]
+    found["properties"]["algorithm"] = {"const": str(Algorithm.AUTO), "type": "string"}
+    return found | {"title": _AUTO, "description": "One `fit` job of the algorithm that follows from what is public."}
 
 
 def _section(word: Word) -> dict[str, Any]:

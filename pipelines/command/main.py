@@ -17,6 +17,7 @@ from pipelines.command.early import refuse_early
 from pipelines.command.interruption import INTERRUPTED, SENTENCE, interruptible
 from pipelines.command.words import TOOLS, WORDS
 from pipelines.ledger.command_line import parsed
+from pipelines.plan import command_line as planning
 from pipelines.run.failures import describe_unexpected
 from pipelines.run.stores import DISTRIBUTION
 from pipelines.run.versions import version
@@ -111,6 +112,10 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
         from pipelines.ledger import job as ledger_command
 
         return ledger_command.run(rest)
+    if name in planning.TOOLS:
+        planning.parsed(name, rest)
+        found: dict[str, Any] = importlib.import_module(planning.TOOLS[name].module).run(rest)
+        return found
     refuse_early(name, WORDS[name], rest)
     from pipelines.run.jobs import run_job as way
 
@@ -129,6 +134,8 @@ def _answer(words: list[str]) -> str | None:
     asks = any(word in _HELP for word in rest)
     if name in WORDS:
         return help_pages.job_page(name, WORDS[name]) if asks else None
+    if name in planning.TOOLS:
+        return help_pages.planning_page(name) if asks else None
     if name not in _NO_WORD:
         return help_pages.ledger_page() if asks and rest[0] in _HELP else None
     return help_pages.tool_page(name, _NO_WORD[name]) if asks else _printed(name, rest)

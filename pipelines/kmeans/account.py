@@ -107,9 +107,11 @@ class RunAccount(OutputFolder):
         Raises:
           LedgerRefusedError: before any row is read.
         """
-        fresh = reservation is None or self._reserve(reservation.charge)
+        fresh = False
         try:
-            self.folder.take_up()
+            with self.folder.claimed():
+                fresh = reservation is None or self._reserve(reservation.charge)
+                self.folder.take_up()
             self._check_open()
             self.folder.clear()
             yield

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import glob
 import logging
 from typing import Any
 
@@ -11,20 +12,19 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.account import RunAccount
-from pipelines.kmeans.outputs import files as outputs
-from pipelines.kmeans.outputs import page_warnings
 from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
 from pipelines.kmeans.plan.recurrence import followed
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
-from pipelines.run.forewarnings import counted
 from pipelines.run.graph import run_graph
+from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.jobs.place import OutputFolder
-from pipelines.run.options import JobOptions
+from pipelines.run.options import JobOptions, worker_limits
 from pipelines.run.run_keys import run_keys
 from pipelines.tables.client_staging import staged_by_client
+from pipelines.tables.features import with_features
 from schemas.choices import MaskScheme, Trust
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.kmeans.model import model_from_tables
@@ -34,11 +34,14 @@ from schemas.privacy.flow import Zone
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings.digest import config_digest
 from transforms.files import gate
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.octets import remove_files, table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASED_FILES, PublishModel
 from transforms.masked.clients import SECRET_SETTING, Masking
 from transforms.masked.rounds import RunMaskedRounds
+from transforms.rounds.bound_broadcast import SUFFIX
 from transforms.rounds.round import RunRounds
+from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
+from transforms.rounds.staged_state import StagedArrays, staged_state
 from transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
@@ -51,7 +54,10 @@ def build(
     folder: str,
     *,
     counted: bool = False,
+    bound: bool = False,
     masking: Masking | None = None,
+    limits: WorkerLimits = NO_LIMITS,
+    staged: StagedArrays | None = None,
 ) -> None:
     """Adds the job to a pipeline.
 
@@ -61,17 +67,22 @@ def build(
       key_uri: where noise stages find the run key.
       folder: where the released files go; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
+      bound: whether broadcasts leave their digests in the folder, which then is of this run alone.
       masking: how messages are masked; None where the pipeline is the trusted aggregator.
+      limits: of the workers.
+      staged: where large public arrays of the first state lie; None if it holds them itself.
     """
     contract = planned.contract
     if masking is not None:
         contract, masking = message_contract(planned), dataclasses.replace(masking, root=planned.source.path)
     shards = root | "List" >> ListShards(source=planned.source, contract=contract)
     if not counted:
-        _ = shards | "CheckRows" >> CheckRows()
+        _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
     each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
-    each |= {"contract": contract, "key_uri": key_uri}
-    run_rounds = RunRounds(**each) if masking is None else RunMaskedRounds(**each, masking=masking)
+    each |= {"contract": contract, "key_uri": key_uri, "folder": folder if bound else None}
+    run_rounds = (
+        RunRounds(**each, limits=limits, staged=staged) if masking is None else RunMaskedRounds(**each, masking=masking)
+    )
     state = shards | "Rounds" >> run_rounds
     _ = state | "Publish" >> PublishModel(folder=folder)
 
@@ -117,19 +128,25 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
             secret = secrets.enter_context(hold(masking.secret_uri, SECRET_SETTING))
             masking = dataclasses.replace(masking, secret_uri=secret)
         fingerprint = "" if account is None else account.start(planned)
-        with staged_by_client(planned.rows, options, key_uri, folder) as staged:
-            job = dataclasses.replace(planned, source=staged.source, contract=staged.contract)
-            add = functools.partial(
-                build, planned=job, key_uri=key_uri, folder=folder, counted=staged.counted, masking=masking
-            )
+        initial, staged = planned.initial, None
+        if masking is None:
+            initial, staged = secrets.enter_context(staged_state(initial, folder))
+        add = functools.partial(build, key_uri=key_uri, folder=folder, bound=True, masking=masking, staged=staged)
+        limits = secrets.enter_context(worker_limits(options))
+        with staged_by_client(planned.rows, options, key_uri, folder) as rows:
+            job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
+            add = functools.partial(add, planned=job, counted=rows.counted, limits=limits)
+            secrets.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
             found = run_graph(add, options, planned.promise)
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
     tables = [gate.read_table(path, gate.staged(path)) for path in paths]
-    model, drift = followed(planned, model_from_tables(*tables))
-    if drift is not None:
-        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(model.centers_table()))
-    return FitResult(model, planned.statement.of_graph(found), fingerprint, drift)
+    after = followed(planned, model_from_tables(*tables))
+    in_units = planned.in_units(after.model)
+    if after.drift is not None or in_units is not None:
+        write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(after.model.centers_table(in_units)))
+    statement = planned.statement.of_graph(found)
+    return FitResult(after.model, statement, fingerprint, after.drift, in_units, after.remembered)
 
 
 def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
@@ -138,7 +155,7 @@ def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
 
 def _plan(run: Run[FitConfig]) -> PlannedFit:
     reading = "" if run.settings.server_data is None else "reading public server data and "
-    _LOGGER.info("run %s: %scalibrating noise", run.options.run_id, reading)
+    _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)
     plan = planned.plan
     rounds = counted(len(planned.rounds), "round")
@@ -156,6 +173,10 @@ def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
 
 
 def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:
+    # Pages draw with matplotlib, whose import would keep the first round waiting.
+    from pipelines.kmeans.outputs import files as outputs
+    from pipelines.kmeans.outputs import page_warnings
+
     outputs.write_outputs(run.folder, planned, result)
     n_warnings = page_warnings.count(planned, result)
     if n_warnings:
@@ -165,5 +186,14 @@ def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outco
 
 
 JOB = Job(
-    "fit", load_config, _plan, _work, _write, Zone.PUBLIC, reserve=charging(_charge), shows="report.html", place=_place
+    "fit",
+    load_config,
+    _plan,
+    _work,
+    _write,
+    Zone.PUBLIC,
+    reserve=charging(_charge),
+    shows="report.html",
+    place=_place,
+    resolve=with_features,
 )

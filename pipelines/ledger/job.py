@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -12,9 +13,10 @@ from typing import Any
 from pipelines.ledger.command_line import parsed
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from schemas.errors import ConfigError, LedgerRefusedError
-from schemas.privacy.charge import Limit
+from schemas.privacy.charge import Charge, Limit
 from schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, run_states
-from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.plan import Mechanism, PrivacyUnit
+from schemas.privacy.statement import NEIGHBORING_RELATION
 from transforms.files.octets import write_bytes
 from transforms.privacy import ledger_filter
 
@@ -31,6 +33,8 @@ def run(argv: Sequence[str]) -> dict[str, Any] | None:
         return _limit(book, given)
     if given.action == "show":
         return _show(book.entries())
+    if given.action == "plan":
+        return _plan(book.entries(), given)
     if given.action == "verify":
         return _verify(book.entries(), given.head)
     text = _rows(book.entries(), given.format)
@@ -71,8 +75,11 @@ def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
         spent = ledger_filter.most_spent(limit, charges_of(entries, name))
         epsilon, delta = ledger_filter.spent_epsilon(limit, spent)
         datasets[name] = {"limit": limit.to_json(), "spent": {"epsilon": epsilon, "delta": delta}}
+        charges = charges_of(entries, name)
+        given = math.fsum(each.delta for each in charges)
         sys.stdout.write(
-            f"{name}: epsilon {epsilon:.6g} of {limit.epsilon:g}, delta {delta:.3g} of {limit.delta:g} spent\n"
+            f"{name}: epsilon {epsilon:.6g} of {limit.epsilon:g} spent, stated at delta {delta:.3g} of "
+            f"{limit.delta:g}; runs: {len(charges)}, whose own deltas add up to {given:.3g}\n"
         )
     runs: dict[str, Any] = {}
     for run_id, status in run_states(entries).items():
@@ -83,6 +90,43 @@ def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
             f"  {run_id}: {charge.job} on {charge.dataset}, epsilon {charge.epsilon:.6g}, {status.state}\n"
         )
     return {"datasets": datasets, "runs": runs}
+
+
+def _plan(entries: Sequence[LedgerEntry], given: argparse.Namespace) -> dict[str, Any]:
+    """The largest epsilon of each of some runs that fit together, after what has been spent."""
+    limit = limits_of(entries).get(given.dataset)
+    if limit is None:
+        raise LedgerRefusedError(
+            f"--dataset must be a data set with a limit, got {given.dataset}; set one with `dapple ledger limit`."
+        )
+    if not 1 <= given.runs <= ledger_filter.MOST_RUNS:
+        raise ConfigError(f"--runs must be from 1 to {ledger_filter.MOST_RUNS}, got {given.runs}; give their number.")
+    delta = limit.delta if given.delta is None else given.delta
+    if not 0.0 < delta < 1.0:
+        raise ConfigError(f"--delta must be strictly between 0 and 1, got {delta}; give that of each run.")
+    held = charges_of(entries, given.dataset)
+    last = next((each for each in reversed(held) if each.is_gaussian), None)
+    charge = _gaussian_charge(given.dataset, delta, limit) if last is None else dataclasses.replace(last, delta=delta)
+    each = ledger_filter.largest_epsilon(limit, held, charge, given.runs)
+    sys.stdout.write(
+        f"{given.dataset}: {given.runs} more runs of Gaussian releases fit with at most epsilon {each:g} each, "
+        f"at delta {delta:g} each\n"
+    )
+    return {"dataset": given.dataset, "runs": given.runs, "epsilon": each, "delta": delta}
+
+
+def _gaussian_charge(dataset: str, delta: float, limit: Limit) -> Charge:
+    """A run of one Gaussian release, whose noise is to be found."""
+    event = {"mechanism": str(Mechanism.DISCRETE_GAUSSIAN), "noise_multiplier": 1.0}
+    return Charge(
+        dataset=dataset,
+        job="fit",
+        unit=limit.unit or PrivacyUnit.RECORD,
+        neighboring_relation=NEIGHBORING_RELATION,
+        epsilon=1.0,
+        delta=delta,
+        events=(event,),
+    )
 
 
 def _verify(entries: Sequence[LedgerEntry], head: str | None) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """What a ledger leaves of a data set's budget, for the report of a run."""
 
 import logging
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from pipelines.run.failures import describe_unexpected
+from schemas.privacy.ledger_entry import LedgerEntry
 from transforms.privacy import ledger_filter
 
 _LOGGER = logging.getLogger(__name__)
@@ -30,13 +32,40 @@ def remaining(ledger: str | None, dataset: str | None) -> Remaining | None:
     if ledger is None:
         return None
     try:
-        entries, name = Ledger(ledger).entries(), str(dataset)
-        limit = limits_of(entries)[name]
-        spent = ledger_filter.most_spent(limit, charges_of(entries, name))
-        epsilon, _ = ledger_filter.spent_epsilon(limit, spent)
+        return _left(Ledger(ledger).entries(), str(dataset))
     except Exception as error:  # noqa: BLE001 - any failure; its message may hold a value
         _LOGGER.warning("the report does not say what is left of the budget: %s", describe_unexpected(error))
         return None
+
+
+def around(ledger: str | None, dataset: str | None, run_id: str) -> dict[str, Any] | None:
+    """What a ledger left of a data set's budget before a run was charged, and leaves after it; for `run.json`.
+
+    Args:
+      ledger: its path; None without one.
+      dataset: `data.name` of the job.
+      run_id: of the run.
+
+    Returns:
+      With the digest of the last entry, which the ledger must hold from now on; None as `remaining`.
+    """
+    if ledger is None:
+        return None
+    try:
+        entries, name = Ledger(ledger).entries(), str(dataset)
+        before, after = _left(entries, name, without=run_id), _left(entries, name)
+    except Exception as error:  # noqa: BLE001 - any failure; its message may hold a value
+        _LOGGER.warning("run.json does not say what is left of the budget: %s", describe_unexpected(error))
+        return None
+    return {"dataset": name, "before": before._asdict(), "after": after._asdict(), "head": entries[-1].digest}
+
+
+def _left(entries: Sequence[LedgerEntry], dataset: str, without: str = "") -> Remaining:
+    """What is left when all runs are counted but one."""
+    limit = limits_of(entries)[dataset]
+    held = [each for each in entries if not without or each.run != without]
+    spent = ledger_filter.most_spent(limit, charges_of(held, dataset))
+    epsilon, _ = ledger_filter.spent_epsilon(limit, spent)
     return Remaining(max(limit.epsilon - epsilon, 0.0), max(limit.delta - spent.basic_delta, 0.0))
 
 

@@ -14,6 +14,7 @@ from schemas.privacy.plan import RoundPlan
 from schemas.privacy.statement import PrivacyStatement
 from schemas.tables.data_section import DataConfig
 from transforms.privacy.discretization import lattice_noise
+from transforms.privacy.keys import key_digest
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -64,23 +65,34 @@ class Reservation:
         return {"code": code_digest(), "same": None if self.same is None else self.same()}
 
 
+Draw = Callable[[str], None]
+"""Takes the place of the key that draws in a run; raises LedgerRefusedError if another run has drawn with it."""
+
+
+def _unrecorded(_: str) -> None:
+    """Of a run that is not charged, no ledger knows the key."""
+
+
 @contextlib.contextmanager
-def spending(reservation: Reservation | None) -> Iterator[None]:
+def spending(reservation: Reservation | None) -> Iterator[Draw]:
     """Reserves a charge, and commits it when what follows is done; without a reservation, nothing.
 
     If it fails, the charge stays reserved, which counts as spent; if what it read could not be used, it is void, so
     what follows must publish as its last step.
 
+    Yields:
+      What must be told of the run's key before noise is drawn with it.
+
     Raises:
       LedgerRefusedError: before anything is read.
     """
     if reservation is None:
-        yield
+        yield _unrecorded
         return
     book = Ledger(reservation.ledger)
     name, resumed = _reserved(book, reservation)
     try:
-        yield
+        yield lambda place: book.start(name, {"key": {"key_uri": key_digest(place)}})
     except (InputError, ProtocolError) as error:
         if not resumed and not reservation.begun():
             book.void(name, type(error).__name__)

@@ -175,6 +175,11 @@ class Ledger:
                     connection.rollback()
                     raise
         except (sqlite3.Error, UnicodeDecodeError) as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                raise LedgerRefusedError(
+                    f"ledger must be on a disk with room, got a full one at {self.path}; make room, then ask for the "
+                    "run again with the same --run_id."
+                ) from error
             raise LedgerRefusedError(
                 f"ledger must be a ledger that can be read and written, got {self.path}; check the file and its folder."
             ) from error

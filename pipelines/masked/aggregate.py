@@ -178,6 +178,7 @@ def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
         return
     # An attempt has a nonce of its own: a sum is written once, by the attempt that draws its noise.
     place = RunNonce.new(opened.exchange.plan().run).place(made_key(run.settings.key_uri))
+    run.place.draws_with(place)
     config = run.settings.model_copy(update={"key_uri": place})
     rounds = opened.exchange.plan().rounds
     promise = Promise(zone=Zone.PUBLIC, plans=(PromisedPlan(rounds=rounds),), stages=(opened.plan,))

@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -14,16 +14,18 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
 from pipelines.kmeans.plan.replay import replay
-from pipelines.run.jobs.job import Run
+from pipelines.run.jobs.job import Job, Outcome, Run
+from pipelines.run.jobs.place import Place, Summary
 from pipelines.run.run_keys import RunNonce
 from pipelines.tables.client_staging import clear_copy, staged_by_client
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import check_public
 from schemas.choices import MaskScheme, Trust
 from schemas.errors import ConfigError, ProtocolError
-from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.masked.exchange import ExchangePlan
 from schemas.masked.pairwise_messages import PairwiseParams
-from schemas.privacy.flow import Promise
+from schemas.privacy.flow import Promise, Zone
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release, releases_from_table, releases_to_table
 from transforms.files.octets import table_bytes
@@ -59,6 +61,7 @@ class OpenRound:
 
     Attributes:
       index: of the round.
+      plan: of the round.
       state: what is broadcast in it.
       masking: of the client; of nobody for whoever unmasks.
       exchange: the folder.
@@ -67,6 +70,7 @@ class OpenRound:
     """
 
     index: int
+    plan: RoundPlan
     state: Any
     masking: Masking
     exchange: str
@@ -131,13 +135,15 @@ class ClientsRole:
 
     @property
     def settings_digest(self) -> str:
-        """SHA-256 of the settings that all clients share."""
+        """SHA-256 of the settings that all clients share, and of the content of the server data."""
         shared = self.planned.config.model_dump(mode="json")
         for name in _LOCAL:
             section, _, key = name.rpartition(".")
             part = shared.get(section) if section else shared
             if isinstance(part, dict):
                 part.pop(key, None)
+        server = self.planned.server
+        shared["server_digest"] = None if server is None else server.digest
         return hashlib.sha256(json.dumps(shared, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
     def plan(self) -> ExchangePlan:
@@ -193,6 +199,7 @@ class ClientsRole:
         nonce = RunNonce(run=plan.run, octets=hashlib.sha256(plan.to_json().encode()).digest())
         return OpenRound(
             index=index,
+            plan=self.rounds[index],
             state=state,
             masking=masking,
             exchange=self.exchange.folder,
@@ -314,3 +321,20 @@ def planned_role(run: Run[FitConfig]) -> ClientsRole:
     role = ClientsRole.from_config(run.settings, run.options.exchange, run.options.released)
     check_public(role.planned.source)
     return role
+
+
+def clients_job(
+    name: str, work: Callable[[Run[FitConfig], ClientsRole], Summary], flag: str
+) -> Job[FitConfig, ClientsRole, Summary]:
+    """A job of the clients, which ends with a summary; `flag` is the one that it has beside both folders."""
+    return Job(
+        name,
+        load_config,
+        planned_role,
+        work,
+        lambda _run, _role, summary: Outcome(summary),
+        Zone.PUBLIC,
+        flags=("--exchange", "--released", flag),
+        place=Place.of,
+        resolve=with_features,
+    )

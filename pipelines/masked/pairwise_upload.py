@@ -18,7 +18,6 @@ from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Leg, PairwiseParams, sent_to_table
 from schemas.privacy.masked_sum import MaskedReleases
-from schemas.privacy.plan import RoundPlan
 from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
 from transforms.masked.pairwise_files import PairwiseExchange
@@ -75,28 +74,25 @@ def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound, leg: Leg)
     )
 
 
-def build_shares(
-    root: beam.Pipeline, opened: OpenRound, plan: RoundPlan, masked: MaskedReleases, own: list[bytes], file: str
-) -> None:
+def build_shares(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases, own: list[bytes], file: str) -> None:
     """Adds the last leg, which reads no rows, to a pipeline.
 
     Args:
       root: an empty pipeline.
       opened: the round, which is closed now.
-      plan: of the round.
       masked: its noised sum.
       own: pseudonyms of this client's senders.
       file: where the shares go.
     """
     hand_out = HandOutShares(
-        plan=plan,
+        plan=opened.plan,
         state=opened.broadcast(root),
         listed=opened.listed(root),
         masked=root | "Sum" >> beam.Create([masked], reshuffle=False),
         masking=opened.masking,
     )
     shares = root | "Own" >> beam.Create([own], reshuffle=False) | "HandOut" >> hand_out
-    _ = shares | "Write" >> beam.Map(_hand_out, file, plan.path, opened.sealed_for())
+    _ = shares | "Write" >> beam.Map(_hand_out, file, opened.plan.path, opened.sealed_for())
 
 
 def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> Leg:
@@ -157,5 +153,5 @@ def _last_leg(role: ClientsRole, opened: OpenRound, exchange: PairwiseExchange) 
     masked, digest = exchange.read_sum(index, role.rounds[index])
     role.commit(index, digest, client=client)
     file = FileSystems.join(role.shares_folder(index), f"{client}{SEALED}")
-    plan, opened = role.rounds[index], dataclasses.replace(opened, sealing=role.sealing_shares(client))
-    return functools.partial(build_shares, opened=opened, plan=plan, masked=masked, own=own, file=file)
+    opened = dataclasses.replace(opened, sealing=role.sealing_shares(client))
+    return functools.partial(build_shares, opened=opened, masked=masked, own=own, file=file)

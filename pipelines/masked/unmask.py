@@ -17,18 +17,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.kmeans.outputs import files as outputs
 from pipelines.kmeans.plan.planned_fit import FitResult
 from pipelines.kmeans.plan.recurrence import followed
-from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, planned_role
+from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, clients_job
 from pipelines.run.folder import MANIFEST, RunFolder
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Job, Outcome, Run
-from pipelines.run.jobs.place import Place, Summary
+from pipelines.run.jobs.job import Run
+from pipelines.run.jobs.place import Summary
 from schemas.choices import NoiseBy
-from schemas.kmeans.fit_config import FitConfig, load_config
+from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.exchange import NONCE_BYTES, ExchangePlan
 from schemas.masked.pairwise_messages import HandedOut, sent_from_table
-from schemas.privacy.flow import Zone
 from schemas.privacy.masked_sum import MaskedReleases
-from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import releases_from_table, releases_to_table
 from transforms.files import gate
 from transforms.files.octets import make_folder, table_bytes, write_bytes
@@ -65,20 +63,17 @@ def _keep(releases: tuple, path: str) -> None:
     write_bytes(path, table_bytes(releases_to_table(list(releases))))
 
 
-def build(
-    root: beam.Pipeline, opened: OpenRound, plan: RoundPlan, masked: MaskedReleases, path: str, shares: str
-) -> None:
+def build(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases, path: str, shares: str) -> None:
     """Adds the job to a pipeline.
 
     Args:
       root: an empty pipeline.
       opened: the round, which is closed now.
-      plan: of the round.
       masked: its noised sum.
       path: where the releases go.
       shares: folder of what clients with pairwise masks have handed out; workers read it, so that the graph holds none.
     """
-    masking, state = opened.masking, opened.broadcast(root)
+    plan, masking, state = opened.plan, opened.masking, opened.broadcast(root)
     unmask: beam.PTransform = UnmaskReleases(plan=plan, state=state, masking=masking)
     if masking.pairwise is not None:
         place = root | "Shares" >> beam.Create([shares], reshuffle=False)
@@ -105,7 +100,6 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
         add = functools.partial(
             build,
             opened=role.open_round(index, state),
-            plan=role.rounds[index],
             masked=masked,
             path=part,
             shares=role.shares_folder(index),
@@ -120,11 +114,13 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
     folder = RunFolder(output, run_id)
     folder.check()
     statement = role.planned.statement.with_roles("jobs of their own")
-    model, drift = followed(role.planned, role.state().model())
-    result = FitResult(model, statement, _NO_FINGERPRINT, drift)
+    after = followed(role.planned, role.state().model())
+    model = after.model
+    in_units = role.planned.in_units(model)
+    result = FitResult(model, statement, _NO_FINGERPRINT, after.drift, in_units, after.remembered)
     with folder.opened():
         write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
-        write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table()))
+        write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table(result.in_units)))
         outputs.write_outputs(folder, role.planned, result)
         folder.publish(outputs.manifest(role.planned, result, run_id))
 
@@ -164,13 +160,4 @@ def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
     return summary | {"output": output, "epsilon": role.planned.plan.epsilon, "delta": role.planned.plan.delta}
 
 
-JOB = Job(
-    "unmask",
-    load_config,
-    planned_role,
-    _work,
-    lambda run, role, summary: Outcome(summary),
-    Zone.PUBLIC,
-    flags=("--exchange", "--released", "--run_id"),
-    place=Place.of,
-)
+JOB = clients_job("unmask", _work, "--run_id")

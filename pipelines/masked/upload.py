@@ -13,14 +13,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.masked import pairwise_upload
-from pipelines.masked.clients_role import ClientsRole, OpenRound, planned_role
+from pipelines.masked.clients_role import ClientsRole, OpenRound, clients_job
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Job, Outcome, Run
-from pipelines.run.jobs.place import Place, Summary
+from pipelines.run.jobs.job import Run
+from pipelines.run.jobs.place import Summary
 from schemas.errors import ProtocolError
-from schemas.kmeans.fit_config import FitConfig, load_config
+from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.message import MaskedMessages
-from schemas.privacy.flow import Zone
 from transforms.files.octets import make_folder
 from transforms.masked.clients import UploadMessages
 from transforms.masked.exchange_files import Exchange
@@ -78,13 +77,4 @@ def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
     return sent
 
 
-JOB = Job(
-    "upload",
-    load_config,
-    planned_role,
-    _work,
-    lambda run, role, sent: Outcome(sent),
-    Zone.PUBLIC,
-    flags=("--exchange", "--released", "--client"),
-    place=Place.of,
-)
+JOB = clients_job("upload", _work, "--client")

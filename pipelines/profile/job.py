@@ -18,6 +18,7 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.options import shuffles_in_memory
 from pipelines.run.run_keys import own_key
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source, staged_listing
 from schemas.errors import ConfigError
 from schemas.privacy.charge import Charge
@@ -125,6 +126,7 @@ def _work(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel]) -> 
     spill = planned.config.by_client and shuffles_in_memory(options)
     with contextlib.ExitStack() as stack:
         key_uri = stack.enter_context(own_key(folder))
+        run.place.draws_with(key_uri)
         if spill:
             stack.callback(row_spill.remove, folder)
         ready = planned._replace(source=stack.enter_context(staged_listing(planned.source, folder)))
@@ -183,5 +185,13 @@ def _manifest(planned: PlannedProfile, model: SavedModel, fingerprint: str) -> d
 
 
 JOB = Job(
-    "profile", load_profile_config, _plan, _work, _write, Zone.PUBLIC, reserve=charging(_charge), shows=REPORT_FILE
+    "profile",
+    load_profile_config,
+    _plan,
+    _work,
+    _write,
+    Zone.PUBLIC,
+    reserve=charging(_charge),
+    shows=REPORT_FILE,
+    resolve=with_features,
 )

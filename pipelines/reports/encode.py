@@ -8,7 +8,7 @@ import secrets
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder
+from pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder, server_files
 from pipelines.ledger.spending import charge_of
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import shuffled_batch, shuffling
@@ -17,6 +17,7 @@ from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
 from pipelines.tables.client_staging import JobRows, staged_by_client
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.errors import ConfigError
 from schemas.privacy.charge import Charge
@@ -63,7 +64,7 @@ def plan_encode(config: EncodeConfig) -> PlannedEncode:
     """
     data = config.data.model_copy(update={"max_rows_per_client": 1})
     source = private_source(config)
-    encoder = learned_encoder(config)
+    encoder = learned_encoder(config, server_files(config, source))
     contract = TableContract.from_config(data, by_client=True, encoder=encoder)
     if contract.n_features is None:
         path, schema = first_schema(source)
@@ -133,6 +134,7 @@ def _work(run: Run[EncodeConfig], job: PlannedEncode) -> list[WrittenFile]:
         spilling(folder, options) as spill,
         staged_by_client(job.rows, options, key_uri, folder) as rows,
     ):
+        run.place.draws_with(key_uri)
         ready = dataclasses.replace(job, rows=rows)
         add = functools.partial(build, job=ready, key_uri=key_uri, folder=folder, spill_folder=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC, declared=(job.parameters,)))
@@ -145,5 +147,13 @@ def _write(run: Run[EncodeConfig], job: PlannedEncode, files: list[WrittenFile])
 
 
 JOB = Job(
-    "encode", load_encode_config, _plan, _work, _write, Zone.PUBLIC, reserve=charging(_charge), shows=REPORTS_FOLDER
+    "encode",
+    load_encode_config,
+    _plan,
+    _work,
+    _write,
+    Zone.PUBLIC,
+    reserve=charging(_charge),
+    shows=REPORTS_FOLDER,
+    resolve=with_features,
 )

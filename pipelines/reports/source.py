@@ -5,7 +5,7 @@ import os
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.folder import MANIFEST
+from pipelines.run.folder import MANIFEST, absolute
 from schemas.choices import ReportMode
 from schemas.errors import ConfigError
 from schemas.reports.config import CollectedReports
@@ -46,7 +46,7 @@ def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportS
     Raises:
       ConfigError: if they are missing, do not keep their promise, or differ from what the job says.
     """
-    folder = folder.rstrip("/") or folder
+    folder = absolute(folder.rstrip("/") or folder)
     inside = FileSystems.join(folder, REPORTS_FOLDER)
     where = config.reports.parameters or FileSystems.join(folder, PARAMETERS_FILE)
     rule = f"{setting} must be a folder with {PARAMETERS_FILE}"

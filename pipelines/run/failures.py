@@ -1,13 +1,48 @@
 """Errors on their way back from the workers: a runner hands over a text, the user gets one sentence."""
 
+import errno
 import re
+from collections.abc import Iterator
 
 from schemas import errors
 from schemas.errors import DappleError, RunnerError
 
 _RAISED = re.compile(r"(?:^|\\n)schemas\.errors\.(\w+): (.+?)(?: \[while running |\\n|$)", re.MULTILINE)
+# What a runner appends; errors escape line ends.
+_APPENDED = re.compile(r"( \[while running '.*'\])?(\\nTraceback .*)?$")
 # What Beam's portable runners raise; the runner's own message follows.
 _GIVEN_UP = re.compile(r"^Pipeline \S+ failed in state ([A-Z]+)")
+FULL_DISK = RunnerError(
+    "the disk of --output, or one for temporary files, must have room for the run, got a full one; make room, then run "
+    "it again, with the same --run_id if a ledger is charged."
+)
+LOST_WORKER = (
+    "all worker processes must stay until the job is over, got one that ended, as when memory is short; run it again "
+    "with fewer --direct_num_workers."
+)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REASONS = (
+    (re.compile(r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded"), FULL_DISK),
+    (re.compile("^Channel closed prematurely"), RunnerError(LOST_WORKER)),
+    (
+        re.compile(r"NoResourceAvailableException|minimum required resources|slot request bulk is not fulfillable"),
+        RunnerError(
+            "the cluster must have as many free slots as --parallelism says, got fewer, as when a TaskManager is lost; "
+            "start it again or lower --parallelism."
+        ),
+    ),
+    (
+        re.compile(
+            r"StatusRuntimeException: (?:UNAVAILABLE|CANCELLED|UNKNOWN)|SDK harness \S* ?disconnected|"
+            r"Multiplexer hanging up|Process died with exit code"
+        ),
+        RunnerError(
+            "the workers at --environment_config must stay until the job is over, got lost ones; look whether their "
+            "pool runs and has memory enough, then run the job again."
+        ),
+    ),
+)
+"""What runners say of losses that have a remedy, and the sentence for each; their own messages are never shown."""
 
 
 def original_error(error: BaseException) -> DappleError | None:
@@ -15,17 +50,43 @@ def original_error(error: BaseException) -> DappleError | None:
 
     Runners report a failed worker as the text of its traceback, so the class and the sentence are read from it.
     """
-    seen: BaseException | None = error
-    while seen is not None:
+    for seen in _chain(error):
         if isinstance(seen, DappleError):
-            return type(seen)(re.sub(r" \[while running '.*'\]$", "", str(seen).splitlines()[0]))
+            return type(seen)(_APPENDED.sub("", str(seen)))
         found = _RAISED.findall(str(seen))
         kind = getattr(errors, found[-1][0], None) if found else None
         if isinstance(kind, type) and issubclass(kind, DappleError):
             return kind(found[-1][1])
+    return _of_a_server(error) or _of_a_runner(error)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it came from."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
         seen = seen.__cause__ or seen.__context__
-    if type(error).__name__ == "FutureTimeoutError":  # of grpc, which only Beam needs
+
+
+def _of_a_server(error: BaseException) -> RunnerError | None:
+    """The sentence about a job server that is gone, or was never there; such errors are those of grpc."""
+    if type(error).__name__ == "FutureTimeoutError":
         return RunnerError("no job server answered at the address of --job_endpoint; start it or correct the flag.")
+    code = getattr(error, "code", None)
+    if callable(code) and getattr(code(), "name", "") == "UNAVAILABLE":
+        return RunnerError(
+            "the job server at --job_endpoint must stay until the job is over, got a lost one; start it again. The job "
+            "may go on in its cluster: cancel it there before its staging folder is deleted."
+        )
+    return None
+
+
+def _of_a_runner(error: BaseException) -> RunnerError | None:
+    """The sentence about a job that its runner gave up."""
+    for seen in _chain(error):
+        for pattern, reason in _REASONS:
+            if pattern.search(str(seen)):
+                return reason
     given_up = _GIVEN_UP.match(str(error))
     if given_up is None:
         return None
@@ -37,6 +98,8 @@ def original_error(error: BaseException) -> DappleError | None:
 
 def describe_unexpected(error: BaseException) -> str:
     """One sentence on an error nobody foresaw: its type and place, never its message, which may carry a value."""
+    if any(isinstance(each, OSError) and each.errno in _FULL for each in _chain(error)):
+        return str(FULL_DISK)
     place = ""
     traceback = error.__traceback__
     while traceback is not None:

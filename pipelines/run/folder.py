@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,8 @@ PRIVACY_FILE = "privacy.json"
 KEY_FILE = "run.key"
 SECRET_FILE = "mask.secret"
 NONCE_FILE = "run.nonce"
+_CLAIM_SECONDS = 300.0
+"""For others to charge their runs and make their folders, one after the other."""
 
 
 class RunFolder:
@@ -33,10 +36,11 @@ class RunFolder:
     """
 
     def __init__(self, output: str, run_id: str):
-        self.output = output
-        self.run_id = run_id
-        self.staging = f"{output}.partial-{run_id}"
         self._local = FileSystems.get_scheme(output) in (None, "file")
+        self.output = output.removeprefix("file://") if self._local else output
+        self.run_id = run_id
+        # Workers may have another working folder.
+        self.staging = f"{absolute(output)}.partial-{run_id}"
         self._published: dict[str, str] = {}
         self._made: list[str] = []
         self._lock = -1
@@ -55,20 +59,53 @@ class RunFolder:
                 os.mkdir(self.staging, 0o700)
             else:
                 FileSystems.mkdirs(self.staging)
+        except FileExistsError as error:
+            raise ConfigError(
+                f"--run_id must be new, got that of an attempt that left {self.staging}; choose another one, or remove "
+                "the folder if that attempt is over."
+            ) from error
         except (OSError, BeamIOError) as error:
             raise ConfigError(
                 f"--output must be a folder that can be made, got {self.output}; choose another."
             ) from error
 
     @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Nobody else gets as far with this output: what follows charges the run and makes its staging folder.
+
+        Runs of one output are told from each other by the lock that each holds on its staging folder. On a store there
+        are no locks, and nothing is claimed.
+
+        Raises:
+          ConfigError: if another run writes to the output, or has written there meanwhile.
+        """
+        if not self._local:
+            yield
+            return
+        with _alone_in(os.path.dirname(absolute(self.output))):
+            self.check()
+            for other in glob.glob(f"{glob.escape(absolute(self.output))}.partial-*"):
+                if other != self.staging and _is_locked(other):
+                    raise ConfigError(
+                        f"--output must be of one run at a time, got {self.output}, to which the run of {other} "
+                        "writes; wait for it to end or choose another one."
+                    )
+            yield
+
+    @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Creates the staging folder; it is removed, and nothing has been written, if what follows fails."""
         self.open()
         try:
+            if self._local:
+                self._lock = os.open(self.staging, os.O_RDONLY)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         except BaseException:
             self.discard()
             raise
+        finally:
+            self.release()
 
     def check_staging(self) -> None:
         """Refuses, before a folder is taken up, one that is a link: keys and rows would go where it leads."""
@@ -166,7 +203,9 @@ class RunFolder:
 
     def seal(self, manifest: dict[str, Any]) -> str:
         """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
-        content = json.dumps(manifest | {"files": self._published}, indent=2, sort_keys=True).encode()
+        whole = manifest | {"files": self._published}
+        whole["manifest_digest"] = manifest_digest(whole)
+        content = json.dumps(whole, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
         return hashlib.sha256(content).hexdigest()
 
@@ -201,6 +240,68 @@ class RunFolder:
                     os.rmdir(folder)
         else:
             remove_files(f"{glob.escape(self.staging)}/**")
+
+
+def manifest_digest(content: dict[str, Any]) -> str:
+    """SHA-256, 64 hex digits, of a manifest without its own digest: it tells an edit from what the run wrote.
+
+    Whoever knows how it is made can make it anew; a ledger or a signature tells that as well.
+    """
+    others = {name: value for name, value in content.items() if name != "manifest_digest"}
+    return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def absolute(path: str) -> str:
+    """A path as workers find it, whatever their working folder is; one of a store is absolute."""
+    if FileSystems.get_scheme(path) in (None, "file"):
+        return os.path.abspath(path.removeprefix("file://"))
+    return path
+
+
+@contextlib.contextmanager
+def _alone_in(folder: str) -> Iterator[None]:
+    """Holds the lock of a folder, or of the nearest one above it that is there; none where locks cannot be had."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        yield
+        return
+    try:
+        end = time.monotonic() + _CLAIM_SECONDS
+        while not _locked(descriptor):
+            if time.monotonic() > end:
+                raise ConfigError(
+                    f"--output must be in a folder that nobody locks, got {folder}; wait for the other run to start."
+                )
+            time.sleep(0.1)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Takes the lock of an open folder; False if somebody else has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def _is_locked(folder: str) -> bool:
+    """Whether a run that is under way holds the lock of a folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return not _locked(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_no_link(output: str) -> None:

@@ -1,16 +1,22 @@
 """A pipeline checked and run to its end on any runner, its errors told in one sentence."""
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.runner import PipelineResult
 from threadpoolctl import threadpool_limits
 
 from pipelines.run import run_keys
-from pipelines.run.failures import original_error
+from pipelines.run.failures import LOST_WORKER, original_error
 from schemas.privacy.flow import GraphPrivacy, Promise
 from transforms.privacy_flow.checker import check_graph
 
@@ -34,12 +40,12 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
       DappleError: what stopped the run.
     """
     try:
-        with threadpool_limits(limits=1), _OUTSIDE_OF_NOTEBOOKS:
+        with threadpool_limits(limits=1), _OTHER_BEAM:
             pipeline = beam.Pipeline(options=options)
             build(pipeline)
             found = check_graph(pipeline, promise)
             run_keys.check_held_keys(pipeline)
-            pipeline.run().wait_until_finish()
+            _wait(pipeline.run())
             return found
     except Exception as error:
         known = original_error(error)
@@ -48,32 +54,91 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
         raise known from error
 
 
-class _OutsideOfNotebooks:
-    """Lets Beam build and run graphs in a notebook as it does elsewhere, in however many threads at once.
+def _wait(running: PipelineResult) -> None:
+    """Waits for a job, and cancels it if this process stops waiting: a cluster would go on with it."""
+    try:
+        running.wait_until_finish()
+    except BaseException:
+        # A job server that is gone never answers.
+        canceling = threading.Thread(target=_cancel, args=(running,), daemon=True)
+        canceling.start()
+        canceling.join(_CANCEL_SECONDS)
+        raise
+
+
+def _cancel(running: PipelineResult) -> None:
+    """Cancels a job; one that is over, or out of reach, is left alone."""
+    with contextlib.suppress(Exception):
+        running.cancel()
+
+
+class _WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
+    """A worker process of this machine, whose end is told to all that wait for it: Beam's own waits for ever."""
+
+    def start_worker(self) -> None:
+        """Starts it, and a thread that waits for its end."""
+        self._over = threading.Event()
+        super().start_worker()
+        threading.Thread(target=self._watch, name="watch_worker", daemon=True).start()
+
+    def _watch(self) -> None:
+        self.worker_thread.join()
+        # It may be given work after its end, until somebody has looked at an answer.
+        while not self._over.wait(_WATCH_SECONDS):
+            for future in self._unanswered():
+                future.set(beam_fn_api_pb2.InstructionResponse(instruction_id=future.instruction_id, error=_LOST))
+
+    def _unanswered(self) -> list[Any]:
+        return [each for each in list(self.control_conn._futures_by_id.values()) if not each.is_done()]
+
+    def close(self) -> None:
+        """Ends it, when it has done what it is at: it would wait for ever for the rest of its input."""
+        while self.worker_thread.is_alive() and self._unanswered():
+            time.sleep(_WATCH_SECONDS)
+        self._over.set()
+        super().close()
+
+
+_CANCEL_SECONDS, _WATCH_SECONDS = 20.0, 0.5
+_LOST = f"schemas.errors.RunnerError: {LOST_WORKER}"
+
+
+class _OtherBeam:
+    """Beam as it is while graphs are built and run here, in however many threads at once, and its own afterwards.
 
     In a notebook Beam looks for the user's own pipelines, to give their steps other names: it needs pandas then, and
-    leaves its temporary folder behind. The pipelines here are not the user's.
+    leaves its temporary folder behind. The pipelines here are not the user's. And worker processes are watched.
     """
 
-    _CHANGED: Mapping[str, Any] = {"alter_label_if_ipython": lambda *_: None, "is_in_ipython": lambda: False}
+    _CHANGED: tuple[tuple[dict[str, Any], str, Any], ...] = (
+        (vars(beam_pipeline), "alter_label_if_ipython", lambda *_: None),
+        (vars(beam_pipeline), "is_in_ipython", lambda: False),
+        (
+            worker_handlers.WorkerHandler._registered_environments,
+            python_urns.SUBPROCESS_SDK,
+            (_WatchedWorker, bytes),
+        ),
+    )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._own: dict[str, Any] = {}
+        self._own: list[Any] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._own = {name: getattr(beam_pipeline, name) for name in self._CHANGED}
-                vars(beam_pipeline).update(self._CHANGED)
+                self._own = [holder[name] for holder, name, _ in self._CHANGED]
+                for holder, name, other in self._CHANGED:
+                    holder[name] = other
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                vars(beam_pipeline).update(self._own)
+                for (holder, name, _), own in zip(self._CHANGED, self._own, strict=True):
+                    holder[name] = own
 
 
-_OUTSIDE_OF_NOTEBOOKS = _OutsideOfNotebooks()
+_OTHER_BEAM = _OtherBeam()

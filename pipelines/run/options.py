@@ -1,21 +1,47 @@
 """The command line: the one place where flags become settings and Beam options."""
 
+import argparse
+import contextlib
 import dataclasses
 import difflib
+import hashlib
+import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import joblib
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
 
 from pipelines.run.flags import OUTPUT_FLAGS, Parser, parse_own
+from pipelines.run.folder import absolute
 from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
+from transforms.rounds.row_cache import CACHES, WorkerLimits
 
 DEFAULT_RUNNER = "FnApiRunner"
+NAME_PREFIX = "dapple"
+"""Of the names of jobs in a cluster."""
+_MOST_CORES = 64
+_CACHE_MEGABYTES = 8192
+
+
+class WorkerOptions(PipelineOptions):
+    """What a worker process may use; no matter for results."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        """Adds the flags, which pass for Beam's."""
+        parser.add_argument("--cores", type=int, help="threads that work on rows; default: all of this machine")
+        parser.add_argument(
+            "--cache_megabytes",
+            type=int,
+            default=_CACHE_MEGABYTES,
+            help="rows that a worker keeps between rounds; 0 for none",
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +81,17 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
     given, rest = parse_own(job, argv, flags)
     given.setdefault("run_id", new_run_id())
     check_stores({f"--{name}": text for name, text in given.items()})
-    return JobOptions(**given, beam=beam_options(rest))
+    beam = beam_options(rest)
+    if beam.view_as(GoogleCloudOptions).job_name is None and not shuffles_in_memory(beam):
+        beam.view_as(GoogleCloudOptions).job_name = job_name(job, given["run_id"])
+    shared = {name: absolute(given[name]) for name in ("exchange", "released") if name in given}
+    return JobOptions(**given | shared, beam=beam)
+
+
+def job_name(job: str, run_id: str) -> str:
+    """What a cluster calls the job of a run, and of no other: small letters, digits and '-', as Dataflow asks for."""
+    digest = hashlib.sha256(f"{job} {run_id}".encode()).hexdigest()[:8]
+    return "-".join([NAME_PREFIX, *re.findall("[a-z0-9]+", f"{job} {run_id}".lower()), digest])
 
 
 def read_text(path: str) -> str:
@@ -92,6 +128,27 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
 def shuffles_in_memory(options: PipelineOptions) -> bool:
     """Whether the runner is one of this machine, which keeps what it shuffles in memory."""
     return options.view_as(StandardOptions).runner in (DEFAULT_RUNNER, "DirectRunner")
+
+
+@contextlib.contextmanager
+def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
+    """What workers may use for a run; what workers of this process have kept of it goes at the end.
+
+    Without `--cores`, workers of this process use all of the machine, and others leave the cores to their runner.
+
+    Raises:
+      ConfigError: for numbers that are out of range.
+    """
+    given = options.view_as(WorkerOptions)
+    if given.cores is not None and not 1 <= given.cores <= _MOST_CORES:
+        raise ConfigError(f"--cores must be from 1 to {_MOST_CORES}, got {given.cores}; leave it out to use them all.")
+    if not 0 <= given.cache_megabytes <= 1 << 24:
+        raise ConfigError(f"--cache_megabytes must be from 0 to {1 << 24}, got {given.cache_megabytes}; give fewer.")
+    alone = shuffles_in_memory(options) and options.view_as(DirectOptions).direct_num_workers == 1
+    cores = given.cores or (min(joblib.cpu_count(), _MOST_CORES) if alone else 0)
+    limits = WorkerLimits(run=secrets.token_hex(8), cores=cores, cache_bytes=given.cache_megabytes << 20)
+    with CACHES.held(limits.run):
+        yield limits
 
 
 def _refuse_unknown(flags: Sequence[str]) -> None:

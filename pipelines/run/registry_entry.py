@@ -4,11 +4,31 @@ The fields are those of the registry's template of 2026. What the run knows is f
 is "unknown", and nothing is made up: an entry becomes one of its tier 3 when the unknown fields are filled.
 """
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from schemas.privacy.curator import DeploymentConfig
+
 UNKNOWN = "unknown"
+_FIELDS = {
+    "url_slug": ("", "url_slug"),
+    "data_curator_name": ("basic", "data_curator_name"),
+    "data_curator_type": ("basic", "data_curator_type"),
+    "intended_use": ("basic", "intended_use"),
+    "data_product_region": ("basic", "data_product_region"),
+    "data_product_sector": ("basic", "data_product_sector"),
+    "publication_date": ("basic", "publication_date"),
+    "release_schedule": ("deployment_model", "release_schedule"),
+    "access_controls": ("implementation", "access_controls"),
+    "utility": ("implementation", "utility"),
+    "approved_by": ("administrative", "approved_by"),
+    "evidence_sources": ("administrative", "evidence_sources"),
+    "registry_author": ("administrative", "registry_authors"),
+}
+"""Section and name in the entry of each field of `DeploymentConfig`."""
 
 
 def registry_entry(**sections: dict[str, Any]) -> dict[str, Any]:
@@ -20,6 +40,32 @@ def registry_entry(**sections: dict[str, Any]) -> dict[str, Any]:
         "tier": 3,
     }
     return {"url_slug": UNKNOWN, "deployment": sections | {"administrative": administrative}}
+
+
+def with_curator(entry: dict[str, Any], given: DeploymentConfig | None, reasons: Mapping[str, str]) -> dict[str, Any]:
+    """The entry with what the curator has written in the job, word by word.
+
+    Args:
+      entry: of `registry_entry`; stays as it is.
+      given: fields of the entry; None leaves them unknown.
+      reasons: for settings, by name.
+    """
+    filled: dict[str, Any] = copy.deepcopy(entry)
+    deployment = filled["deployment"]
+    for name, text in ({} if given is None else given.model_dump()).items():
+        section, field = _FIELDS[name]
+        place = deployment if section == "" else deployment[section]
+        if name == "url_slug":
+            filled["url_slug"] = text
+        elif name.startswith("data_curator_"):
+            place["data_curators"][0][field] = text
+        elif name == "registry_author":
+            place[field] = [text]
+        else:
+            place[field] = text
+    if reasons:
+        deployment["implementation"]["justification"] = dict(reasons)
+    return filled
 
 
 def registry_yaml(entry: dict[str, Any]) -> bytes:

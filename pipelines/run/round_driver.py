@@ -77,11 +77,6 @@ def plan_digest(events: Sequence[Mapping[str, Any]]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def key_digest(place: str) -> str:
-    """Digest that tells whether a key is the same, and nothing else of it."""
-    return hashlib.blake2b(read_key(place), person=b"run-key-digest", digest_size=32).hexdigest()
-
-
 def run_chunks(
     protocol: ChunkedProtocol, folder: str, binding: RunBinding, options: PipelineOptions, rounds_per_pipeline: int
 ) -> Arrays:

@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.folder import KEY_FILE, NONCE_FILE
+from pipelines.run.folder import KEY_FILE, NONCE_FILE, absolute
 from schemas.errors import ConfigError, PrivacyFlowError
 from transforms.files import new_file
 from transforms.files.octets import read_bytes
@@ -47,7 +47,7 @@ class RunNonce:
 
     def place(self, uri: str) -> str:
         """The place of the run's key, derived from the kept key at `uri`."""
-        return run_place(uri, self.run, self.octets)
+        return run_place(absolute(uri), self.run, self.octets)
 
 
 def run_place(uri: str, run: str, nonce: bytes) -> str:
@@ -124,7 +124,7 @@ def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
 def made_key(uri: str, setting: str = "key_uri") -> str:
     """`uri`, where a kept key lies now; whoever calls holds its own nonce against it."""
     with keys.kept_key(uri, setting):
-        return uri
+        return absolute(uri)
 
 
 def check_held_keys(pipeline: beam.Pipeline) -> None:

@@ -17,19 +17,25 @@ STORES = {
     "hdfs": ("hdfs", "hdfs"),
 }
 """By the beginning of a path: what Beam imports for it, and the extra that brings it."""
+_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 _SCHEME = re.compile(rf"({'|'.join(STORES)})://")
 
 
 def check_stores(settings: object) -> None:
-    """Refuses a path of a store whose library is not installed.
+    """Refuses a path of a store whose library is not installed, and one that holds a password.
 
     Args:
       settings: of a job, or its flags: every text in them that begins like such a path is taken for one.
 
     Raises:
-      ConfigError: with the extra that is missing.
+      ConfigError: with the extra that is missing, never with the password.
     """
     for name, text in _texts(settings, ""):
+        if _PASSWORD.search(text):
+            raise ConfigError(
+                f"{name or 'a path'} must hold no password, got a URL with one; give it to the library of the "
+                "store, by its own configuration or environment."
+            )
         found = _SCHEME.match(text)
         if found is not None and not _installed(STORES[found[1]][0]):
             raise ConfigError(

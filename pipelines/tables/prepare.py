@@ -14,6 +14,7 @@ from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source, staged_listing
 from schemas.errors import ConfigError
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
@@ -115,4 +116,14 @@ def _write(run: Run[PrepareConfig], config: PrepareConfig, manifest: PreparedMan
     return Outcome({"epsilon": 0.0, "delta": 0.0}, {"files": [file.name for file in manifest.files]})
 
 
-JOB = Job("prepare", load_prepare_config, _plan, _work, _write, Zone.TRUSTED, shows="", place=PreparedFolder.of)
+JOB = Job(
+    "prepare",
+    load_prepare_config,
+    _plan,
+    _work,
+    _write,
+    Zone.TRUSTED,
+    shows="",
+    place=PreparedFolder.of,
+    resolve=with_features,
+)

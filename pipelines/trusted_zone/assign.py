@@ -1,17 +1,14 @@
 """The `assign` job: the nearest center of every row of a lake, for the trusted zone."""
 
-import functools
 import logging
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
-from pipelines.run.options import JobOptions
-from pipelines.tables.private_source import private_source, staged_listing
-from pipelines.trusted_zone.trusted_folder import TrustedFolder, model_manifest
-from schemas.privacy.flow import TRUSTED_ZONE, Zone
+from pipelines.tables.features import with_features
+from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
+from schemas.privacy.flow import Zone
 from schemas.privacy.not_private import NOT_PRIVATE
 from schemas.trusted_zone.assign_config import AssignConfig, load_assign_config
 from transforms.files.saved_model import SavedModel, load_model
@@ -45,14 +42,8 @@ def _work(run: Run[AssignConfig], model: SavedModel) -> list[WrittenFile]:
         numbers=model.numbers,
     )
     FileSystems.mkdirs(FileSystems.join(folder, ASSIGNMENTS))
-    with staged_listing(private_source(config), folder) as source:
-        add = functools.partial(build, source=source, params=params, folder=folder)
-        run_graph(add, run.options.beam, TRUSTED_ZONE)
+    run_on_rows(run, build, params=params)
     return written_files(folder)
-
-
-def _place(config: AssignConfig, options: JobOptions) -> TrustedFolder:
-    return TrustedFolder(options, "assign", beside_released=config.assign.beside_released)
 
 
 def _plan(run: Run[AssignConfig]) -> SavedModel:
@@ -68,4 +59,14 @@ def _write(run: Run[AssignConfig], model: SavedModel, files: list[WrittenFile]) 
     return Outcome(UNPROTECTED, model_manifest("assign", run.settings, model))
 
 
-JOB = Job("assign", load_assign_config, _plan, _work, _write, Zone.TRUSTED, shows=ASSIGNMENTS, place=_place)
+JOB = Job(
+    "assign",
+    load_assign_config,
+    _plan,
+    _work,
+    _write,
+    Zone.TRUSTED,
+    shows=ASSIGNMENTS,
+    place=apart("assign"),
+    resolve=with_features,
+)

@@ -1,17 +1,14 @@
 """The `evaluate` job: scores of a released model on private rows, for the trusted zone."""
 
-import functools
 import logging
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
-from pipelines.run.options import JobOptions
-from pipelines.tables.private_source import private_source, staged_listing
-from pipelines.trusted_zone.trusted_folder import TrustedFolder, model_manifest
-from schemas.privacy.flow import TRUSTED_ZONE, Zone
+from pipelines.tables.features import with_features
+from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
+from schemas.privacy.flow import Zone
 from schemas.privacy.not_private import NOT_PRIVATE
 from schemas.trusted_zone.evaluate_config import EvaluateConfig, load_evaluate_config
 from schemas.trusted_zone.metrics import METRICS_FILE, Metrics
@@ -51,15 +48,9 @@ def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
     """The scores; `metrics.json` lies in the staging folder afterwards."""
     config, folder = run.settings, run.folder.staging
     params = score_params(config, model)
-    with staged_listing(private_source(config), folder) as source:
-        add = functools.partial(build, source=source, params=params, folder=folder)
-        run_graph(add, run.options.beam, TRUSTED_ZONE)
+    run_on_rows(run, build, params=params)
     path = FileSystems.join(folder, METRICS_FILE)
     return Metrics.from_json(gate.read_octets(path, gate.staged(path)))
-
-
-def _place(config: EvaluateConfig, options: JobOptions) -> TrustedFolder:
-    return TrustedFolder(options, "evaluate", beside_released=config.evaluate.beside_released)
 
 
 def _plan(run: Run[EvaluateConfig]) -> SavedModel:
@@ -74,4 +65,14 @@ def _write(run: Run[EvaluateConfig], model: SavedModel, _: Metrics) -> Outcome:
     return Outcome(UNPROTECTED, model_manifest("evaluate", run.settings, model))
 
 
-JOB = Job("evaluate", load_evaluate_config, _plan, _work, _write, Zone.TRUSTED, shows=METRICS_FILE, place=_place)
+JOB = Job(
+    "evaluate",
+    load_evaluate_config,
+    _plan,
+    _work,
+    _write,
+    Zone.TRUSTED,
+    shows=METRICS_FILE,
+    place=apart("evaluate"),
+    resolve=with_features,
+)

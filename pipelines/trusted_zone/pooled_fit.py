@@ -8,11 +8,12 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.plan.planned_fit import feature_count, feature_names, learned_encoder
+from pipelines.kmeans.plan.planned_fit import feature_count, feature_names, learned_encoder, server_files
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.run_keys import own_key
 from pipelines.tables.client_staging import JobRows, staged_by_client
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from pipelines.trusted_zone.trusted_folder import TrustedFolder
 from schemas.choices import LloydStart, PooledAlgorithm
@@ -23,12 +24,13 @@ from schemas.privacy.not_private import NOT_PRIVATE, NOT_PRIVATE_METADATA
 from schemas.settings import yaml_text
 from schemas.settings.digest import config_digest
 from schemas.tables.contract import TableContract
+from schemas.tables.encoder import Encoder
 from transforms.files import gate
 from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.publish import CENTERS_FILE
 from transforms.kmeans.dp_lloyd.state import LloydState
-from transforms.tables.read import CheckRows, ListShards, read_server_points
+from transforms.tables.read import CheckRows, ListShards, ServerFiles
 from transforms.tables.source import Source
 from transforms.trusted_zone import plain_lloyd
 from transforms.trusted_zone.plain_lloyd import RunPlainLloyd
@@ -47,7 +49,8 @@ def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
     Raises:
       DappleError: if the server data or the snapshot cannot be used.
     """
-    source, encoder = private_source(config, listed), learned_encoder(config)
+    source = private_source(config, listed)
+    encoder = learned_encoder(config, server_files(config, source))
     width = feature_count(config.data, source, encoder) if config.algorithm is PooledAlgorithm.DP_LLOYD else None
     contract = TableContract.from_config(config.data, n_features=width, by_client=config.by_client, encoder=encoder)
     return JobRows(data=config.data, source=source, contract=contract, prepare=config.prepare)
@@ -75,8 +78,8 @@ def _lloyd_start(config: PooledFitConfig, contract: TableContract) -> LloydState
     """State before the rounds of Lloyd's algorithm, from public data."""
     server = np.zeros((0, contract.n_features or 0))
     if config.lloyd_options.start is LloydStart.SERVER_KMEANSPP and config.server_data is not None:
-        public = TableContract.from_config(config.data, encoder=learned_encoder(config)).features_only()
-        server = read_server_points(config.server_data.path, public)
+        public = TableContract.from_config(config.data, encoder=contract.encoder).features_only()
+        server = ServerFiles.at(config.server_data.path).points(public)
     return plain_lloyd.initial_state(config, server)
 
 
@@ -99,23 +102,23 @@ def _plan(run: Run[PooledFitConfig]) -> PooledFitConfig:
     return run.settings
 
 
-def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> None:
-    """`centers.parquet` lies in the staging folder afterwards, as private as the input."""
+def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> Encoder | None:
+    """`centers.parquet` lies in the staging folder afterwards, as private as the input; how rows were encoded."""
     folder, options = run.folder.staging, run.options.beam
     with own_key(folder) as key_uri, staged_by_client(job_rows(config), options, key_uri, folder) as rows:
         run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options, TRUSTED_ZONE)
+        return rows.contract.encoder
 
 
-def _write(run: Run[PooledFitConfig], config: PooledFitConfig, _: None) -> Outcome:
+def _write(run: Run[PooledFitConfig], config: PooledFitConfig, encoder: Encoder | None) -> Outcome:
     run.folder.adopt(CENTERS_FILE)
     path = run.folder.path(CENTERS_FILE)
     centers_table = gate.read_table(path, gate.staged(path))
-    return Outcome(UNPROTECTED, _manifest(config, centers_table.schema.field("center").type.list_size))
+    return Outcome(UNPROTECTED, _manifest(config, encoder, centers_table.schema.field("center").type.list_size))
 
 
-def _manifest(config: PooledFitConfig, n_features: int) -> dict[str, Any]:
+def _manifest(config: PooledFitConfig, encoder: Encoder | None, n_features: int) -> dict[str, Any]:
     """What `run.json` says of the model."""
-    encoder = learned_encoder(config)
     return {
         "algorithm": str(config.algorithm),
         "features": list(feature_names(config.data.features, encoder, n_features)),
@@ -133,4 +136,5 @@ JOB = Job(
     zone=Zone.TRUSTED,
     shows="",
     place=TrustedFolder.of,
+    resolve=with_features,
 )

@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
 from pipelines.ledger.spending import Reservation, charge_of, spending
-from pipelines.run.folder import check_no_link
+from pipelines.run.folder import absolute, check_no_link
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
@@ -187,7 +187,7 @@ def execute(
     Raises:
       DappleError: what stopped the run, in one sentence; parts that are done stay.
     """
-    folder = SweepFolder(output, config)
+    folder = SweepFolder(absolute(output), config)
     folder.open()
     done = set(folder.done().column("cell").to_pylist())
     left = [cell for cell in config.cells if cell.digest not in done]

@@ -1,14 +1,19 @@
 """Outputs that stay in the trusted zone: kept apart from released files, and marked as not private."""
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.run.graph import run_graph
+from pipelines.run.jobs.job import Run
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.options import JobOptions
+from pipelines.tables.private_source import private_source, staged_listing
 from schemas.errors import ConfigError
+from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.privacy.not_private import NOT_PRIVATE
 from schemas.settings.digest import config_digest
 from schemas.tables.model_job import ModelJob
@@ -38,6 +43,29 @@ class TrustedFolder(OutputFolder):
     def publish(self, manifest: dict[str, Any]) -> None:
         """Marks the output as not private and makes it complete."""
         super().publish(NOT_PRIVATE | manifest)
+
+
+def apart(section: str) -> Callable[[Any, JobOptions], TrustedFolder]:
+    """Where a job writes that may be allowed a place in a released folder, by `beside_released` of this section."""
+
+    def place(config: Any, options: JobOptions) -> TrustedFolder:
+        return TrustedFolder(options, section, beside_released=getattr(config, section).beside_released)
+
+    return place
+
+
+def run_on_rows(run: Run[Any], build: Callable[..., None], **given: Any) -> None:
+    """Runs a graph of the trusted zone on the rows of a job.
+
+    Args:
+      run: of the job; its files are listed.
+      build: adds the graph to an empty pipeline, with `source`, `folder` (staged, private) and what is given.
+      given: further arguments of `build`.
+    """
+    folder = run.folder.staging
+    with staged_listing(private_source(run.settings), folder) as source:
+        add = functools.partial(build, source=source, folder=folder, **given)
+        run_graph(add, run.options.beam, TRUSTED_ZONE)
 
 
 def check_apart(output: str, job: str | None = None, *, beside_released: bool = False) -> None:

@@ -4,6 +4,7 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 """
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import pydantic
@@ -13,8 +14,10 @@ from schemas.choices import Algorithm, Allocation, Assignment, ClippingCenter, C
 from schemas.errors import ConfigError
 from schemas.kmeans.cluster_choice import ClusterChoice, ClusterCount
 from schemas.kmeans.feddp_config import FedDPOptions, LloydConfig, QualityConfig
-from schemas.kmeans.recurring_config import RecurringConfig
+from schemas.kmeans.recurring.config import RecurringConfig
+from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.masked.config import MaskedConfig, check_masked
+from schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, SettingName, check_justified
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import (
@@ -30,10 +33,12 @@ from schemas.settings.section import (
     python_scalar,
 )
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
-from schemas.tables.encoding import Encodings, check_encodings
+from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
+_CURATORS = ("plan", "deployment", "justification")
+"""Sections that change nothing of a run; jobs without them keep the digests that they had before there were any."""
 _ONCE_OF_EVERY_JOB = ("dp_lloyd", "tree")
 """Sections of one algorithm that were those of every job, and null in most; a new algorithm adds none."""
 
@@ -99,8 +104,8 @@ class AnyFit(Section):
     """What every `fit` job has; one algorithm's own sections are those of its class in `fit_config`."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, feddp_kmeans, central_tree, dp_lloyd, or the baseline server_kmeanspp, "
-        "server_lloyds or sphere_packing"
+        description="the algorithm to run, auto for a choice by what is public, feddp_kmeans, central_tree, dp_lloyd, "
+        "or the baseline server_kmeanspp, server_lloyds or sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: OptionalServerData = Field(
@@ -145,6 +150,16 @@ class AnyFit(Section):
         default=None, description="the seed of public randomness (never of noise), an integer >= 0, or leave it out"
     )
 
+    plan: PlanOptions | None = Field(default=None, description="a section with assumed_rows, or leave it out")
+    deployment: DeploymentConfig | None = Field(
+        default=None, description="a section of what only the curator knows, published as it is, or leave it out"
+    )
+    justification: dict[SettingName, PublicText] = Field(
+        default_factory=dict,
+        description="a mapping of settings, such as clipping.norm, to the reason for their value, published as it is, "
+        "or leave it out",
+    )
+
     @property
     def max_clusters(self) -> int:
         """The number of centers, or the largest that may be chosen."""
@@ -156,6 +171,11 @@ class AnyFit(Section):
         return isinstance(self.n_clusters, ClusterChoice)
 
     @property
+    def encodings(self) -> Mapping[str, ColumnEncoding]:
+        """How columns become features; columns without an entry are features."""
+        return self.encode
+
+    @property
     def buys_its_start(self) -> bool:
         """Whether the centers before the Lloyd rounds come from private data, for a part of the budget."""
         return self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.CENTRAL_TREE)
@@ -164,6 +184,11 @@ class AnyFit(Section):
     def starts_warm(self) -> bool:
         """Whether the Lloyd rounds start from the centers of an earlier fit."""
         return self.recurring is not None and self.recurring.warm_start
+
+    @property
+    def epoch(self) -> EpochConfig | None:
+        """The section of a job that is one window of an epoch."""
+        return None if self.recurring is None else self.recurring.epoch
 
     def _check_algorithm(self) -> None:
         """Refuses what the algorithm does not have.
@@ -198,7 +223,13 @@ class AnyFit(Section):
     @pydantic.model_serializer(mode="wrap")
     def _dump_every_section(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The dump of when every job had every section: ledgers hold its digest, and masks are labeled by it."""
-        return dict.fromkeys(_ONCE_OF_EVERY_JOB) | dump(self)
+        content = dict.fromkeys(_ONCE_OF_EVERY_JOB) | dump(self)
+        return {name: value for name, value in content.items() if value or name not in _CURATORS}
+
+    @pydantic.model_validator(mode="after")
+    def _reasons_are_of_settings(self) -> Self:
+        check_justified(self.justification, type(self).model_fields)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _settings_belong_to_the_algorithm(self) -> Self:
@@ -215,6 +246,10 @@ class AnyFit(Section):
         if not self.starts_warm:
             return self
         self._check_warm_start()
+        if self.epoch is not None and self.algorithm is not Algorithm.DP_LLOYD:
+            raise ConfigError(
+                f"algorithm must be dp_lloyd for recurring.epoch, got {self.algorithm}; use that, or leave epoch out."
+            )
         if self.chooses_clusters:
             raise ConfigError(
                 "n_clusters must be an integer for a warm start, got a choice; give the number of the earlier fit, or "
@@ -272,10 +307,7 @@ class AnyFit(Section):
             )
         return self
 
-    @pydantic.model_validator(mode="after")
-    def _encodings_fit_the_data(self) -> Self:
-        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
-        return self
+    _encodings_fit_the_data = pydantic.model_validator(mode="after")(encodings_checked)
 
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:

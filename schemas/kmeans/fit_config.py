@@ -5,6 +5,7 @@ from typing import cast
 
 from schemas.choices import Algorithm, FedDPStart
 from schemas.errors import ConfigError
+from schemas.kmeans import auto_choice
 from schemas.kmeans.any_fit import AnyFit
 from schemas.kmeans.feddp_fit import FedDPKMeansFit, ServerStartFit
 from schemas.kmeans.lloyd_config import DPLloydFit
@@ -34,12 +35,15 @@ def validated(data: Mapping[str, object]) -> FitConfig:
 
     Args:
       data: the settings as YAML or JSON would give them, sections nested; those of other algorithms may be null.
+        Algorithm `auto` becomes the one that `auto_choice` takes.
 
     Raises:
       ConfigError: one sentence about the first wrong setting.
     """
     given = rejection.mapping(data, "algorithm, data, n_clusters, privacy and clipping")
     settings = {name: value for name, value in given.items() if value is not None or name not in OWN_SECTIONS}
+    if settings.get("algorithm") == Algorithm.AUTO:
+        settings = auto_choice.chosen(settings)
     if _starts_with_tree(settings):
         settings["algorithm"] = Algorithm.CENTRAL_TREE
     algorithm = settings.get("algorithm")

@@ -5,7 +5,7 @@ clustering with differential privacy".
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -21,25 +21,30 @@ from schemas.choices import (
     LloydVariant,
     PostProcess,
     RadiusRule,
+    Trust,
 )
 from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import AnyFit
+from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import Positive, Section, Share, auto_or_integer, python_scalar
+from schemas.settings.section import Positive, Section, Share, auto_or_integer
+from schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
+from schemas.tables.feature_patterns import has_patterns
 
-_LARGEST = 1e100
+Interval = tuple[float, float]
+BOX: Interval = (-1.0, 1.0)
+"""What the bounds of columns become where each has its own."""
 
 
-def _interval(value: object) -> object:
-    """Two finite numbers, the first one smaller."""
-    ends = [python_scalar(end) for end in value] if isinstance(value, list | tuple) else []
-    numbers = [float(end) for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
-    if len(ends) != 2 or len(numbers) != 2:
-        raise rejection.broken_rule("a list of two numbers")
-    low, high = numbers
-    if not (-_LARGEST <= low < high <= _LARGEST and high - low > 1e-9 * max(abs(low), abs(high))):
-        raise rejection.broken_rule("two finite numbers, the smaller one first and clearly apart")
-    return low, high
+def _domain(value: object) -> object:
+    """One interval for all features, a tuple of one for each, or a mapping of columns to theirs."""
+    if isinstance(value, Mapping):
+        if not value or not all(isinstance(name, str) and name for name in value):
+            raise rejection.broken_rule("a mapping of every column to its two numbers", got=rejection.shown(value))
+        return {name: interval(ends) for name, ends in value.items()}
+    if isinstance(value, list | tuple) and value and all(isinstance(each, list | tuple) for each in value):
+        return tuple(map(interval, value))
+    return interval(value)
 
 
 class DPLloydConfig(Section):
@@ -55,9 +60,10 @@ class DPLloydConfig(Section):
         description="best, sphere_packing, server_kmeanspp, feddp_init or central_tree, or leave it out for best "
         "(variant fast) or sphere_packing (all others)",
     )
-    domain: Annotated[tuple[float, float], BeforeValidator(_interval)] = Field(
+    domain: Annotated[Interval | tuple[Interval, ...] | dict[str, Interval], BeforeValidator(_domain)] = Field(
+        union_mode="left_to_right",
         description="the public interval of every feature, a list of two numbers in feature units; rows outside are "
-        "clipped to it"
+        "clipped to it; or one for each column, a mapping by name or a list in the order of data.features",
     )
     steps: Annotated[Auto | int, auto_or_integer(50)] = Field(
         default=Auto.AUTO,
@@ -91,6 +97,62 @@ class DPLloydConfig(Section):
         description="the largest norm of the stacked relative sums of a client, divided by its rows, in units of the "
         "radius, in (0, 1]; for privacy unit client",
     )
+
+    @property
+    def interval(self) -> Interval:
+        """The interval of every feature as it is clustered."""
+        return BOX if self.by_column else cast(Interval, self.domain)
+
+    @property
+    def by_column(self) -> bool:
+        """Whether columns have bounds of their own, which are mapped to the same box."""
+        return isinstance(self.domain, dict) or isinstance(self.domain[0], tuple)
+
+    def column_bounds(self, features: str | tuple[str, ...]) -> dict[str, ColumnEncoding]:
+        """Columns with bounds of their own as an `encode` section.
+
+        Args:
+          features: of the data section.
+
+        Raises:
+          ConfigError: if there is not exactly one interval for each column.
+        """
+        if not self.by_column or has_patterns(features):
+            return {}
+        if isinstance(features, str):
+            raise ConfigError(
+                f"dp_lloyd.domain must be one list of two numbers where data.features is a list column, got one for "
+                f"each of several columns, not {features!r}; give the interval of all its numbers."
+            )
+        pairs = cast(tuple[Interval, ...], self.domain)
+        given = self.domain if isinstance(self.domain, dict) else dict(zip(features, pairs, strict=False))
+        missing = next((name for name in features if name not in given), None)
+        unknown = next((name for name in given if name not in features), None)
+        if missing is not None or unknown is not None or len(self.domain) != len(features):
+            got = f"none for {missing!r}" if missing is not None else f"one for {unknown!r}"
+            got = got if isinstance(self.domain, dict) else f"{len(self.domain)} for {len(features)} columns"
+            raise ConfigError(
+                f"dp_lloyd.domain must give the interval of every column of data.features and of no other, got {got}; "
+                "use the names of data.features, letter for letter."
+            )
+        return {name: Bounds(lower=given[name][0], upper=given[name][1], to=BoundsRange.SYMMETRIC) for name in features}
+
+    def encodings(
+        self, encode: Mapping[str, ColumnEncoding], features: str | tuple[str, ...]
+    ) -> Mapping[str, ColumnEncoding]:
+        """How columns become features: by the section `encode`, or by bounds of their own.
+
+        Raises:
+          ConfigError: if there are both, or not exactly one interval for each column.
+        """
+        if not self.by_column:
+            return encode
+        if encode:
+            raise ConfigError(
+                "dp_lloyd.domain must be one list of two numbers where there is an encode section, got one for each "
+                "column; write domain: [-1, 1], and encode.COLUMN: {kind: bounds, to: symmetric} with the bounds."
+            )
+        return self.column_bounds(features)
 
     @property
     def start(self) -> LloydStart:
@@ -165,9 +227,46 @@ class DPLloydFit(AnyFit):
         self._check_start(self.dp_lloyd.start)
         self._check_given_count()
         self._check_unused()
+        self._check_epoch()
+        _ = self.encodings
+
+    @property
+    def encodings(self) -> Mapping[str, ColumnEncoding]:
+        """By the section `encode`, or by the bounds of columns."""
+        return self.dp_lloyd.encodings(self.encode, self.data.features)
 
     def _check_warm_start(self) -> None:
         """Every variant can start from centers."""
+
+    def _check_epoch(self) -> None:
+        """Refuses what a window of an epoch cannot have; its promise rests on each of these."""
+        epoch = self.epoch
+        if epoch is None:
+            return
+        data = self.data
+        wanted = (
+            ("dp_lloyd.variant", LloydVariant.FAST, self.dp_lloyd.variant),
+            ("privacy.unit", PrivacyUnit.RECORD, self.privacy.unit),
+            ("trust", Trust.CENTRAL, self.trust),
+            ("data.table", None, data.table),
+            ("data.max_rows_per_client", None, data.max_rows_per_client),
+            ("data.disjoint_partitions", None, data.disjoint_partitions),
+            ("server_data", None, self.server_data),
+        )
+        for setting, value, got in wanted:
+            if got != value:
+                rule = "be left out" if value is None else f"be {value}"
+                raise ConfigError(
+                    f"{setting} must {rule} for recurring.epoch, got another; change it, or leave epoch out."
+                )
+        if self.ledger is None:
+            raise ConfigError(
+                "ledger must be given for recurring.epoch, got nothing; it sees to it that no window is released twice."
+            )
+        if epoch.column in data.partitions:
+            raise ConfigError(
+                f"data.partitions must leave {epoch.column} to recurring.epoch, got it there; leave it out."
+            )
 
     def _check_unused(self) -> None:
         """Refuses settings of other algorithms."""

@@ -16,6 +16,8 @@ _FOREIGN = Refusal(kind=InputError, rule="metadata of a model's centers must be 
 _PROXY_COSTS = b"proxy_costs"
 _NOISY_COST = b"noisy_cost"
 _NOISY_MEANS = b"noisy_means"
+IN_UNITS = "center_in_units"
+"""Column of the centers in the units of their columns."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +84,25 @@ class ClusterModel:
             numbers=() if numbers == tuple(range(self.n_clusters)) else numbers,
         )
 
-    def centers_table(self) -> pa.Table:
+    def centers_table(self, in_units: NDArray[np.float64] | None = None) -> pa.Table:
         """`centers.parquet`: cluster int32, center fixed_size_list<double>[d], noisy_size double.
+
+        Args:
+          in_units: shape (k, d), the centers in the units of their columns: a further column `center_in_units` like
+            `center`; None where there is none.
 
         Metadata as JSON: `proxy_costs`, where the number of clusters was chosen, `noisy_cost`, where it was bought,
         and `noisy_means`, a list per cluster, where there are some.
         """
         n_features = self.centers.shape[1]
-        center = pa.FixedSizeListArray.from_arrays(pa.array(self.centers.ravel(), pa.float64()), n_features)
-        table = pa.table(
-            {
-                "cluster": pa.array(self.cluster_numbers, pa.int32()),
-                "center": center,
-                "noisy_size": pa.array(self.noisy_sizes, pa.float64()),
-            }
-        )
+        columns = {
+            "cluster": pa.array(self.cluster_numbers, pa.int32()),
+            "center": _lists(self.centers, n_features),
+            "noisy_size": pa.array(self.noisy_sizes, pa.float64()),
+        }
+        if in_units is not None:
+            columns[IN_UNITS] = _lists(in_units, n_features)
+        table = pa.table(columns)
         metadata = {}
         if len(self.proxy_costs):
             metadata[_PROXY_COSTS] = json.dumps(self.proxy_costs.tolist())
@@ -105,6 +111,11 @@ class ClusterModel:
         if self.noisy_means is not None:
             metadata[_NOISY_MEANS] = json.dumps(self.noisy_means.tolist())
         return table.replace_schema_metadata(metadata) if metadata else table
+
+
+def _lists(centers: NDArray[np.float64], n_features: int) -> pa.Array:
+    """A list per row."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(centers.ravel(), pa.float64()), n_features)
 
 
 def model_from_tables(centers: pa.Table, releases: pa.Table) -> ClusterModel:

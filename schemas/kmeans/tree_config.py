@@ -1,19 +1,30 @@
 """Jobs of algorithm central_tree."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from schemas.choices import Algorithm, Allocation, Auto, ClippingCenter, TreeDirections
 from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import AnyFit
+from schemas.settings import rejection
 from schemas.settings.section import Section, auto_or_integer, is_number, number_from, python_scalar
 
 AUTO_DEPTH = 20
 """Half-spaces that divide the data, if the job does not say how many."""
 _RADII = (1e-60, 1e60)
+
+
+def _center(value: object) -> object:
+    """A tuple of finite numbers, at least one."""
+    if value is None:
+        return None
+    numbers = [python_scalar(each) for each in value] if isinstance(value, list | tuple) else []
+    if not numbers or not all(is_number(each, -_RADII[1], _RADII[1]) for each in numbers):
+        raise rejection.broken_rule(f"a list of numbers from {-_RADII[1]:g} to {_RADII[1]:g}".replace("+", ""))
+    return tuple(float(each) for each in numbers)  # type: ignore[arg-type]
 
 
 class TreeConfig(Section):
@@ -30,6 +41,17 @@ class TreeConfig(Section):
         default=TreeDirections.SUBSPACE,
         description="subspace for half-spaces in a noisy principal subspace, or random for normals drawn at random",
     )
+    center: Annotated[tuple[float, ...] | None, BeforeValidator(_center)] = Field(
+        default=None,
+        description="the public center of the ball, a list of one number for each feature in feature units, or "
+        "leave it out for the origin",
+    )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_a_center_that_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without `center` keep the digests that they had before there was one."""
+        content: dict[str, Any] = dump(self)
+        return content if self.center is not None else {name: content[name] for name in content if name != "center"}
 
     @property
     def n_levels(self) -> int:
@@ -62,6 +84,11 @@ class CentralTreeFit(AnyFit):
             raise ConfigError(
                 f"clipping.norm must be tree.radius for algorithm central_tree, got {self.clipping.norm} and "
                 f"{self.tree.radius}; leave clipping.norm out."
+            )
+        if self.tree.center is not None and self.clipping.center is not ClippingCenter.NONE:
+            raise ConfigError(
+                f"clipping.center must be none where there is a tree.center, got {str(self.clipping.center)!r}; leave "
+                "one of them out."
             )
         if self.privacy.allocation is not Allocation.TUNED or self.privacy.shares is not None:
             raise ConfigError(

@@ -70,6 +70,7 @@ class Charge:
       noise: of Gaussian events on the lattice.
       scope: the partition that is charged, if the user has declared that no unit is in two of them.
       reason: the user's words for that.
+      epoch: of a window of an epoch, whose windows are charged once together; None of a run by itself.
     """
 
     dataset: str
@@ -82,6 +83,7 @@ class Charge:
     noise: LatticeNoise = _NO_LATTICE
     scope: str | None = None
     reason: str | None = None
+    epoch: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, statement: PrivacyStatement, *, dataset: str, job: str, **more: Any) -> "Charge":
@@ -101,8 +103,16 @@ class Charge:
             epsilon=statement.epsilon,
             delta=statement.delta,
             events=statement.events,
+            epoch=statement.epoch,
             **more,
         )
+
+    @property
+    def of_epoch(self) -> dict[str, Any] | None:
+        """What all windows of the epoch of this charge say alike; None of a run by itself."""
+        if self.epoch is None:
+            return None
+        return {name: value for name, value in self.epoch.items() if name not in ("window", "index")}
 
     @property
     def is_gaussian(self) -> bool:
@@ -115,6 +125,8 @@ class Charge:
     def to_json(self) -> dict[str, Any]:
         """Content of a ledger entry."""
         content = dataclasses.asdict(self)
+        if self.epoch is None:
+            del content["epoch"]
         return content | {"events": list(self.events), "noise": self.noise._asdict()}
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from schemas.choices import ReportMode, Trust
@@ -37,6 +38,7 @@ class PrivacyStatement:
       extended: types on which it rests besides Dapple's own, as `privacy.json` lists them.
       masked: of trust "masked": scheme, who adds noise, octets of a message by round, who plays the roles, and, where
         several parties do, what one unit is among them.
+      epoch: of a window of an epoch: epsilon and delta are those of all its windows together.
     """
 
     unit: PrivacyUnit
@@ -47,6 +49,7 @@ class PrivacyStatement:
     trust: Trust | ReportMode
     masked: dict[str, Any] | None = None
     extended: tuple[dict[str, Any], ...] = ()
+    epoch: dict[str, Any] | None = None
 
     @classmethod
     def from_plan(
@@ -56,6 +59,7 @@ class PrivacyStatement:
         *,
         trust: Trust = Trust.CENTRAL,
         masked: dict[str, Any] | None = None,
+        epoch: dict[str, Any] | None = None,
     ) -> "PrivacyStatement":
         """Statement of a plan; `events` are its rows as the accountant describes them."""
         return cls(
@@ -66,6 +70,7 @@ class PrivacyStatement:
             events=tuple(events),
             trust=trust,
             masked=masked,
+            epoch=epoch,
         )
 
     def of_graph(self, found: GraphPrivacy) -> "PrivacyStatement":
@@ -99,7 +104,26 @@ class PrivacyStatement:
         content = dataclasses.asdict(self) | {"unit": str(self.unit), "events": list(self.events)}
         content["extended"] = list(self.extended)
         content["trust"] = str(self.trust)
-        for name in ("masked", "extended"):
+        for name in ("masked", "extended", "epoch"):
             if not content[name]:
                 del content[name]
         return content
+
+
+def statement_from_json(content: Mapping[str, Any]) -> PrivacyStatement:
+    """Inverse of `PrivacyStatement.to_json`; raises KeyError, TypeError or ValueError for another content."""
+    trust = str(content["trust"])
+    numbers = {name: float(content[name]) for name in ("epsilon", "delta")}
+    if not all(math.isfinite(each) and each >= 0.0 for each in numbers.values()):
+        raise ValueError("epsilon and delta must be finite and not negative; fit again.")
+    return PrivacyStatement(
+        unit=PrivacyUnit(content["unit"]),
+        neighboring_relation=str(content["neighboring_relation"]),
+        events=tuple(dict(event) for event in content["events"]),
+        trust=Trust(trust) if trust in tuple(Trust) else ReportMode(trust),
+        masked=content.get("masked"),
+        extended=tuple(dict(each) for each in content.get("extended", ())),
+        epoch=content.get("epoch"),
+        epsilon=numbers["epsilon"],
+        delta=numbers["delta"],
+    )

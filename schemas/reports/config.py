@@ -1,5 +1,6 @@
 """Configs of the jobs `encode` and `decode`: clustering of private reports in one round."""
 
+from collections.abc import Mapping
 from typing import Annotated, Self, TypeVar
 
 import pydantic
@@ -14,7 +15,7 @@ from schemas.reports.split_parameters import CollectionParameters
 from schemas.settings import rejection, yaml_text
 from schemas.settings.section import Count, Epsilon, Scalar, Section, Share, Text, Whole, auto_or_integer, number_from
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, named_for_ledger
-from schemas.tables.encoding import Encodings, check_encodings
+from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 
 
 class ReportTreeConfig(Section):
@@ -123,10 +124,12 @@ class EncodeConfig(Section):
             )
         return self
 
-    @pydantic.model_validator(mode="after")
-    def _encodings_fit_the_data(self) -> Self:
-        check_encodings(self.encode, self.data.features, has_server=self.server_data is not None)
-        return self
+    @property
+    def encodings(self) -> Mapping[str, ColumnEncoding]:
+        """How columns become features; columns without an entry are features."""
+        return self.encode
+
+    _encodings_fit_the_data = pydantic.model_validator(mode="after")(encodings_checked)
 
     @pydantic.model_validator(mode="after")
     def _mode_has_what_it_needs(self) -> Self:

@@ -38,6 +38,7 @@ TERMS = frozenset({"version", "variant", "n_clusters", "features", "radius", "de
 _MOST_BATCH = 1 << 40
 _MOST_CHOICES = 2
 _LEAST, _LARGEST = sys.float_info.min, sys.float_info.max
+_FARTHEST = 1e100
 
 
 class ReportVariant(enum.StrEnum):
@@ -329,7 +330,12 @@ def _choice(content: object) -> tuple[SubsetChoice, float]:
     return choice, fields.number("epsilon", 0.0, MOST_STATED_EPSILON)
 
 
-_NUMBERS = ({"column", "weight", "mean", "stddev"}, {"column", "weight", "edges"}, {"column", "weight", "vocabulary"})
+_NUMBERS = (
+    {"column", "weight", "mean", "stddev"},
+    {"column", "weight", "lower", "upper", "low"},
+    {"column", "weight", "edges"},
+    {"column", "weight", "vocabulary"},
+)
 
 
 def _column(content: object) -> dict[str, Any]:
@@ -342,6 +348,10 @@ def _column(content: object) -> dict[str, Any]:
     if "mean" in content:
         fields.number("mean", -_LARGEST, _LARGEST)
         fields.number("stddev", _LEAST, _LARGEST)
+    elif "lower" in content:
+        lower = fields.number("lower", -_FARTHEST, _FARTHEST)
+        if lower >= fields.number("upper", -_FARTHEST, _FARTHEST) or fields.number("low", -1.0, 0.0) not in (-1.0, 0.0):
+            raise MalformedError("bounds that do not ascend")
     elif "edges" in content:
         edges = fields.each("edges", MOST_FEATURES, _edge)
         if any(low >= high for low, high in itertools.pairwise(edges)):

@@ -47,6 +47,10 @@ def _features(value: Value, column: Mapping[str, object]) -> list[float]:
             return [math.nan] * (len(edges) + 1)
         place = bisect.bisect_left(edges, number)
         return [weight if index == place else 0.0 for index in range(len(edges) + 1)]
+    if "lower" in column:
+        lower, upper, low = (float(column[name]) for name in ("lower", "upper", "low"))  # type: ignore[arg-type]
+        share = (min(max(number, lower), upper) - lower) / (upper - lower)
+        return [(low + (1.0 - low) * share) * weight if math.isfinite(number) else math.nan]
     mean, stddev = float(column.get("mean", 0.0)), float(column.get("stddev", 1.0))  # type: ignore[arg-type]
     return [(number - mean) / stddev * weight]
 

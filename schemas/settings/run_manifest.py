@@ -60,9 +60,61 @@ class PreviousManifest(ModelManifest):
     run_id: str
     clusters: ClusterNumbers
     frame: PublicFrame | None
+    epoch: dict[str, Any] | None = None
 
 
 class PrivacyFile(OpenContent):
     """What a recurring run believes of `privacy.json`."""
 
     unit: str
+
+
+class AskedPrivacy(OpenContent):
+    """The guarantee that a job asked for."""
+
+    unit: str
+    epsilon: Annotated[float, Field(gt=0.0)]
+    delta: Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class AskedMasks(OpenContent):
+    """Who added noise to masked sums."""
+
+    noise_by: str
+
+
+class AskedFit(OpenContent):
+    """The part of a fit's settings that its account follows from."""
+
+    privacy: AskedPrivacy
+    trust: str
+    masked: AskedMasks
+
+    @property
+    def noised_twice(self) -> bool:
+        """Whether released sums have the noise of two parties, of which the account counts one."""
+        return (self.trust, self.masked.noise_by) == ("masked", "both")
+
+
+class LedgerState(OpenContent):
+    """What a run has seen of its ledger."""
+
+    head: Digest
+
+
+class VerifiedManifest(RunManifest):
+    """The manifest of any run whose folder is verified."""
+
+    run_id: str
+    manifest_digest: Digest
+    algorithm: str | None = None
+    settings: AskedFit | None = None
+    ledger: LedgerState | None = None
+
+
+class AccountFile(PrivacyFile):
+    """The guarantee in `privacy.json` that is composed anew."""
+
+    epsilon: Annotated[float, Field(gt=0.0)]
+    delta: Annotated[float, Field(gt=0.0, lt=1.0)]
+    events: list[dict[str, Any]]

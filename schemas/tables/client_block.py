@@ -1,6 +1,6 @@
 """Rows of one shard as statistics read them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +11,14 @@ class ClientBlock(NamedTuple):
     """Rows of one shard, grouped by client when the privacy unit is `client`.
 
     Attributes:
-      points: shape (n_rows, n_features), float32 or float64, feature units, finite.
+      points: shape (n_rows, n_features), float32 or float64, feature units, finite; or int32, rows that were quantized
+        already, for statistics whose frame takes these.
       offsets: int64, shape (n_clients + 1,): rows offsets[i]:offsets[i + 1] are client i's; None when the
         privacy unit is `record`.
       clients: ids of the clients, in their order, as the file stores them; None where nobody asks for them.
     """
 
-    points: NDArray[np.floating]
+    points: NDArray[Any]
     offsets: NDArray[np.int64] | None = None
     clients: pa.Array | None = None
 

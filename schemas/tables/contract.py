@@ -23,6 +23,7 @@ from schemas.tables.columns import plain as _plain
 from schemas.tables.columns import plain_type as _plain_type
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoder import Encoder
+from schemas.tables.feature_patterns import FeaturePatterns
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class TableContract:
         of another length than `n_features`.
       by_client: whether `to_block` groups rows by client.
       encoder: turns the columns `features` into features; None if these are the features.
+      patterns: by which `features` were found in the first file, and must be in all; None if the job names them.
     """
 
     features: tuple[str, ...] = ()
@@ -51,6 +53,7 @@ class TableContract:
     on_invalid_rows: InvalidRows = InvalidRows.FAIL
     by_client: bool = False
     encoder: Encoder | None = None
+    patterns: FeaturePatterns | None = None
 
     def __post_init__(self) -> None:
         if bool(self.features) == (self.feature_list is not None):
@@ -88,7 +91,7 @@ class TableContract:
           encoder: of the job's `encode` section, if it has one.
 
         Raises:
-          ConfigError: if `n_features` contradicts `data.feature_names`.
+          ConfigError: if `n_features` contradicts `data.feature_names` or `data.width`.
           ValueError: if `n_features` contradicts the number of named columns.
         """
         names = () if isinstance(config.features, str) else config.features
@@ -102,17 +105,18 @@ class TableContract:
             on_invalid_rows=config.on_invalid_rows,
             by_client=by_client,
             encoder=encoder,
+            patterns=config.found_patterns,
         )
 
     def features_only(self) -> "TableContract":
         """The same contract for a table without clients, as server data are."""
-        return dataclasses.replace(self, client_id=None, by_client=False)
+        return dataclasses.replace(self, client_id=None, by_client=False, patterns=None)
 
     def encoded(self) -> "TableContract":
         """The contract of this table after its encoder has been applied."""
         if self.encoder is None:
             return self
-        return dataclasses.replace(self, features=self.encoder.names, encoder=None)
+        return dataclasses.replace(self, features=self.encoder.names, encoder=None, patterns=None)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -128,8 +132,11 @@ class TableContract:
           where: names it in messages.
 
         Raises:
-          SchemaMismatchError: if a column is missing, ambiguous or of another type, or lists have another width.
+          SchemaMismatchError: if a column is missing, ambiguous or of another type, lists have another width, or
+            patterns match other columns.
         """
+        if self.patterns is not None:
+            self.patterns.check(schema.names, self.features, where)
         types = {name: _plain_type(_find(schema, name, where).type) for name in self.columns}
         if self.encoder is not None:
             self.encoder.check_types(schema, where)
@@ -154,6 +161,12 @@ class TableContract:
             remedy = "use data of one width everywhere, server data and data.feature_names included"
             raise _mismatch(name, where, f"have width {self.n_features or '>= 1'}", str(kind.list_size), remedy)
 
+    def has_lists_of_any_length(self, schema: pa.Schema) -> bool:
+        """Whether the features are a column of lists whose length only the rows tell; of a checked schema."""
+        if self.feature_list is None:
+            return False
+        return not pa.types.is_fixed_size_list(_plain_type(schema.field(self.feature_list).type))
+
     def list_width(self, schema: pa.Schema, where: str) -> int:
         """Width of the fixed-size-list column.
 
@@ -163,7 +176,7 @@ class TableContract:
         self.check_schema(schema, where)
         kind = _plain_type(_find(schema, str(self.feature_list), where).type)
         if not pa.types.is_fixed_size_list(kind):
-            remedy = "cast it, or give server_data of that width"
+            remedy = "give data.width, cast it, or give server_data of that width"
             raise _mismatch(str(self.feature_list), where, "be a fixed-size list", str(kind), remedy)
         return int(kind.list_size)
 
@@ -329,7 +342,13 @@ def group_by_client(ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _named_width(config: DataConfig, n_features: int | None) -> int | None:
-    """Width of a list column: as it is known, or the number of its names."""
+    """Width of a list column: as it is known, as the job says, or the number of its names."""
+    if config.width is not None and n_features not in (None, config.width):
+        raise ConfigError(
+            f"data.width must be {n_features} like that of the server data or the model, got {config.width}; correct "
+            "it, or leave it out."
+        )
+    n_features = n_features or config.width
     n_names = None if config.feature_names is None else len(config.feature_names)
     if n_names is not None and n_features not in (None, n_names):
         raise ConfigError(

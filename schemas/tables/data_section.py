@@ -2,6 +2,7 @@
 
 import collections
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
 
 import pydantic
@@ -10,12 +11,19 @@ from pydantic import BeforeValidator, Field
 from schemas.choices import Auto, InvalidRows
 from schemas.errors import ConfigError
 from schemas.settings import rejection
-from schemas.settings.section import Count, Section, Text, auto_or_integer, python_scalar
+from schemas.settings.section import Count, Scalar, Section, Text, auto_or_integer, python_scalar
+from schemas.tables.feature_patterns import FeaturePatterns, has_patterns, is_pattern
 from schemas.tables.snapshot import TableConfig
+
+MOST_WIDTH = 1 << 13
+"""Numbers of a row, at most: the lattice holds no more."""
+_NEWER = ("feature_names", "width", "except")
 
 
 def _feature_names(value: object) -> object:
     """One column name, or a tuple of distinct ones."""
+    if isinstance(value, str) and is_pattern(value):
+        raise rejection.broken_rule("a list where it has a pattern of several columns")
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise rejection.broken_rule("a column name or a non-empty list of column names")
@@ -46,10 +54,24 @@ def _partition_value(value: object) -> object:
     return value
 
 
+def _path_may_follow(schema: dict[str, Any]) -> None:
+    """The table of a catalog needs no path."""
+    schema["required"].remove("path")
+
+
 class DataConfig(Section):
     """The private table, and what may be said of it in public."""
 
-    path: Text = Field(description="the path of a Parquet file, a glob or a Hive-partitioned folder")
+    # Dumped under the names that YAML knows, since `except` is no name in Python.
+    model_config = pydantic.ConfigDict(
+        populate_by_name=True, serialize_by_alias=True, json_schema_extra=_path_may_follow
+    )
+    _patterns: FeaturePatterns | None = pydantic.PrivateAttr(default=None)
+
+    path: Text = Field(
+        description="the path of a Parquet file, a glob or a Hive-partitioned folder; leave it out for the table of a "
+        "catalog"
+    )
     table: TableConfig | None = Field(
         default=None,
         description="a section with format if the path is that of a Delta or Iceberg table, or leave it out",
@@ -63,11 +85,22 @@ class DataConfig(Section):
         description="the column (or Hive partition column) that names the client, needed by privacy unit client",
     )
     features: Annotated[str | tuple[str, ...], BeforeValidator(_feature_names)] = Field(
-        description="a list of numeric columns, or the name of one fixed-size-list column"
+        description="a list of numeric columns, in which * stands for any letters, or the name of one list column"
+    )
+    excepted: Annotated[tuple[str, ...] | None, BeforeValidator(_names_for_people)] = Field(
+        default=None,
+        alias="except",
+        description="a list of columns, or patterns of them, that the patterns in features do not stand for, or leave "
+        "it out",
     )
     feature_names: Annotated[tuple[str, ...] | None, BeforeValidator(_names_for_people)] = Field(
         default=None,
         description="a list of names for people, one for each number in the list column features, or leave it out",
+    )
+    width: Annotated[int, Field(strict=True, ge=1, le=MOST_WIDTH), Scalar] | None = Field(
+        default=None,
+        description=f"the number of numbers in every list of the list column features, an integer from 1 to "
+        f"{MOST_WIDTH}, needed for lists without a fixed size where no server data tell it, or leave it out",
     )
     on_invalid_rows: InvalidRows = Field(
         default=InvalidRows.FAIL,
@@ -90,6 +123,28 @@ class DataConfig(Section):
         description="the reason why no privacy unit has rows in two partitions, in words, or leave it out",
     )
 
+    @property
+    def has_patterns(self) -> bool:
+        """Whether it takes a schema to say which columns the features are."""
+        return has_patterns(self.features)
+
+    @property
+    def patterns(self) -> FeaturePatterns:
+        """Which columns of a schema are features."""
+        features = (self.features,) if isinstance(self.features, str) else self.features
+        return FeaturePatterns(features=features, excepted=self.excepted or (), client_id=self.client_id)
+
+    @property
+    def found_patterns(self) -> FeaturePatterns | None:
+        """The patterns that `features` were found by; None where the job names them."""
+        return self._patterns
+
+    def found_by(self, patterns: FeaturePatterns) -> Self:
+        """The same section, which knows the patterns that its columns were found by: no setting, and in no digest."""
+        found = self.model_copy()
+        found._patterns = patterns
+        return found
+
     def partition_values(self) -> dict[str, str]:
         """`partitions` as Hive writes them into folder names."""
         return {column: str(value) for column, value in self.partitions.items()}
@@ -102,10 +157,10 @@ class DataConfig(Section):
         return json.dumps(self.partition_values(), sort_keys=True)
 
     @pydantic.model_serializer(mode="wrap")
-    def _without_names_that_are_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Jobs without `feature_names` keep the digests that they had before there were any."""
+    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without newer settings keep the digests that they had before there were any."""
         content: dict[str, Any] = dump(self)
-        return content if self.feature_names else {name: content[name] for name in content if name != "feature_names"}
+        return {name: value for name, value in content.items() if value is not None or name not in _NEWER}
 
     @pydantic.model_validator(mode="after")
     def _feature_names_are_of_a_list(self) -> Self:
@@ -113,6 +168,45 @@ class DataConfig(Section):
             raise ConfigError(
                 "data.feature_names must be left out where data.features is a list of columns, got names; "
                 "columns are called by their own names."
+            )
+        return self
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _a_catalog_knows_the_path(cls, data: object) -> object:
+        """The path of a table in a catalog is not given: both are one name."""
+        table = data.get("table") if isinstance(data, Mapping) else None
+        if not isinstance(data, Mapping) or not isinstance(table, Mapping | TableConfig):
+            return data
+        named = table if isinstance(table, TableConfig) else rejection.checked(TableConfig, table, within="data.table")
+        if named.path is None:
+            return data
+        if data.get("path") not in (None, named.path):
+            raise ConfigError(
+                f"data.path must be left out for the table of a catalog, got {rejection.shown(data['path'])}; remove "
+                "it, or remove data.table.catalog and data.table.identifier."
+            )
+        return {**data, "path": named.path}
+
+    @pydantic.model_validator(mode="after")
+    def _exceptions_are_from_patterns(self) -> Self:
+        if self.excepted is not None and not self.has_patterns:
+            raise ConfigError(
+                "data.except must be left out where data.features has no pattern with '*', got a list; leave these "
+                "columns out of data.features."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _width_is_of_a_list(self) -> Self:
+        if self.width is not None and not isinstance(self.features, str):
+            raise ConfigError(
+                "data.width must be left out where data.features is a list of columns, got it; the columns are counted."
+            )
+        if None not in (self.width, self.feature_names) and self.width != len(self.feature_names or ()):
+            raise ConfigError(
+                f"data.feature_names must name all {self.width} numbers that data.width says, got "
+                f"{len(self.feature_names or ())} names; give one for each, in their order."
             )
         return self
 

@@ -121,6 +121,47 @@ class ScaledColumn(_Numbers):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BoundedColumn(_Numbers):
+    """One feature, `weight` times the number that the value, clipped to public bounds, is mapped to.
+
+    Attributes:
+      lower: becomes `low`, in the unit of the column.
+      upper: becomes 1, in the unit of the column; > `lower`.
+      low: 0 or -1.
+    """
+
+    lower: float
+    upper: float
+    low: float = 0.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column's own name."""
+        return (self.column,)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The column's own name."""
+        return (self.column,)
+
+    @property
+    def in_percent(self) -> bool:
+        """A mean is in the unit of the column."""
+        return False
+
+    def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Means in the unit of the column; noise may have carried them beyond the bounds."""
+        return self.lower + (block / self.weight - self.low) / (1.0 - self.low) * (self.upper - self.lower)
+
+    def fill(self, values: pa.ChunkedArray, block: NDArray[np.float64]) -> None:
+        """An infinite value is invalid like a null, though it could be clipped."""
+        numbers = columns.floats(values).astype(np.float64)
+        share = (np.clip(numbers, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
+        found = (self.low + (1.0 - self.low) * share) * self.weight
+        block[:, 0] = np.where(np.isfinite(numbers), found, np.nan)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BinnedColumn(_Numbers):
     """One feature per bin, `weight` in the bin that holds the value and 0 in the others.
 

@@ -6,11 +6,12 @@ Parameters are written in the job or learned from the public server data, never 
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pydantic
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
@@ -18,8 +19,15 @@ from schemas.errors import InputError
 from schemas.settings.json_schema import FileContent, checked
 from schemas.settings.refusal import MalformedError, Refusal
 from schemas.tables import columns
-from schemas.tables.encoded_column import BinnedColumn, EncodedColumn, OneHotColumn, ScaledColumn, category_type
-from schemas.tables.encoding import ColumnEncoding, OneHot, QuantileBins, Standardize
+from schemas.tables.encoded_column import (
+    BinnedColumn,
+    BoundedColumn,
+    EncodedColumn,
+    OneHotColumn,
+    ScaledColumn,
+    category_type,
+)
+from schemas.tables.encoding import Bounds, ColumnEncoding, OneHot, QuantileBins, Standardize, are_bounds
 
 MOST_CATEGORIES = 4096
 """Most distinct values of the server data that become features of one column."""
@@ -50,6 +58,22 @@ class _ScaledContent(FileContent):
     stddev: Annotated[float, Field(gt=0.0)]
 
 
+class _BoundedContent(FileContent):
+    """A `BoundedColumn` in a file."""
+
+    column: str
+    weight: _Weight
+    lower: float
+    upper: float
+    low: float
+
+    @pydantic.model_validator(mode="after")
+    def _has_bounds(self) -> Self:
+        if not are_bounds(self.lower, self.upper) or self.low not in (0.0, -1.0):
+            raise ValueError("bounds must be apart, and become 0 or -1, and 1")
+        return self
+
+
 class _BinnedContent(FileContent):
     """A `BinnedColumn` in a file."""
 
@@ -66,7 +90,7 @@ class _OneHotContent(FileContent):
     vocabulary: Annotated[list[str] | list[bool] | list[int], Field(min_length=1), AfterValidator(_distinct)]
 
 
-_ColumnContent: Any = _ScaledContent | _BinnedContent | _OneHotContent
+_ColumnContent: Any = _ScaledContent | _BoundedContent | _BinnedContent | _OneHotContent
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +143,10 @@ class Encoder:
     def decoded(self, centers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Centers (n_centers, n_features) as people read them: means in the columns' own units, shares in percent."""
         return np.hstack([column.decoded(centers[:, part]) for column, part in self._parts()])
+
+    def in_units(self, centers: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """`decoded` where every feature is one column; None where some column became several features."""
+        return None if self.in_percent.any() else self.decoded(centers)
 
     @property
     def in_percent(self) -> NDArray[np.bool_]:
@@ -187,7 +215,7 @@ def _from_json(column: Mapping[str, object]) -> EncodedColumn:
     parameters: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in column.items()
     }
-    kinds: tuple[type[EncodedColumn], ...] = (ScaledColumn, BinnedColumn, OneHotColumn)
+    kinds: tuple[type[EncodedColumn], ...] = (ScaledColumn, BoundedColumn, BinnedColumn, OneHotColumn)
     for kind in kinds:
         if {field.name for field in dataclasses.fields(kind)} == set(parameters):
             return kind(**parameters)
@@ -228,6 +256,9 @@ def _column(name: str, encoding: ColumnEncoding | None, server: pa.ChunkedArray 
             return BinnedColumn(column=name, edges=tuple(edges.tolist()), weight=encoding.weight)
         case Standardize():
             return _standardized(name, encoding, server, where)
+        case Bounds():
+            lower, upper, low = encoding.lower, encoding.upper, encoding.to.low
+            return BoundedColumn(column=name, lower=lower, upper=upper, low=low, weight=encoding.weight)
         case _:
             return ScaledColumn(column=name)
 

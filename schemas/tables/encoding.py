@@ -6,7 +6,7 @@ Nothing here is learned from private rows: every parameter is written in the job
 import difflib
 import enum
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -14,8 +14,10 @@ from pydantic import BeforeValidator, Field
 from schemas.errors import ConfigError
 from schemas.settings import rejection
 from schemas.settings.section import Finite, Positive, Scalar, Section, Text, python_scalar
+from schemas.tables.feature_patterns import has_patterns
 
 Category = str | int | bool
+_LARGEST = 1e100
 
 
 class EncodingKind(enum.StrEnum):
@@ -24,12 +26,42 @@ class EncodingKind(enum.StrEnum):
     STANDARDIZE = "standardize"
     ONE_HOT = "one_hot"
     QUANTILE_BINS = "quantile_bins"
+    BOUNDS = "bounds"
+
+
+class BoundsRange(enum.StrEnum):
+    """What the bounds of a column become."""
+
+    UNIT = "unit"
+    SYMMETRIC = "symmetric"
+
+    @property
+    def low(self) -> float:
+        """The lower end; the upper one is 1."""
+        return 0.0 if self is BoundsRange.UNIT else -1.0
 
 
 class PublicSource(enum.StrEnum):
     """Where parameters come from that are not written in the job."""
 
     SERVER = "server"
+
+
+def interval(value: object) -> tuple[float, float]:
+    """Two finite numbers, the first one smaller."""
+    ends = [python_scalar(end) for end in value] if isinstance(value, list | tuple) else []
+    numbers = [float(end) for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
+    if len(ends) != 2 or len(numbers) != 2:
+        raise rejection.broken_rule("a list of two numbers")
+    low, high = numbers
+    if not are_bounds(low, high):
+        raise rejection.broken_rule("two finite numbers, the smaller one first and clearly apart")
+    return low, high
+
+
+def are_bounds(low: float, high: float) -> bool:
+    """Whether two numbers are finite, and the second is clearly larger than the first."""
+    return -_LARGEST <= low < high <= _LARGEST and high - low > 1e-9 * max(abs(low), abs(high))
 
 
 def _vocabulary(value: object) -> object:
@@ -113,18 +145,47 @@ class QuantileBins(Section):
         return True
 
 
-ColumnEncoding = Standardize | OneHot | QuantileBins
+class Bounds(Section):
+    """One feature: the value, clipped to public bounds that become 0 and 1, or -1 and 1."""
+
+    kind: Literal[EncodingKind.BOUNDS] = Field(
+        default=EncodingKind.BOUNDS, description="bounds, for one feature between public bounds"
+    )
+    lower: Finite = Field(description="the public lower bound of the column, a finite number, in its unit")
+    upper: Finite = Field(description="the public upper bound of the column, a number above lower, in its unit")
+    to: BoundsRange = Field(
+        default=BoundsRange.UNIT, description="unit for a feature from 0 to 1, or symmetric for one from -1 to 1"
+    )
+    weight: Positive = Field(default=1.0, description="the factor of the feature, a finite number > 0")
+
+    @property
+    def needs_server(self) -> bool:
+        """Bounds are always written in the job."""
+        return False
+
+    @pydantic.model_validator(mode="after")
+    def _lower_is_below_upper(self) -> Self:
+        if not are_bounds(self.lower, self.upper):
+            raise ConfigError(
+                f"upper must be clearly above lower, both from {-_LARGEST:g} to {_LARGEST:g}, got {self.lower} and "
+                f"{self.upper}; give the public bounds of the column."
+            )
+        return self
+
+
+ColumnEncoding = Standardize | OneHot | QuantileBins | Bounds
 _MODELS: Mapping[str, type[ColumnEncoding]] = {
     EncodingKind.STANDARDIZE: Standardize,
     EncodingKind.ONE_HOT: OneHot,
     EncodingKind.QUANTILE_BINS: QuantileBins,
+    EncodingKind.BOUNDS: Bounds,
 }
 _LEARNED: Mapping[str, str] = {
     EncodingKind.STANDARDIZE: "from: server",
     EncodingKind.ONE_HOT: "vocabulary: server",
     EncodingKind.QUANTILE_BINS: "kind: quantile_bins",
 }
-_KINDS = "kind standardize, one_hot or quantile_bins"
+_KINDS = "kind standardize, one_hot, quantile_bins or bounds"
 
 
 def _parsed(value: object) -> object:
@@ -144,7 +205,7 @@ def _parsed_entry(column: object, settings: object) -> Section:
         raise ConfigError(f"{name} must be a section of settings, got {got}; give a section with {_KINDS}.")
     kind = settings.get("kind")
     if not isinstance(kind, str) or kind not in _MODELS:
-        rule = "'standardize', 'one_hot' or 'quantile_bins'"
+        rule = "'standardize', 'one_hot', 'quantile_bins' or 'bounds'"
         raise ConfigError(f"{name}.kind must be {rule}, got {rejection.shown(kind)}; give {_KINDS}.")
     model = _MODELS[kind]
     return rejection.checked(model, settings, within=name)
@@ -164,13 +225,15 @@ def check_encodings(
       has_server: whether the job has server data to learn from.
 
     Raises:
-      ConfigError: if a column is no feature, or cannot be learned.
+      ConfigError: if a column is no feature, or cannot be learned; of patterns, when it is known what they stand for.
     """
     if encodings and isinstance(features, str):
         raise ConfigError(
             f"data.features must be a list of columns where there is an encode section, got {features!r}; "
             "list the columns or remove encode."
         )
+    if has_patterns(features):
+        return
     for column, encoding in encodings.items():
         if column not in features:
             close = difflib.get_close_matches(column, features, n=1)
@@ -181,3 +244,12 @@ def check_encodings(
                 f"encode.{column} must be given by public values where there is no server_data, "
                 f"got {_LEARNED[encoding.kind]}; write the values into the job or give a server_data section."
             )
+
+
+_Job = TypeVar("_Job", bound=Any)
+
+
+def encodings_checked(job: _Job) -> _Job:
+    """The job, with sections `data`, `encode` and `server_data`; raises ConfigError if they do not fit together."""
+    check_encodings(job.encode, job.data.features, has_server=job.server_data is not None)
+    return job

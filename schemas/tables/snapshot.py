@@ -1,12 +1,18 @@
 """Snapshots of tables in formats with a log of their own: which one a job asks for, and which one it read."""
 
 import dataclasses
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+import pydantic
 from pydantic import Field
 
 from schemas.choices import TableFormat
+from schemas.errors import ConfigError
 from schemas.settings.section import Section, Whole
+
+_CATALOG = r"^[A-Za-z0-9_-]+$"
+_IDENTIFIER = r"^[^\s./:@]+(\.[^\s./:@]+)+$"
+_NEWER = ("catalog", "identifier")
 
 
 class TableConfig(Section):
@@ -18,6 +24,38 @@ class TableConfig(Section):
         description="the version of the Delta table or the snapshot id of the Iceberg table, an integer >= 0, "
         "or leave it out for the newest",
     )
+    catalog: Annotated[str, Field(strict=True, pattern=_CATALOG)] | None = Field(
+        default=None,
+        description="the name of an Iceberg catalog in the configuration of pyiceberg, of letters, digits, - and _, or "
+        "leave it out for a table by path",
+    )
+    identifier: Annotated[str, Field(strict=True, pattern=_IDENTIFIER)] | None = Field(
+        default=None,
+        description="the namespace and the name of the table in the catalog, with a dot between them, or leave it out "
+        "for a table by path",
+    )
+
+    @property
+    def path(self) -> str | None:
+        """What stands for the path of a table in a catalog; None of a table by path."""
+        return None if self.catalog is None else f"iceberg://{self.catalog}/{self.identifier}"
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without a catalog keep the digests that they had before there was one."""
+        content: dict[str, Any] = dump(self)
+        return {name: value for name, value in content.items() if value is not None or name not in _NEWER}
+
+    @pydantic.model_validator(mode="after")
+    def _catalogs_are_of_iceberg(self) -> Self:
+        if (self.catalog is None) != (self.identifier is None):
+            given, missing = ("catalog", "identifier") if self.identifier is None else ("identifier", "catalog")
+            raise ConfigError(f"{missing} must be given with {given}, got nothing; give both, or a table by its path.")
+        if self.catalog is not None and self.format is not TableFormat.ICEBERG:
+            raise ConfigError(
+                f"catalog must be left out for format {self.format}, got it; give data.path, the root of the table."
+            )
+        return self
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

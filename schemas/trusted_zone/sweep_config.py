@@ -197,6 +197,10 @@ def _check_shared(cells: tuple[SweepCell, ...]) -> None:
         raise ConfigError(
             "data.table.version must be given for a sweep, got nothing; name the snapshot that all its parts read."
         )
+    if cells[0].config.data.has_patterns:
+        raise ConfigError(
+            "data.features must name every column in a sweep, got a pattern; write the columns that it stands for."
+        )
     for cell in cells:
         for name in _SHARED:
             if getattr(cell.config.data, name) != getattr(cells[0].config.data, name):
@@ -208,7 +212,7 @@ def _check_shared(cells: tuple[SweepCell, ...]) -> None:
             raise ConfigError(
                 f"ledger must be the same in all methods of a sweep, got another one in {cell.method}; give it once."
             )
-        if cell.config.encode != cells[0].config.encode:
+        if cell.config.encodings != cells[0].config.encodings:
             raise ConfigError(
                 f"encode must be the same in all methods of a sweep, got another one in {cell.method}; "
                 "run a sweep of its own for it."

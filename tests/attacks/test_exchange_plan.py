@@ -19,6 +19,7 @@ from schemas.errors import ConfigError, ProtocolError
 from schemas.masked.exchange import ExchangePlan
 from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import lake
+from tests.scenes.parties import opened
 from transforms.files import new_file
 from transforms.files.write_once import write_once
 from transforms.masked.answered import SUFFIX
@@ -27,9 +28,19 @@ from transforms.masked.exchange_files import Exchange
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path))
+
+
+def test_clients_have_one_content_of_the_server_data(parties):
+    """It decides the frame in which rows are clipped and measured; places may differ, octets may not."""
+    assert parties.upload(0).code == 0
+    job = yaml.safe_load((parties.folder / "client-1.yaml").read_text())
+    job["server_data"] = {"path": str(shutil.copy(job["server_data"]["path"], parties.folder / "copy.parquet"))}
+    (parties.folder / "client-1.yaml").write_text(yaml.safe_dump(job))
+    assert parties.upload(1).code == 0
+    lake.write_server(parties.folder / "copy.parquet", lake.mixture(60, seed=5))
+    outcome = parties.upload(1)
+    assert (outcome.code, "must have the settings of the run's plan.json" in outcome.err) == (5, True)
 
 
 def plan_file(parties):

@@ -18,6 +18,7 @@ from schemas.masked.message import MaskedMessages
 from schemas.tables.shard import ShardRef
 from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import lake
+from tests.scenes.parties import opened
 from transforms.masked.clients import Masking
 from transforms.masked.exchange_files import Exchange
 
@@ -26,9 +27,7 @@ ROWS = np.arange(48) // 12
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path))
 
 
 def set_job(parties, client=0, **data):

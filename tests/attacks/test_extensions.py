@@ -14,7 +14,7 @@ from schemas.errors import PrivacyFlowError
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from tests.scenes import lake
-from tests.scenes.graphs import World, refused, verdict
+from tests.scenes.graphs import refused, verdict
 from transforms.numerics.statistics import lattice, row_statistics
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.lattice import Lattice
@@ -70,11 +70,6 @@ def without_bound(random):
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
     monkeypatch.setattr(extensions, "_REGISTERED", {})
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("extensions"))
 
 
 def halved(job):

@@ -182,4 +182,4 @@ def test_the_guard_stands_on_pythons_own_library():
         "-c",
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); import dapple_dp.command",
     ]
-    subprocess.run(words, check=True, timeout=60)
+    subprocess.run(words, check=True, timeout=600)

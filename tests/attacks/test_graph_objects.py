@@ -22,13 +22,15 @@ from schemas.privacy.plan import Mechanism, PrivacyUnit, ReleasePlan
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
-from tests.scenes.graphs import HostileGraphs, Scene, World, refused
+from tests.scenes.graphs import HostileGraphs, Scene, refused
 from transforms.kmeans.lloyd.rounds import means_statistic
 from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.frame import Frame
 from transforms.privacy import noise_stage
 from transforms.privacy_flow.known_objects import KnownObjects
 from transforms.rounds.round import _StatisticFn, server_step
+from transforms.rounds.row_cache import WorkerLimits
+from transforms.rounds.staged_state import StagedArrays, begun
 from transforms.tables.read import ListShards
 
 UNKNOWN = "must be handed objects of audited types, got "
@@ -80,6 +82,14 @@ class Greedy(Assigner):
         return np.zeros(len(rows) * 50, dtype=np.int64)
 
 
+class Unlimited(WorkerLimits):
+    """May keep whatever it likes."""
+
+
+class AnyArrays(StagedArrays):
+    """Lies somewhere else."""
+
+
 class Encoder:
     """Nobody knows its class."""
 
@@ -124,6 +134,17 @@ def contract_that_is_none(scene):
 @hostile(UNKNOWN + "one of test_graph_objects:ManyTimesContract", "Statistic")
 def contract_of_a_subclass(scene):
     return with_contract(scene, as_class(ManyTimesContract, scene.job.contract))
+
+
+@hostile(UNKNOWN + "one of test_graph_objects:Unlimited", "Statistic")
+def limits_of_a_subclass(scene):
+    fn = _StatisticFn(scene.job.contract, scene.first, Unlimited())
+    return scene.shards | "Statistic" >> beam.ParDo(fn, AsSingleton(scene.state))
+
+
+@hostile(UNKNOWN + "one of test_graph_objects:AnyArrays", "Begin")
+def arrays_of_a_subclass(scene):
+    return scene.state | "Begin" >> beam.Map(begun, AnyArrays("initial.npz", "0" * 64))
 
 
 @hostile(UNKNOWN + "one of test_graph_objects:Louder", "Statistic")
@@ -388,11 +409,6 @@ def clients_of_another_column(scene):
         source=scene.job.source, contract=altered(scene.job.contract, client_id="client_id", by_client=True)
     )
     return listed | "Statistic" >> beam.ParDo(_StatisticFn(first, scene.first), AsSingleton(scene.state))
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("objects"))
 
 
 @pytest.mark.parametrize("name", hostile.cases)

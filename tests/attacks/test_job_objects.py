@@ -25,7 +25,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from schemas.trusted_zone.sweep_config import sweep_config
 from tests.scenes import federation, lake, reports, sweeps
-from tests.scenes.graphs import World, refused
+from tests.scenes.graphs import refused
 from tests.scenes.models import run_model_job, write_model
 from transforms.clustered_fl.labeled_clients import ClientGroup, ListClients
 from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
@@ -45,11 +45,6 @@ class Tripled(TableContract):
     def to_block(self, table, where):
         block = super().to_block(table, where)
         return ClientBlock(np.repeat(block.points, 3, axis=0))
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("jobs"))
 
 
 @pytest.fixture

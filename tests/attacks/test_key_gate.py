@@ -17,7 +17,7 @@ from pipelines.run.run_keys import RunNonce
 from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import TRUSTED_ZONE
 from tests import released_octets
-from tests.scenes import graphs, lake
+from tests.scenes import lake
 from transforms.masked.clients import SecretFn
 from transforms.privacy import keys
 from transforms.privacy.held_key import HeldKeyFn
@@ -51,7 +51,9 @@ READERS = {
     "pipelines.kmeans.account": {"delete_key", "kept_key", "key_digest"},
     # Of places only, which their callers have from the gate.
     "pipelines.kmeans.plan.fingerprint": {"read_key"},
-    "pipelines.clustered_fl.planned": {"read_key"},
+    "pipelines.clustered_fl.planned": {"key_digest", "read_key"},
+    "pipelines.clustered_fl.job": {"key_digest"},
+    "pipelines.ledger.spending": {"key_digest"},
     # Secrets of parties, which open and seal files and draw nothing.
     "pipelines.masked.clients_role": {"create_key", "read_key"},
     "pipelines.masked.aggregate": {"read_key"},
@@ -221,11 +223,6 @@ class _Elsewhere(Desk):
 
 
 # Graphs that hold a kept key.
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return graphs.World(tmp_path_factory.mktemp("world"))
 
 
 @pytest.mark.parametrize(("stage", "element"), [(AddNoise, np.zeros(3, dtype=np.int64)), (AddFurtherNoise, ())])

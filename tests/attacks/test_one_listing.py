@@ -63,9 +63,13 @@ def part(n_rows: int = 60, seed: int = 0) -> pa.Table:
 
 
 def plain_file(path: pathlib.Path, value: float, n_rows: int = 40) -> str:
-    """A file whose size and footer do not depend on its values."""
+    """A file whose size and footer do not depend on its values, last changed long ago.
+
+    Times of files move on in steps of milliseconds, so that two changes in a row may have one time.
+    """
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(np.full(4 * n_rows, value)), 4)})
     pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
+    os.utime(path, (1e9 + value, 1e9 + value))
     return str(path)
 
 
@@ -113,6 +117,29 @@ def test_files_that_arrive_after_the_check_of_clients_are_not_read(place, monkey
         found = read_by_a_graph(rows.source, rows.contract, place / "shards.json")
     assert sum(each.n_rows for each in found) == 60
     assert len(list((place / "lake").iterdir())) == 10
+
+
+def test_octets_of_a_prepared_file_that_were_changed_are_noticed(place):
+    """Size, footer and time of change are those of before, but a client's rows may be in another file now."""
+    folder = place / "prepared"
+    os.makedirs(folder)
+    grouping = prepare.Grouping(contract=BY_CLIENT, folder=str(folder))
+    prepare.group(lake.staged(Source(path=str(place / "lake")), place), beam_options([]), grouping)
+    source = listed(folder)
+    first = next(iter(source.listed.files))
+    assert len(FileSeal.of_text(first.seal).content) == 64
+    shards = list(_list_row_groups(first, BY_CLIENT))
+    assert all(not FileSeal.of_text(shard.seal).content for shard in shards)
+    before = os.stat(first.file)
+    with open(first.file, "r+b") as file:
+        file.seek(before.st_size // 4)
+        octet = file.read(1)[0]
+        file.seek(before.st_size // 4)
+        file.write(bytes([octet ^ 1]))
+    os.utime(first.file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for found in (first, next(iter(listed(folder).listed.files))):
+        with pytest.raises(InputError, match=r"must hold the octets that prepare wrote, got others; run prepare again"):
+            list(_list_row_groups(found, BY_CLIENT))
 
 
 def test_copies_in_a_prepared_folder_are_not_read(place, monkeypatch):
@@ -492,7 +519,8 @@ def test_only_the_gate_finds_private_files(path):
 
 def test_every_job_that_reads_rows_passes_the_gate():
     gates = {"private_source", "staged_by_client", "planned_role", "prepare", "pooled_fit", "evaluation_source"}
-    gates |= {"ClientsRole"}  # whose `staged` passes staged_by_client
+    # ClientsRole.staged passes staged_by_client, run_on_rows passes private_source.
+    gates |= {"ClientsRole", "run_on_rows"}
     readers = {
         str(path.relative_to(ROOT)) for path in (ROOT / "pipelines").rglob("*.py") if imported(path) & READS_ROWS
     }

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from schemas.errors import ProtocolError
 from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, PairwiseParams, SenderKeys
 from tests.pipeline.masked.test_pairwise_jobs import LLOYD, Parties
+from tests.scenes.parties import opened
 from tests.unit.masked.test_pairwise import Party
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_lists import Correspondence
@@ -51,9 +52,7 @@ def test_honest_keys_are_sound():
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path, **LLOYD)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path, **LLOYD))
 
 
 def folder_of(parties, leg):
@@ -137,17 +136,34 @@ def test_wrong_shares_of_one_holder_are_left_out(kind, gone):
     np.testing.assert_array_equal(masked - party.total(present, answers), plain)
 
 
-def test_a_wrong_share_of_a_key_is_found_out_even_where_it_decodes():
-    """A key that is put together is compared with the public one; a share that is off by one gives another key."""
+@pytest.mark.parametrize("owner", [7, 3], ids=["key", "seed"])
+def test_a_wrong_share_is_found_out_even_where_it_decodes(owner):
+    """A key is compared with the public one, a seed with its tag; a share that is off by one gives another secret."""
     party, present = Party(8, threshold=4), frozenset(range(7))
     off = np.eye(1, shamir.N_LIMBS, dtype=np.int64)[0]
     answers = [
-        changed(each, share=(each.share + off) % shamir.PRIME) if (each.owner, each.holder) == (7, 0) else each
+        changed(each, share=(each.share + off) % shamir.PRIME) if (each.owner, each.holder) == (owner, 0) else each
         for each in party.revealed(present)
     ]
     masked = party.messages()[sorted(present)].sum(axis=0)
     plain = party.statistics[sorted(present)].sum(axis=0)
     np.testing.assert_array_equal(masked - party.total(present, answers), plain)
+
+
+@pytest.mark.parametrize("other", [{"context": b"another run"}, {"seed": 1}], ids=["run", "statistics"])
+def test_sound_shares_of_other_seeds_are_refused(other):
+    """Once they made the sum a random number: files of another run, or of an attempt on other rows, do decode."""
+    party, present = Party(6, threshold=3), frozenset(range(6))
+    with pytest.raises(ProtocolError, match="shares that clients hand out must be those that they were sent"):
+        party.total(present, Party(6, threshold=3, **other).revealed(present))
+
+
+def test_a_tag_tells_neither_client_nor_statistic():
+    """It differs wherever a mask does, and is the same where a message is sent again."""
+    parties = [Party(5), Party(5, seed=1), Party(5, context=b"another run")]
+    tags = [client.tag(party.statistics[client.number]) for party in parties for client in party.clients]
+    assert len(set(tags)) == len(tags) == 15
+    assert tags[:5] == [client.tag(row) for client, row in zip(Party(5).clients, parties[0].statistics, strict=True)]
 
 
 def test_shares_that_fit_nowhere_are_refused_in_a_sentence():

@@ -21,12 +21,14 @@ from schemas.kmeans.fit_config import FITS, validated
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.profile.config import ProfileConfig
 from schemas.reports.config import EncodeConfig
+from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from schemas.trusted_zone.assign_config import AssignConfig
 from schemas.trusted_zone.evaluate_config import EvaluateConfig
 from schemas.trusted_zone.prepare_config import PrepareConfig
 from tests.scenes import lake, tables
 from tests.scenes.models import run_model_job, write_model
+from transforms.tables.read import ServerFiles
 
 PUBLIC_SETTINGS = {(each.section, each.name) for each in PUBLIC}
 
@@ -100,6 +102,53 @@ def test_server_data_that_are_private_data_are_refused(place, alias):
 def test_public_server_data_are_taken(place):
     found = plan_fit(validated(lake.job(str(place / "lake"), lake.write_server(place / "server.parquet"))))
     assert len(found.source.listed.files) == 2
+
+
+def swap(server):
+    """Other octets of the same size, with the footer, the time of change and the inode of the first ones."""
+    before = os.stat(server)
+    with open(server, "r+b") as file:
+        file.seek(before.st_size // 2)
+        octet = file.read(1)[0]
+        file.seek(before.st_size // 2)
+        file.write(bytes([octet ^ 1]))
+    os.utime(server, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_server_data_that_change_between_two_reads_are_refused(place):
+    """A swap and the times set back: seals of private files do not tell, digests of octets do."""
+    server = lake.write_server(place / "server.parquet")
+    files = ServerFiles.at(server)
+    assert len(files.rows(("x",))) == len(files.points(TableContract(feature_list="x")))
+    swap(server)
+    for read in (lambda: files.rows(("x",)), lambda: files.points(TableContract(feature_list="x")), files.check):
+        with pytest.raises(InputError, match=r"server_data\.path must hold the same octets while a job reads it"):
+            read()
+
+
+@pytest.mark.parametrize("change", ["more", "fewer", "none"])
+def test_server_files_that_come_and_go_are_refused(place, change):
+    folder = place / "server"
+    lake.write_files(folder, [lake.table_of(lake.mixture(20, seed)) for seed in (2, 3)])
+    files = ServerFiles.at(str(folder))
+    if change == "more":
+        lake.write_server(folder / "zz.parquet")
+    else:
+        for path in sorted(folder.iterdir())[: 1 if change == "fewer" else 2]:
+            path.unlink()
+    with pytest.raises(InputError, match=r"server_data"):
+        files.points(TableContract(feature_list="x"))
+
+
+def test_private_rows_that_stood_for_public_ones_while_they_were_read(place):
+    """The plan was made from private rows; when both are compared, public ones lie there."""
+    server = place / "server.parquet"
+    os.symlink(place / "lake" / "part-00.parquet", server)
+    planned = plan_fit(validated(lake.job(str(place / "lake"), str(server))))
+    server.unlink()
+    lake.write_server(server)
+    with pytest.raises(InputError, match=r"server_data\.path must hold the same octets"):
+        _ = planned.source.listed.files
 
 
 def test_the_command_refuses_and_writes_and_charges_nothing(place):

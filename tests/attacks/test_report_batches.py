@@ -24,10 +24,20 @@ def run(tmp_path, n_clients, variant="nested", min_batch=1000, **changes):
     path = lake.write_lake(tmp_path / "lake", lake.mixture(n_clients), np.arange(n_clients))
     job = settings(path, privacy={"unit": "client", "epsilon": 1.0, "delta": 1e-4}, tree__depth=2, **changes)
     job["reports"] = {"mode": "shuffle", "variant": variant, "min_batch": min_batch}
+    return run_encode(tmp_path, job)
+
+
+def run_encode(tmp_path, job):
     (tmp_path / "encode.yaml").write_text(yaml.safe_dump(job))
     folder = tmp_path / "encoded"
     words = ("--config", str(tmp_path / "encode.yaml"), "--output", str(folder), "--run_id", "one")
     return lake.run_command("encode", *words), folder
+
+
+def refused_batch(tmp_path, path, n_reports):
+    job = settings(path, privacy={"unit": "client", "epsilon": 1.0, "delta": 1e-4})
+    outcome, _ = run_encode(tmp_path, job | {"reports": {"mode": "shuffle", "min_batch": 1000}})
+    assert (outcome.code, f"got {n_reports};" in outcome.err) == (2, True), outcome.err
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -50,24 +60,14 @@ def test_a_lake_with_enough_clients_is_shuffled(tmp_path):
 def test_rows_of_one_client_do_not_fill_a_batch(tmp_path):
     """A thousand rows of 500 clients are 500 reports."""
     path = lake.write_lake(tmp_path / "lake", lake.mixture(1000), np.arange(1000) // 2)
-    job = settings(path, privacy={"unit": "client", "epsilon": 1.0, "delta": 1e-4})
-    job["reports"] = {"mode": "shuffle", "min_batch": 1000}
-    (tmp_path / "encode.yaml").write_text(yaml.safe_dump(job))
-    words = ("--config", str(tmp_path / "encode.yaml"), "--output", str(tmp_path / "encoded"))
-    outcome = lake.run_command("encode", *words)
-    assert (outcome.code, "got 500;" in outcome.err) == (2, True), outcome.err
+    refused_batch(tmp_path, path, 500)
 
 
 def test_one_id_stored_twice_does_not_fill_a_batch(tmp_path):
     """The same clients in two files are one report each."""
     tables = [lake.table_of(lake.mixture(600), np.arange(600)), lake.table_of(lake.mixture(600), np.arange(600))]
     path = lake.write_files(tmp_path / "lake", tables)
-    job = settings(path, privacy={"unit": "client", "epsilon": 1.0, "delta": 1e-4})
-    job["reports"] = {"mode": "shuffle", "min_batch": 1000}
-    (tmp_path / "encode.yaml").write_text(yaml.safe_dump(job))
-    words = ("--config", str(tmp_path / "encode.yaml"), "--output", str(tmp_path / "encoded"))
-    outcome = lake.run_command("encode", *words)
-    assert (outcome.code, "got 600;" in outcome.err) == (2, True), outcome.err
+    refused_batch(tmp_path, path, 600)
 
 
 def test_a_refused_batch_costs_nothing(tmp_path):

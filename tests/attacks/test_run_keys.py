@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipelines.run.jobs.place import Place
+from pipelines.run.options import JobOptions, beam_options
 from pipelines.run.run_keys import RunNonce
 from schemas.errors import ConfigError
 from schemas.privacy.release import releases_from_table
@@ -126,6 +128,47 @@ def test_the_ledger_refuses_a_key_that_another_run_has_drawn_with(place):
     assert (outcome.code, "one that run k1 has drawn with" in outcome.err) == (3, True)
     assert not (place.folder / "out2").exists()
     assert ledgers.kinds(place.ledger)[-1] == "reserve"
+
+
+@pytest.fixture
+def charged(tmp_path):
+    """Jobs other than fit that charge a ledger, whose kept key is the one that draws: two runs of each."""
+    ledger = ledgers.new_ledger(tmp_path, ledgers.basic_limit(50.0, 1.0))
+    rows = lake.write_lake(tmp_path / "lake", lake.mixture(60), np.arange(60))
+    shared = {"ledger": ledger.path, "key_uri": lake.write_key(tmp_path / "team.key"), "data__name": "census"}
+    training = federation.job(federation.write_lake(tmp_path / "silos"), "global", **shared)
+    training["training"]["rounds"] = 1
+    jobs = {"encode": reports.settings(rows, **shared), "clustered_fl": training}
+    with lake.written_keys_draw():
+        yield tmp_path, jobs, ledger
+
+
+@pytest.mark.parametrize("job", ["encode", "clustered_fl"])
+def test_the_ledger_refuses_a_key_whatever_the_job(charged, job):
+    folder, jobs, ledger = charged
+    outcomes = []
+    for run in ("k1", "k2"):
+        (folder / "job.yaml").write_text(yaml.safe_dump(jobs[job]))
+        words = ("--config", str(folder / "job.yaml"), "--output", str(folder / run), "--run_id", run)
+        outcomes.append(lake.run_command(job, *words))
+    assert outcomes[0].code == 0, outcomes[0].err
+    assert (outcomes[1].code, "one that run k1 has drawn with" in outcomes[1].err) == (3, True), outcomes[1].err
+    assert not (folder / "k2").exists()
+    assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit", "reserve"]
+
+
+def test_every_job_that_charges_a_ledger_tells_it_the_key():
+    """`fit` tells it in an account of its own."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    charging = [path for path in root.glob("pipelines/**/*.py") if "reserve=" in path.read_text()]
+    silent = [path.stem for path in charging if "draws_with" not in path.read_text()]
+    assert (len(charging), silent) == (5, ["fit"])
+
+
+def test_a_key_is_told_to_the_ledger_of_an_open_run_only(tmp_path):
+    place = Place(JobOptions(config="", output=str(tmp_path / "out"), run_id="run", beam=beam_options([])))
+    with pytest.raises(RuntimeError, match="inside of `opened`"):
+        place.draws_with("key")
 
 
 def test_a_fixed_source_of_randomness_does_not_join_two_runs(place, monkeypatch):

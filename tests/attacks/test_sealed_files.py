@@ -4,8 +4,8 @@ With a shared secret every client can unmask every message it can read; messages
 """
 
 import json
-import os
 import pathlib
+import secrets
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import yaml
 
 from tests.pipeline.masked.test_masked_jobs import SECRET, Parties
 from tests.scenes import lake
+from tests.scenes.parties import opened
 from tests.statistical.test_mask_uniformity import looks_uniform
 from transforms.masked.answered import SUFFIX
 from transforms.masked.exchange_files import MESSAGES, Exchange
@@ -24,7 +25,7 @@ LABEL = b"label"
 
 
 def test_what_is_sealed_opens_for_its_receiver_alone():
-    text = os.urandom(1000)
+    text = secrets.token_bytes(1000)
     octets = sealed.seal(text, sealed.public_key(OWN), OTHER, LABEL)
     assert sealed.unseal(octets, OWN, LABEL) == text
     assert sealed.unseal(octets, OTHER, LABEL) is None
@@ -59,7 +60,9 @@ def test_a_retry_is_the_same_and_another_message_has_another_key():
 
 
 def test_sealed_octets_look_uniform():
-    octets = [sealed.seal(bytes(8000), sealed.public_key(OWN), os.urandom(32), LABEL)[32:-16] for _ in range(10)]
+    octets = [
+        sealed.seal(bytes(8000), sealed.public_key(OWN), secrets.token_bytes(32), LABEL)[32:-16] for _ in range(10)
+    ]
     assert looks_uniform(np.frombuffer(b"".join(octets), dtype=np.int64))
 
 
@@ -70,9 +73,7 @@ def test_keys_of_a_party_differ_by_run_and_purpose():
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path))
 
 
 def test_the_secret_of_the_clients_opens_no_message(parties):
@@ -144,7 +145,7 @@ def test_shares_are_for_the_client_that_opened_the_run(tmp_path):
             for s in (*pairwise.SECRETS, lake.KEY)
         ]
         assert [text is None for text in opened] == [False, True, True, True]
-    outcome = parties.unmask(holder=1)
+    outcome = parties.unmask(1)
     assert (outcome.code, "under the secret of the client that opened the run" in outcome.err) == (5, True)
     job = yaml.safe_load((tmp_path / "job-0.yaml").read_text())
     assert job["masked"]["secret_uri"].endswith("secret-0")

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.run.options import beam_options
 from pipelines.run.run_keys import own_key, resumed_nonce
@@ -156,7 +157,7 @@ def split_rows(folder, shift=0.0):
     data = lake.write_files(folder, [lake.table_of(points[half], clients[half]) for half in halves])
     settings = lake.job(data, None, "client", algorithm="sphere_packing", lloyd={"steps": 1})
     del settings["feddp_kmeans"]
-    return lake.prepared(settings)
+    return lake.planned(settings)
 
 
 def ids_in(rows):
@@ -275,9 +276,13 @@ def test_amazon_is_asked_for_an_object_that_is_not_there(monkeypatch, code, erro
         if len(asked) > 1:
             raise _ClientError(code)
 
-    boto3 = types.SimpleNamespace(client=lambda _: types.SimpleNamespace(put_object=put_object))
+    def client(options):
+        assert isinstance(options, PipelineOptions)
+        return types.SimpleNamespace(client=types.SimpleNamespace(put_object=put_object))
+
     errors = types.SimpleNamespace(ClientError=_ClientError, BotoCoreError=KeyError)
-    monkeypatch.setitem(sys.modules, "boto3", boto3)
+    beams = types.SimpleNamespace(Client=client)
+    monkeypatch.setitem(sys.modules, "apache_beam.io.aws.clients.s3.boto3_client", beams)
     monkeypatch.setitem(sys.modules, "botocore.exceptions", errors)
     new_file.create("s3://bucket/run.nonce", b"n")
     with pytest.raises(error) as raised:

@@ -19,16 +19,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from schemas.choices import FederatedAlgorithm, ModelKind
 from schemas.clustered_fl.config import TrainingConfig
-from schemas.clustered_fl.records import (
-    ClientRows,
-    ClusteringParams,
-    Federation,
-    ModelShape,
-    Silo,
-    TrainingParams,
-)
+from schemas.clustered_fl.records import ClientRows, ModelShape
 from schemas.errors import ConfigError
 from schemas.settings import rejection
+from tests.scenes.federation import silo, terms
 from tests.scenes.lake import run_command, write_files, write_key
 from transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
 from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
@@ -231,34 +225,21 @@ def _clients(n_rows=200):
 
 
 def _federation(algorithm, kind):
-    return Federation(
-        shape=ModelShape(kind=kind, n_features=3, n_classes=3, n_hidden=4 * (kind is ModelKind.MLP)),
-        training=TrainingParams(rounds=5, local_epochs=1, batch_size=50, learning_rate=0.5, clipping_norm=1.0),
-        clustering=ClusteringParams(algorithm=algorithm, n_clusters=2, selection_rounds=1, pull=0.002),
-        silos=tuple(
-            Silo(
-                client_id=f"c{index}",
-                n_rows=200,
-                noise_multiplier=5.0,
-                first_round_multiplier=5.0,
-                select_epsilon=0.03,
-                true_cluster=index % 2,
-            )
-            for index in range(3)
-        ),
-        public_seed=bytes(32),
-    )
+    shape = ModelShape(kind=kind, n_features=3, n_classes=3, n_hidden=4 * (kind is ModelKind.MLP))
+    clients = [silo(f"c{index}", 200, 5.0, select_epsilon=0.03, true_cluster=index % 2) for index in range(3)]
+    training = {"rounds": 5, "batch_size": 50}
+    return terms(shape, clients, algorithm, training, n_clusters=2, selection_rounds=1, pull=0.002)
 
 
 @pytest.mark.parametrize("kind", [ModelKind.SOFTMAX, ModelKind.MLP])
 @pytest.mark.parametrize("algorithm", list(FederatedAlgorithm))
 def test_no_key_tells_of_the_row(algorithm, kind):
-    terms, (points, labels) = _federation(algorithm, kind), _clients()
+    federation, (points, labels) = _federation(algorithm, kind), _clients()
     for key in range(20):
         row = list(RUN_ROWS.values())[key % len(RUN_ROWS)]
         rows = [bounded_rows(*each) for each in zip(points, labels, strict=True)]
         rows[0] = bounded_rows(np.concatenate([points[0], [row]]), np.append(labels[0], key % 3))
-        models = run_rounds(terms, rows, _stream(key)).models
+        models = run_rounds(federation, rows, _stream(key)).models
         assert np.abs(models).max() < 1e3
 
 

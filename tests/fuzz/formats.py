@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from pipelines.kmeans.plan.previous_run import load_previous
+from pipelines.kmeans.plan.previous_run import load_previous, memory_from
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from pipelines.reports.source import find_reports
 from pipelines.run.options import read_text
@@ -37,6 +37,8 @@ from transforms.files.octets import table_bytes
 from transforms.files.saved_model import load_model, read_reference
 from transforms.masked.exchange_files import Exchange, read_table
 from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.numerics.kmeans.centers import NoisyMeans
+from transforms.numerics.kmeans.recurring.memory import memory_of
 from transforms.numerics.reports.split_reports import design_split
 from transforms.reports.batches import _read as read_reports
 from transforms.tables.file_seal import seal_of
@@ -123,6 +125,11 @@ def _centers(folder: pathlib.Path) -> None:
         centers=np.eye(3, 4), noisy_sizes=np.ones(3), releases=(), proxy_costs=np.ones(2), noisy_means=np.eye(3, 4)
     )
     (folder / "centers.parquet").write_bytes(table_bytes(model.centers_table()))
+
+
+def _memory(folder: pathlib.Path) -> None:
+    run = memory_of(NoisyMeans(np.eye(2, 3), np.full(2, 9.0), 1.0, 1.0), np.eye(2, 3))
+    (folder / "memory.parquet").write_bytes(table_bytes(run.then(run, 9).table((0, 4))))
 
 
 def _prepared(folder: pathlib.Path) -> None:
@@ -249,6 +256,10 @@ def _of_previous(folder: pathlib.Path) -> object:
     return load_previous(str(folder / "fit"))
 
 
+def _of_memory(folder: pathlib.Path) -> object:
+    return memory_from((folder / "memory.parquet").read_bytes(), (0, 4), 3, str(folder))
+
+
 def _of_prepared(folder: pathlib.Path) -> object:
     return read_manifest(str(folder))
 
@@ -263,6 +274,7 @@ FORMATS = {
     "model": Format("fit/run.json", _model, _of_model, mutations.JSON),
     "previous": Format("fit/run.json", _previous, _of_previous, mutations.JSON),
     "centers": Format("centers.parquet", _centers, _of_centers),
+    "memory": Format("memory.parquet", _memory, _of_memory),
     "manifest": Format("manifest.json", _prepared, _of_prepared, mutations.JSON),
     "parameters": Format("parameters.json", _parameters, _read_parameters, mutations.JSON),
     "split_parameters": Format("parameters.json", _split_parameters, _read_parameters, mutations.JSON),

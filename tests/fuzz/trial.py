@@ -18,6 +18,9 @@ from tests.fuzz.mutations import mutated
 CODES = (2, 3, 4, 5)
 """Exit codes of a refusal; all others are failures."""
 MOST_SECONDS = 30.0
+"""Of processors, which a busy machine does not change."""
+_WAIT = 20.0
+"""So many times the seconds may pass where nothing is computed, as for who waits for a pipe."""
 
 
 class HangError(BaseException):
@@ -42,18 +45,21 @@ class Found(NamedTuple):
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raises HangError in what takes longer."""
+    """Raises HangError in what takes longer, by the time of this process's threads on processors, or waits for ever."""
 
     def stop(*_: Any) -> None:
         raise HangError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = {signal.SIGPROF: (signal.ITIMER_PROF, seconds), signal.SIGALRM: (signal.ITIMER_REAL, _WAIT * seconds)}
+    before = {each: signal.signal(each, stop) for each in timers}
+    for timer, limit in timers.values():
+        signal.setitimer(timer, limit)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        for each, (timer, _) in timers.items():
+            signal.setitimer(timer, 0.0)
+            signal.signal(each, before[each])
 
 
 def _files(folder: pathlib.Path) -> set[str]:

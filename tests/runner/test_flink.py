@@ -1,11 +1,14 @@
 """A standalone Flink cluster: one JobManager, two TaskManagers, Beam's job server, a pool of workers elsewhere."""
 
-import contextlib
+import dataclasses
+import socket
+import time
 
 import pytest
 
 from examples.runners import downloads
 from examples.runners.flink_cluster import FlinkCluster, Ports
+from pipelines.run.jobs import on_flink
 from tests.scenes.conformance import Conformance, needed
 from tests.scenes.faults import FaultBench
 
@@ -20,15 +23,36 @@ def fetched():
         downloads.flink_runner()
 
 
-@contextlib.contextmanager
-def running(folder):
-    """A cluster of its own ports, gone at the end."""
-    cluster = FlinkCluster(folder, Ports.free())
+@pytest.fixture(scope="module")
+def shared(fetched, tmp_path_factory):
+    """One cluster for all jobs, with ports of its own, gone at the end: a start costs more than a job."""
+    cluster = FlinkCluster(tmp_path_factory.mktemp("cluster"), Ports.free())
     try:
         cluster.up()
         yield cluster
     finally:
         cluster.down()
+
+
+@pytest.fixture
+def cluster(shared):
+    """The cluster; what a test has killed is started again, and jobs that go on are canceled."""
+    yield shared
+    shared.up()
+    shared.cancel_jobs()
+    wait_until(lambda: not on_flink.running_jobs(master(shared)))
+
+
+def master(cluster):
+    return f"127.0.0.1:{cluster.ports.rest}"
+
+
+def wait_until(condition):
+    """Waits for something that takes a moment, or minutes on a busy machine."""
+    end = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 def half_done(cluster):
@@ -37,12 +61,33 @@ def half_done(cluster):
     return any(2 * tasks["finished"] >= tasks["total"] for tasks in running)
 
 
+def task_managers(cluster, job):
+    """The TaskManagers that had tasks of a job."""
+    vertices = [each["id"] for each in cluster.overview(f"jobs/{job}")["vertices"]]
+    found = [cluster.overview(f"jobs/{job}/vertices/{each}/taskmanagers")["taskmanagers"] for each in vertices]
+    return {each["taskmanager-id"] for part in found for each in part}
+
+
 class TestFlink(Conformance):
     @pytest.fixture(scope="class")
     @classmethod
-    def flags(cls, fetched, logs):
-        with running(logs) as cluster:
-            yield cluster.flags
+    def flags(cls, shared):
+        return shared.flags
+
+    def test_both_task_managers_had_tasks(self, bench, shared):
+        """Each has two slots, and jobs ask for four: what is shuffled goes from one to the other."""
+        assert "--parallelism=4" in shared.flags
+        if not (jobs := shared.jobs()):
+            bench.publish("record", bench.split, *shared.flags)
+            jobs = shared.jobs()
+        assert len(task_managers(shared, jobs[0]["jid"])) == 2
+
+    def test_nobody_else_can_reach_the_cluster(self, shared):
+        """Whoever reaches a job server or a pool can run code; on Linux this is another address than 127.0.0.1."""
+        for port in dataclasses.astuple(shared.ports):
+            with socket.socket() as probe:
+                probe.settimeout(5)
+                assert probe.connect_ex(("127.0.0.2", port)) != 0
 
 
 @pytest.mark.slow
@@ -54,23 +99,19 @@ class TestFaults:
     def faults(cls, fetched, tmp_path_factory):
         return FaultBench(tmp_path_factory.mktemp("faults"))
 
-    @pytest.fixture
-    def cluster(self, fetched, tmp_path):
-        with running(tmp_path / "cluster") as cluster:
-            yield cluster
-
-    def test_a_task_manager_is_killed(self, cluster, faults):
+    def test_a_task_manager_is_killed_and_started_again(self, cluster, faults):
         run = faults.start(*cluster.flags)
         run.wait_until(lambda: half_done(cluster))
         cluster.processes["taskmanager-0"].kill()
+        assert not cluster.complete
+        cluster.up()
         faults.check(run)
-        assert faults.finish(faults.start(*cluster.flags)) == faults.reference
 
     def test_the_pool_of_workers_is_killed_and_comes_back(self, cluster, faults):
         run = faults.start(*cluster.flags)
         run.wait_until(lambda: half_done(cluster))
         cluster.processes["worker-pool"].kill()
-        cluster.start_pool()
+        cluster.up()
         faults.check(run)
 
     def test_the_pool_of_workers_is_killed_for_good(self, cluster, faults):
@@ -80,12 +121,15 @@ class TestFaults:
         assert not faults.check(run)
 
     def test_the_driver_is_killed(self, cluster, faults):
-        """Flink goes on with the job, whose files stay in the private staging folder."""
+        """Flink goes on with the job, whose files stay in the private staging folder; it is found and canceled."""
         run = faults.start(*cluster.flags)
         run.wait_until(lambda: half_done(cluster))
         run.kill()
-        cluster.cancel_jobs()
+        for job in on_flink.running_jobs(master(cluster)):
+            assert job.name.startswith("dapple-fit-")
+            on_flink.cancel(master(cluster), job)
         run.check_killed()
+        wait_until(lambda: not on_flink.running_jobs(master(cluster)))
         assert faults.finish(faults.start(*cluster.flags)) == faults.reference
 
 

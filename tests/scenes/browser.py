@@ -29,7 +29,7 @@ FLAGS = (
     "--disable-extensions",
     "--remote-debugging-pipe",
 )
-TIMEOUT = 60.0
+TIMEOUT = 600.0
 
 
 def find() -> str | None:

@@ -17,7 +17,7 @@ from examples.runners.processes import Process
 from tests.scenes import lake
 
 N_ROWS, LLOYD_STEPS = 400_000, 8
-UNDER_WAY_SECONDS, TIMEOUT, PATIENCE = 2.5, 240.0, 90.0
+UNDER_WAY_SECONDS, TIMEOUT, PATIENCE = 2.5, 900.0, 90.0
 
 
 class FaultBench:

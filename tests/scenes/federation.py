@@ -1,5 +1,6 @@
 """Small federations for tests: clients of two kinds, their lake, and the same rounds without Beam."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -82,22 +83,30 @@ def job(data: str, algorithm: str = "r_dpcfl", **settings: Any) -> dict[str, Any
 
 def federation(algorithm: FederatedAlgorithm, rounds: int = 6, **clustering: Any) -> Federation:
     """Public terms with little noise."""
+    shape = ModelShape(kind=ModelKind.SOFTMAX, n_features=N_FEATURES, n_classes=N_CLASSES)
     options = {"n_clusters": 2, "selection_rounds": 1} | clustering
+    clients = [silo(name, N_ROWS, 0.5, true_cluster=index % 2) for index, name in enumerate(NAMES)]
+    return terms(shape, clients, algorithm, training={"rounds": rounds}, **options)
+
+
+def silo(name: str, n_rows: int, noise: float, **changes: Any) -> Silo:
+    """Public terms of a client whose noise is the same in all rounds."""
+    equal = Silo(
+        client_id=name, n_rows=n_rows, noise_multiplier=noise, first_round_multiplier=noise, select_epsilon=2.0
+    )
+    return dataclasses.replace(equal, **changes)
+
+
+def terms(
+    shape: ModelShape, silos: list[Silo], algorithm: FederatedAlgorithm, training: dict[str, Any], **clustering: Any
+) -> Federation:
+    """Public terms of clients that make an epoch a round, with batches of 20 rows unless `training` says otherwise."""
+    usual = {"local_epochs": 1, "batch_size": 20, "learning_rate": 0.5, "clipping_norm": 1.0}
     return Federation(
-        shape=ModelShape(kind=ModelKind.SOFTMAX, n_features=N_FEATURES, n_classes=N_CLASSES),
-        training=TrainingParams(rounds=rounds, local_epochs=1, batch_size=20, learning_rate=0.5, clipping_norm=1.0),
-        clustering=ClusteringParams(algorithm=algorithm, **options),
-        silos=tuple(
-            Silo(
-                client_id=name,
-                n_rows=N_ROWS,
-                noise_multiplier=0.5,
-                first_round_multiplier=0.5,
-                select_epsilon=2.0,
-                true_cluster=index % 2,
-            )
-            for index, name in enumerate(NAMES)
-        ),
+        shape=shape,
+        training=TrainingParams(**usual | training),
+        clustering=ClusteringParams(algorithm=algorithm, **clustering),
+        silos=tuple(silos),
         public_seed=bytes(32),
     )
 

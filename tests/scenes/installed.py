@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from examples.runners.worker_environment import build_wheel
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
-_TIMEOUT = 300
+_TIMEOUT = 900
 
 
 @dataclasses.dataclass(frozen=True)

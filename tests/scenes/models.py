@@ -40,3 +40,11 @@ def run_model_job(job: str, settings: dict[str, Any] | str, folder: pathlib.Path
     config.write_text(settings if isinstance(settings, str) else yaml.safe_dump(settings))
     output = () if "--output" in flags else ("--output", str(folder / job))
     return run_command(job, "--config", str(config), *output, *flags)
+
+
+def assert_job_refused(job: str, settings: dict[str, Any], folder: pathlib.Path, words: str) -> None:
+    """The job ends with exit code 2 and a sentence with these words, and leaves nothing."""
+    outcome = run_model_job(job, settings, folder)
+    assert outcome.code == 2
+    assert words in outcome.lines[-1]
+    assert not (folder / job).exists()

@@ -5,10 +5,14 @@ import pathlib
 from typing import Any
 
 import numpy as np
+import pytest
+from apache_beam.internal import pickler
 from numpy.typing import NDArray
 
 from schemas.reports.config import EncodeConfig
 from schemas.reports.parameters import ReportParameters
+from schemas.tables.shard import ShardRef
+from tests.scenes.lake import KEY as RUN_KEY
 from transforms.numerics.reports import codebook
 from transforms.numerics.reports import encoder as report_encoder
 from transforms.numerics.reports.coins import KeyedCoins
@@ -113,3 +117,13 @@ def _octets(bits: NDArray[Any]) -> str:
 
 if __name__ == "__main__":
     VECTORS_FILE.write_text(json.dumps(vectors(), indent=1) + "\n")
+
+
+def assert_key_stays_out(encode: Any) -> None:
+    """A step that was set up gives a graph no key, and does nothing before it is set up again."""
+    encode.setup()
+    pickled = pickler.dumps(encode)
+    assert RUN_KEY not in pickled
+    assert pickler.loads(pickled)._key is None
+    with pytest.raises(RuntimeError, match="between setup and teardown"):
+        next(pickler.loads(pickled).process(ShardRef("lake.parquet", 0, 5)))

@@ -17,7 +17,7 @@ from schemas.privacy.flow import Promise, Zone
 from schemas.settings.digest import config_digest
 from schemas.settings.section import Section
 from transforms.files.checkpoint import Arrays, RunBinding
-from transforms.privacy.keys import read_key
+from transforms.privacy.keys import key_digest, read_key
 
 N_SHARDS = 5
 
@@ -98,7 +98,7 @@ def run(
         binding = RunBinding(
             config_digest=config_digest(config),
             input_fingerprint=fingerprint,
-            key_digest=round_driver.key_digest(key_uri),
+            key_digest=key_digest(key_uri),
             plan_digest=round_driver.plan_digest(protocol.events(config.rounds)),
             code_version="1",
         )

@@ -10,15 +10,9 @@ from dp_accounting.mechanism_calibration import calibrate_dp_mechanism
 from dp_accounting.pld import PLDAccountant
 
 from schemas.choices import FederatedAlgorithm, ModelKind
-from schemas.clustered_fl.records import (
-    UPDATE_UNIT,
-    ClusteringParams,
-    Federation,
-    ModelShape,
-    Silo,
-    TrainingParams,
-)
+from schemas.clustered_fl.records import UPDATE_UNIT, ModelShape
 from tests.scenes import audit
+from tests.scenes.federation import silo, terms
 from transforms.numerics.clustered_fl import dense_model
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
 from transforms.numerics.clustered_fl.dp_sgd import model_of
@@ -37,22 +31,15 @@ POINTS, LABELS = RANDOM.normal(size=(N_ROWS, 4)), RANDOM.integers(3, size=N_ROWS
 MULTIPLIER = calibrate_dp_mechanism(PLDAccountant, dp_event.GaussianDpEvent, audit.EPSILON, audit.DELTA)
 
 
-def terms(kind):
-    silo = Silo(
-        client_id="c", n_rows=N_ROWS, noise_multiplier=MULTIPLIER, first_round_multiplier=MULTIPLIER, select_epsilon=1.0
-    )
-    return Federation(
-        shape=ModelShape(kind=kind, n_features=4, n_classes=3, n_hidden=6 * (kind is ModelKind.MLP)),
-        training=TrainingParams(rounds=1, local_epochs=1, batch_size=N_ROWS, learning_rate=1.0, clipping_norm=1.0),
-        clustering=ClusteringParams(algorithm=FederatedAlgorithm.GLOBAL, n_clusters=1),
-        silos=(silo,),
-        public_seed=bytes(32),
-    )
+def federation_of(kind):
+    shape = ModelShape(kind=kind, n_features=4, n_classes=3, n_hidden=6 * (kind is ModelKind.MLP))
+    training = {"rounds": 1, "batch_size": N_ROWS, "learning_rate": 1.0}
+    return terms(shape, [silo("c", N_ROWS, MULTIPLIER)], FederatedAlgorithm.GLOBAL, training, n_clusters=1)
 
 
 def lower_bounds(kind, canary):
     """Bounds on epsilon from scores: the likelihood ratio of the planned noise, and how far any coordinate went."""
-    federation = terms(kind)
+    federation = federation_of(kind)
     state, model = initial_state(federation), model_of(federation.shape)
     pair = [bounded_rows(POINTS, LABELS), bounded_rows(np.concatenate([POINTS, [canary]]), np.append(LABELS, 1))]
     sums = [model.clipped_gradient_sum(state.models[0], each.features, each.labels, 1.0) for each in pair]

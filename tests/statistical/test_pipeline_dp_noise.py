@@ -40,9 +40,9 @@ def test_counts_get_the_noise_of_the_plan(unit, tmp_path):
         noised = {SUMS: exact} | AddPipelineDPNoise(plan=plan)
         _ = noised | beam.Filter(is_histogram) | beam.Map(save, str(tmp_path / "noise"))
     noise = np.load(tmp_path / "noise-1.npy")
-    # The stddev of 10,000 draws is off by 0.7% at random: by 4% once in 10**8 runs, and 10% are told apart.
-    assert noise.std() == pytest.approx(plan.event("profile/histograms/job").noise_stddev, rel=0.04)
-    assert stats.kstest(noise / noise.std(), "norm").pvalue > 1e-8
+    # The stddev of 10,000 draws is off by 0.7% at random: by 4.6% once in 10**10 runs, and 10% are told apart.
+    assert noise.std() == pytest.approx(plan.event("profile/histograms/job").noise_stddev, rel=0.046)
+    assert stats.kstest(noise / noise.std(), "norm").pvalue > 1e-10
     assert len(np.unique(noise)) == len(noise)
 
 
@@ -68,9 +68,10 @@ def test_trees_get_at_least_the_noise_of_the_plan(epsilon, kind):
     tree = combiner.create_accumulator([0.01] * (n_rows + ahead) + [0.99] * n_rows)
     flips = np.mean([combiner.compute_metrics(tree)["percentile_50"] > 0.5 for _ in range(1500)])
     # A lead of one stddev is lost with probability 0.24 (Gaussian) or 0.21 (Laplace), with half the noise 0.08 or
-    # 0.06; counts that stay empty add noise of their own. The share of 1,500 has stddev 0.011: five are left below.
+    # 0.06; counts that stay empty add noise of their own. The share of 1,500 has stddev 0.011: six and a half
+    # are left below, which are passed once in 10**10 runs.
     expected = stats.norm.sf(1 / math.sqrt(2)) if kind == "GAUSSIAN" else 0.208
-    assert flips > expected - 0.055
+    assert flips > expected - 0.072
 
 
 @pytest.mark.parametrize("max_partitions", [1, 3])

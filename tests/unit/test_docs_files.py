@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from schemas.kmeans.drift import Drift
+from schemas.kmeans.recurring.drift import Drift
 from schemas.privacy.release import RELEASE_SCHEMA
 from schemas.privacy.statement import PrivacyStatement
 from schemas.profile.result import PROFILE_SCHEMA

@@ -5,6 +5,7 @@ or memory. Whatever a parser raises becomes the error that the caller has chosen
 `tests/unit/files/test_gate_is_passed.py` finds code that opens a file around it.
 """
 
+import hashlib
 import io
 import os
 import stat
@@ -30,6 +31,7 @@ MOST_ARRAYS = 64
 _MOST_TABLE_BYTES = 1 << 32
 _MOST_TABLE_ROWS = 1 << 28
 _BATCH_ROWS = 1 << 16
+_CHUNK = 1 << 22
 _Content = TypeVar("_Content")
 
 
@@ -54,6 +56,18 @@ def read_octets(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> by
     if len(content) > most_bytes:
         raise refusal.because(f"more than {most_bytes} octets")
     return content
+
+
+def digest(path: str, refusal: Refusal) -> str:
+    """SHA-256, 64 hex digits, of a file of any length, read in parts; arguments as in `read_octets`."""
+    found = hashlib.sha256()
+    try:
+        with _opened(path) as file:
+            while chunk := file.read(_CHUNK):
+                found.update(chunk)
+    except (OSError, BeamIOError, ValueError) as error:
+        raise refusal.because("none that can be read") from error
+    return found.hexdigest()
 
 
 def read_text(path: str, refusal: Refusal, most_bytes: int = yaml_text.MOST_BYTES) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from schemas.errors import ConfigError
 
@@ -68,10 +69,12 @@ def _on_google(path: str, content: bytes) -> None:
 
 def _on_amazon(path: str, content: bytes) -> None:
     """An object with any tag is one that is there; a conflict is another writer at the same moment."""
-    import boto3
+    from apache_beam.io.aws.clients.s3.boto3_client import Client
     from botocore.exceptions import BotoCoreError, ClientError
 
-    store = boto3.client("s3")
+    # Beam's own client: a key must go where Beam writes, whatever flags say of endpoint and credentials.
+    options = FileSystems.get_filesystem(path)._options
+    store = Client(options=options or PipelineOptions([])).client
     bucket, _, name = path.removeprefix("s3://").partition("/")
     try:
         store.put_object(Bucket=bucket, Key=name, Body=content, IfNoneMatch="*")

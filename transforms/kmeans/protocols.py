@@ -5,11 +5,14 @@ from numpy.typing import NDArray
 
 from schemas.choices import Algorithm, Allocation
 from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.recurring.remembered import Memory
 from transforms.kmeans import lloyd_starts, server_starts, warm_start
 from transforms.kmeans.central_tree import rounds as central_tree
 from transforms.kmeans.central_tree import server as tree_server
 from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from transforms.kmeans.dp_lloyd import window_rounds as windows
+from transforms.kmeans.dp_lloyd import window_server as windows_server
 from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
 from transforms.kmeans.feddp_kmeans import server as feddp_server
 from transforms.kmeans.lloyd import rounds as lloyd
@@ -52,8 +55,22 @@ PROTOCOLS = {
 }
 
 
-def warm_protocol(config: FitConfig, centers: NDArray[np.float64]) -> RoundsProtocol:
-    """The Lloyd rounds of a job from the centers, shape (k, d), feature units, that an earlier run released."""
+def warm_protocol(config: FitConfig, centers: NDArray[np.float64], memory: Memory | None = None) -> RoundsProtocol:
+    """The Lloyd rounds of a job from the centers that an earlier run released.
+
+    Args:
+      config: the job.
+      centers: shape (k, d), feature units.
+      memory: of the windows of an epoch before that of the job, if it is one; None for the first one.
+    """
+    epoch = config.epoch
+    if epoch is not None:
+        return RoundsProtocol(
+            initial_state=lambda job, *_: windows_server.initial_state(job, epoch, centers, memory),
+            round_specs=lambda job, n_features, _: windows.round_specs(job, n_features),
+            allocation=dp_lloyd.allocation,
+            rounds=windows.rounds,
+        )
     if config.algorithm is Algorithm.DP_LLOYD:
         return PROTOCOLS[Algorithm.DP_LLOYD]._replace(
             initial_state=lambda job, *_: dp_lloyd_starts.warm_state(job, centers),

@@ -130,14 +130,15 @@ class _MessagesFn(_StatisticFn):
     def process(self, shard: ShardRef, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
         """Messages in batches; a number is all that names a sender."""
         for batch in self._parties(shard, state, listed.roster):
-            senders, values = [], []
+            senders, tags, values = [], [], []
             for client, statistic in batch:
                 if client.number in listed.shared:
                     self._check(client, statistic, listed)
                     senders.append(sender_of(client.number))
+                    tags.append(client.tag(statistic))
                     values.append(client.mask(listed.partners_of(client.number), statistic))
             if senders:
-                yield MaskedMessages(tuple(senders), (b"",) * len(senders), np.stack(values))
+                yield MaskedMessages(tuple(senders), tuple(tags), np.stack(values))
 
     def _check(self, client: PairwiseClient, statistic: NDArray[np.int64], listed: Correspondence) -> None:
         """Stops a message whose mask the neighbors could not take away."""
@@ -186,7 +187,8 @@ def _unmask(
     present, roster = listed.present(masked, masking.threshold), listed.roster
     neighbors = {number: [each.number for each in listed.partners_of(number)] for number in listed.shared}
     keys = {number: roster.keys[number] for number in listed.shared}
-    shared = SharedRound(keys, neighbors, roster.threshold, masking.context(plan, state))
+    tags = {int.from_bytes(sender, "big"): tag for sender, tag in zip(masked.senders, masked.tags, strict=True)}
+    shared = SharedRound(keys, neighbors, roster.threshold, masking.context(plan, state), tags)
     return unmasked(masked.releases, plan, total_mask(revealed, shared, present, plan.size))
 
 

@@ -69,8 +69,9 @@ class _MaskFn(PairwiseFn):
         """A batch of one message; a number is all that names its sender."""
         name, statistic = named
         number = listed.roster.number_of(name)
-        values = self._client(name, number, state).mask(listed.partners_of(number), statistic)
-        yield MaskedMessages((sender_of(number),), (b"",), values[None])
+        client = self._client(name, number, state)
+        values = client.mask(listed.partners_of(number), statistic)
+        yield MaskedMessages((sender_of(number),), (client.tag(statistic),), values[None])
 
 
 class _RevealFn(PairwiseFn):

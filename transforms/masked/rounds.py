@@ -9,20 +9,18 @@ is uniform to whoever lacks the secret; the state contains nothing private but r
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from schemas.choices import NoiseBy
 from schemas.masked.message import MaskedMessages
-from schemas.tables.contract import TableContract
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.clients import ClientsStep, Masking, UnmaskReleases, UploadMessages
 from transforms.masked.pairwise_rounds import PairwiseReleases
 from transforms.privacy.noise_stage import AddFurtherNoise
 from transforms.rounds.protocol import Round
-from transforms.rounds.round import round_label, server_step
+from transforms.rounds.round import RunRounds, server_step
 
 
 def all_arrive(messages: MaskedMessages) -> MaskedMessages:
@@ -74,14 +72,10 @@ class MaskedRound(ClientsStep):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class RunMaskedRounds(beam.PTransform):
+class RunMaskedRounds(RunRounds):
     """`RunRounds` with masked aggregation: `ShardRef`s → the state after the last round.
 
-    Attributes:
-      rounds: calibrated rounds, unrolled in this order.
-      initial: state before the first round; public data only.
-      contract: how shards are read.
-      key_uri: where the aggregator's noise stages find their key.
+    Attributes: as of `RunRounds`, whose key is the aggregator's, and
       masking: of the clients' role.
       deliver: what becomes of a batch of messages on its way.
 
@@ -89,23 +83,16 @@ class RunMaskedRounds(beam.PTransform):
     keystreams of the statistic's size per message.
     """
 
-    rounds: tuple[Round, ...]
-    initial: Any
-    contract: TableContract
-    key_uri: str
     masking: Masking
     deliver: Callable[[MaskedMessages], MaskedMessages] = all_arrive
 
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Chains the rounds: each one's state is the next one's broadcast."""
-        state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
-        for each in self.rounds:
-            state = shards | round_label(each) >> MaskedRound(
-                round=each,
-                state=state,
-                contract=self.contract,
-                key_uri=self.key_uri,
-                masking=self.masking,
-                deliver=self.deliver,
-            )
-        return state
+    def one(self, bound: Round, state: beam.PCollection) -> beam.PTransform:
+        """A round that is given this state."""
+        return MaskedRound(
+            round=bound,
+            state=state,
+            contract=self.contract,
+            key_uri=self.key_uri,
+            masking=self.masking,
+            deliver=self.deliver,
+        )

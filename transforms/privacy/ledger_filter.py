@@ -23,6 +23,7 @@ Gaussian differential privacy", for the sum of squares; Whitehouse, Ramdas, Roge
 composition in differential privacy", Theorem 1, for the martingale argument (there for zCDP).
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -33,6 +34,7 @@ from scipy.special import log_ndtr
 
 from schemas.errors import BudgetExceededError, LedgerRefusedError
 from schemas.privacy.charge import Charge, LatticeNoise, Limit
+from schemas.privacy.plan import Mechanism
 from schemas.settings.json_schema import parsed
 from schemas.settings.refusal import Refusal
 from transforms.privacy.discretization import upper_ratio
@@ -45,6 +47,8 @@ _SCOPE = Refusal(
     remedy="go back to a copy that `dapple ledger verify` accepts",
 )
 _TAIL_PART = 4e-4
+_SEARCH_STEPS = 30
+_LEAST_EPSILON = 1e-6
 _RATIO_PART = 2e-5
 
 
@@ -68,7 +72,7 @@ class Spent(NamedTuple):
 
 def total(limit: Limit, charges: Iterable[Charge]) -> Spent:
     """Sums of charges that compose, all of them on the same units."""
-    held = list(charges)
+    held = _once_per_epoch(charges)
     gaussian = [each for each in held if _has_gaussian_part(limit) and each.is_gaussian]
     basic = [each for each in held if not (_has_gaussian_part(limit) and each.is_gaussian)]
     return Spent(
@@ -119,24 +123,70 @@ def check(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
       BudgetExceededError: if the limit would be passed.
     """
     _check_kind(limit, held, charge)
+    _check_epoch(held, charge)
+    touched = _too_much(limit, held, charge)
+    if touched is None:
+        return
+    before, largest = spent_epsilon(limit, total(limit, touched)), largest_epsilon(limit, held, charge)
+    remedy = "raise the limit or lower privacy.epsilon"
+    if largest > 0.0:
+        remedy = f"a run like this fits with at most epsilon {largest:g}, so lower privacy.epsilon or raise the limit"
+    if not (_has_gaussian_part(limit) and charge.is_gaussian) and _has_gaussian_part(limit) and largest == 0.0:
+        remedy = (
+            f"runs of job {charge.job} like this one need a part of it for themselves, see --basic_epsilon and "
+            "--basic_delta of `dapple ledger limit`"
+        )
+    raise BudgetExceededError(
+        f"the budget of {charge.dataset} must cover the run, got epsilon {limit.epsilon:g} at delta "
+        f"{limit.delta:g} of which {before[0]:.6g} is spent, and a run of {charge.epsilon:.6g} at "
+        f"{charge.delta:g}; {remedy}."
+    )
+
+
+def _too_much(limit: Limit, held: Sequence[Charge], charge: Charge, times: int = 1) -> list[Charge] | None:
+    """The charges before, in a partition where one more, `times` over, passes the limit; None if there is none."""
     for scope in _scopes([*held, charge]):
         touched = [each for each in held if scope is None or each.scope in (None, scope)]
         mine = scope is None or charge.scope in (None, scope)
-        if not mine or fits(limit, total(limit, [*touched, charge])):
-            continue
-        basic = not (_has_gaussian_part(limit) and charge.is_gaussian)
-        before = spent_epsilon(limit, total(limit, touched))
-        remedy = "raise the limit or lower privacy.epsilon"
-        if basic and _has_gaussian_part(limit):
-            remedy = (
-                f"runs of job {charge.job} like this one need a part of it for themselves, see --basic_epsilon and "
-                "--basic_delta of `dapple ledger limit`"
-            )
-        raise BudgetExceededError(
-            f"the budget of {charge.dataset} must cover the run, got epsilon {limit.epsilon:g} at delta "
-            f"{limit.delta:g} of which {before[0]:.6g} is spent, and a run of {charge.epsilon:.6g} at "
-            f"{charge.delta:g}; {remedy}."
-        )
+        if mine and not fits(limit, total(limit, [*touched, *[charge] * times])):
+            return touched
+    return None
+
+
+def largest_epsilon(limit: Limit, held: Sequence[Charge], charge: Charge, times: int = 1) -> float:
+    """The largest epsilon, at the delta of a charge, with which a run of its kind fits.
+
+    Args:
+      limit: of the data set.
+      held: charges on it.
+      charge: of the run; its epsilon is left open.
+      times: how many such runs must fit together, >= 1.
+
+    Returns:
+      Rounded down to three digits; 0 if none fits.
+    """
+    low, high = 0.0, limit.epsilon
+    charge = dataclasses.replace(charge, epoch=None)
+    if _too_much(limit, held, _with_epsilon(charge, high), times) is None:
+        low = high
+    for _ in range(_SEARCH_STEPS):
+        middle = 0.5 * (low + high)
+        passes = _too_much(limit, held, _with_epsilon(charge, middle), times) is None
+        low, high = (middle, high) if passes else (low, middle)
+    if low < _LEAST_EPSILON:
+        return 0.0
+    digits = 2 - math.floor(math.log10(low))
+    return math.floor(low * 10.0**digits) / 10.0**digits
+
+
+def _with_epsilon(charge: Charge, epsilon: float) -> Charge:
+    """The charge with another epsilon; Gaussian noise is what one Gaussian release of that epsilon has."""
+    if not charge.is_gaussian:
+        return dataclasses.replace(charge, epsilon=epsilon)
+    with np.errstate(divide="ignore"):
+        multiplier = float(gaussian_mechanism.get_sigma_gaussian(epsilon, charge.delta))
+    event = {"mechanism": str(Mechanism.DISCRETE_GAUSSIAN), "noise_multiplier": multiplier}
+    return dataclasses.replace(charge, epsilon=epsilon, events=(event,))
 
 
 def most_spent(limit: Limit, charges: Sequence[Charge]) -> Spent:
@@ -173,6 +223,43 @@ def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
             f"data.partitions must have the same columns in all runs on {charge.dataset} that declare "
             "data.disjoint_partitions, got others; leave the declaration out."
         )
+
+
+def _once_per_epoch(charges: Iterable[Charge]) -> list[Charge]:
+    """Charges, of every epoch one, with the least noise that any window had: it bounds what all of them cost."""
+    found: dict[object, Charge] = {}
+    for place, charge in enumerate(charges):
+        name = place if charge.epoch is None else str(charge.epoch["name"])
+        found[name] = _least_noise(found[name], charge) if name in found else charge
+    return list(found.values())
+
+
+def _least_noise(one: Charge, other: Charge) -> Charge:
+    """A charge of every release of two windows, each with the lesser of its noises."""
+    events = {event["path"]: event for event in one.events}
+    for event in other.events:
+        known = events.get(event["path"], event)
+        events[event["path"]] = min(known, event, key=lambda each: float(each["noise_multiplier"]))
+    noise = LatticeNoise(*map(max, zip(one.noise, other.noise, strict=True)))
+    return dataclasses.replace(one, events=tuple(events.values()), noise=noise)
+
+
+def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
+    """Refuses a window that was charged before, or that is not like the other windows of its epoch."""
+    if charge.epoch is None:
+        return
+    same = [each for each in held if each.epoch is not None and each.epoch["name"] == charge.epoch["name"]]
+    for each in same:
+        if each.of_epoch != charge.of_epoch:
+            raise LedgerRefusedError(
+                f"windows of epoch {charge.epoch['name']} must have equal jobs, got another one than that of "
+                f"{(each.epoch or {})['window']}; write the same settings, or begin an epoch of another name."
+            )
+        if (each.epoch or {})["index"] == charge.epoch["index"]:
+            raise LedgerRefusedError(
+                f"the window of {charge.epoch['window']} of epoch {charge.epoch['name']} must be released once, got it "
+                "a second time; a window that was released is never opened again."
+            )
 
 
 def _columns(scope: str) -> str:

@@ -71,6 +71,7 @@ STATES: frozenset[str] = frozenset(
         "transforms.kmeans.dp_lloyd.state:LloydState",
         "transforms.kmeans.feddp_kmeans.state:FedDPState",
         "transforms.kmeans.lloyd.state:MeansState",
+        "transforms.kmeans.dp_lloyd.window_state:WindowState",
     }
 )
 """States of protocols that run in rounds (`transforms.rounds.protocol.ProtocolState`)."""
@@ -107,9 +108,11 @@ _ROWS = frozenset(
         "schemas.clustered_fl.labeled_contract:LabeledContract",
         "schemas.tables.contract:TableContract",
         "schemas.tables.encoded_column:BinnedColumn",
+        "schemas.tables.encoded_column:BoundedColumn",
         "schemas.tables.encoded_column:OneHotColumn",
         "schemas.tables.encoded_column:ScaledColumn",
         "schemas.tables.encoder:Encoder",
+        "schemas.tables.feature_patterns:FeaturePatterns",
         "schemas.tables.shard:ShardRef",
         "schemas.tables.snapshot:Snapshot",
         "transforms.clustered_fl.labeled_clients:ClientGroup",
@@ -151,6 +154,10 @@ _PRIVACY = frozenset(
         "schemas.reports.parameters:SubsetChoice",
         "schemas.reports.split_parameters:SplitParameters",
         "transforms.rounds.protocol:Round",
+        # What a worker may use; no matter for results.
+        "transforms.rounds.row_cache:WorkerLimits",
+        # Where public points lie, and their digest.
+        "transforms.rounds.staged_state:StagedArrays",
         # Terms of federated training, by which clients draw their noise.
         "schemas.clustered_fl.records:ClusteringParams",
         "schemas.clustered_fl.records:FederatedState",

@@ -5,7 +5,10 @@ of functions, "module:name"; a round's statistic is one of them, or a partial ap
 """
 
 import dataclasses
+import functools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from schemas.privacy.plan import Geometry, Mechanism, ReleaseSpec, RoundPlan
 from schemas.profile.plan import (
@@ -75,6 +78,10 @@ STATED: dict[str, dict[str, Stated]] = {
     "transforms.kmeans.dp_lloyd.rounds:grid_statistic": {"histogram": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:relative_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS, "counts": _COUNTS},
+    "transforms.kmeans.dp_lloyd.window_rounds:window_statistic": {
+        "weighted_sums": _RELATIVE,
+        "weighted_counts": _COUNTS,
+    },
     "transforms.kmeans.central_tree.rounds:shape_statistic": {"scatter": _SCATTER, "sums": _SUMS, "rows": _COUNTS},
     "transforms.kmeans.central_tree.rounds:split_statistic": {"cells": _COUNTS},
     "transforms.kmeans.central_tree.rounds:leaves_statistic": {"sums": _SUMS, "counts": _COUNTS},
@@ -82,13 +89,25 @@ STATED: dict[str, dict[str, Stated]] = {
 """Parts of each statistic's vector, in order; the last may be left out of a round."""
 
 
-def understatement(statistic: str | None, plan: RoundPlan, *, replaces: bool) -> str | None:
+def weights_of(statistic: Any) -> tuple[int, ...]:
+    """By what a statistic multiplies rows of each window of an epoch; (1,) where there are none."""
+    given: tuple[int, ...] = (1,)
+    while isinstance(statistic, functools.partial):
+        given = statistic.keywords.get("weights", given)
+        statistic = statistic.func
+    return given
+
+
+def understatement(
+    statistic: str | None, plan: RoundPlan, *, replaces: bool, weights: Sequence[int] = (1,)
+) -> str | None:
     """What is wrong with the sensitivities that a round states for its statistic, in words; None if nothing is.
 
     Args:
       statistic: its name; None if it has none.
       plan: of the round.
       replaces: whether one added row may take the place of another.
+      weights: of the statistic in the releases of an epoch, which one unit moves all together.
     """
     stated = STATED.get(statistic or "")
     if stated is None:
@@ -97,6 +116,7 @@ def understatement(statistic: str | None, plan: RoundPlan, *, replaces: bool) ->
         return f"releases that are not the parts of {statistic}"
     for release in plan.releases:
         required = stated[release.spec.name].required(release.spec, replaces=replaces)
+        required = math.sqrt(sum(weight**2 for weight in weights)) * required
         if release.spec.sensitivity < required:
             return (
                 f"{release.spec.sensitivity} lattice units for {release.spec.name}, which one unit moves by {required}"

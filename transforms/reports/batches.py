@@ -11,7 +11,9 @@ from typing import ClassVar, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow.parquet as pq
+from apache_beam.transforms.trigger import AfterWatermark, DefaultTrigger
 
+from schemas.errors import ConfigError
 from schemas.reports.parameters import ReportParameters, ReportVariant
 from schemas.reports.rows import from_table
 from schemas.reports.split_parameters import SplitParameters
@@ -142,6 +144,23 @@ def _loaded(places: tuple[Spilled, Spilled]) -> ReportBatch:
     return ReportBatch(*(row_spill.load(place) for place in places))
 
 
+def check_one_pane(batches: beam.PCollection) -> None:
+    """Refuses windows that fire more than once: later panes hold some reports again, or late ones alone.
+
+    Raises:
+      ConfigError: unless windows fire once, when the watermark has passed their end, and late reports are dropped.
+    """
+    windowing = batches.windowing
+    trigger = windowing.triggerfn
+    bare = isinstance(trigger, AfterWatermark) and not (trigger.early or trigger.late)
+    once = bare or isinstance(trigger, DefaultTrigger)
+    if not once or windowing.allowed_lateness.micros:
+        raise ConfigError(
+            "windows of reports must have one pane each, got a trigger or a lateness that allows more; window them "
+            "anew by beam.WindowInto with the default trigger and without allowed_lateness."
+        )
+
+
 @dataclasses.dataclass(eq=False, kw_only=True)
 class GroupReports(beam.PTransform):
     """`ReportBatch`es → `Group`s: all reports whose nonces have the same highest bits.
@@ -151,14 +170,20 @@ class GroupReports(beam.PTransform):
       spill_folder: a private folder on a disk that all workers share, for runners that keep what they shuffle in
         memory; None lets reports go through the runner. Spilled files are the caller's to remove.
 
-    Windowing: any; reports of different windows stay apart. Cost: one shuffle of all reports, or of their places.
+    Windowing: any with one final pane; reports of different windows stay apart. Cost: one shuffle of all reports, or of
+    their places.
     """
 
     parameters: ReportParameters
     spill_folder: str | None = None
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Splits batches and groups."""
+        """Splits batches and groups.
+
+        Raises:
+          ConfigError: if a window could have more than one pane.
+        """
+        check_one_pane(batches)
         return (
             batches | "Split" >> beam.FlatMap(_split, self.parameters, self.spill_folder) | "Group" >> beam.GroupByKey()
         )

@@ -159,8 +159,9 @@ class DecodeReports(beam.PTransform):
       params: how to decode.
       spill_folder: see `GroupReports`.
 
-    Windowing: any with one final pane. Privacy: post-processing. Cost: one shuffle of all reports; one pass, for
-    reports without levels three; memory for one group of reports, 2**depth sums and `MOST_POINTS` points.
+    Windowing: any with one final pane; others are refused. Privacy: post-processing. Cost: one shuffle of all reports;
+    one pass, for reports without levels three; memory for one group of reports, 2**depth sums and `MOST_POINTS`
+    points.
     """
 
     params: DecodeParams

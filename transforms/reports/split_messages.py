@@ -22,7 +22,7 @@ from schemas.tables.columns import find, mismatch, plain
 from transforms.files.written import WrittenFile, write_listing
 from transforms.numerics.reports import split_reports
 from transforms.numerics.reports.split_and_mix import MOST_TIMES, Messages, MessageTotals
-from transforms.reports.batches import ReadRowGroups
+from transforms.reports.batches import ReadRowGroups, check_one_pane
 from transforms.reports.decode import DecodedBatch
 from transforms.reports.encode import EncodeClients, KeyedClientFn
 from transforms.reports.shuffle import write_part
@@ -106,6 +106,7 @@ class ShuffleMessages(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Groups by place, sorts, writes, lists."""
+        check_one_pane(batches)
         return (
             batches
             | "Split" >> beam.FlatMap(_split)
@@ -228,6 +229,7 @@ class DecodeMessages(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Sums, then clusters the leaves."""
+        check_one_pane(batches)
         return (
             batches
             | "Totals" >> beam.Map(_totals, self.parameters)

@@ -57,11 +57,16 @@ class Round(NamedTuple):
       plan: releases, noise and sensitivities.
       statistic: (block, S) -> int64, shape (plan.size,); its sums over blocks keep the plan's sensitivities.
       step: (S, releases) -> next S; a pure function of releases and public data.
+      bits: if the statistic knows rows only by what the frame of the state makes of them at so many bits, these bits;
+        workers may then keep such integers. None if it reads rows otherwise.
+      at: (S, path of a file) -> the S that the statistic is given for its rows; None where it is the same for all.
     """
 
     plan: RoundPlan
     statistic: Callable[[ClientBlock, Any], NDArray[np.int64]]
     step: Callable[[Any, Releases], Any]
+    bits: int | None = None
+    at: Callable[[Any, str], Any] | None = None
 
 
 def measured(bound: Round, block: ClientBlock, state: Any) -> NDArray[np.int64]:

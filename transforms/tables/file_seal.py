@@ -19,6 +19,7 @@ from schemas.errors import InputError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 
+_CHUNK = 1 << 22
 _TAIL_BYTES = 8
 """Length of the footer, and the mark of a Parquet file."""
 
@@ -30,23 +31,26 @@ class FileSeal(NamedTuple):
       size: octets.
       changed: time of the last change as the filesystem tells it; empty if it tells none.
       footer: digest of the Parquet footer; empty in the listing of an object store, where it costs a request per file.
+      content: SHA-256 of all octets by the manifest of a prepared folder; empty of another file.
     """
 
     size: int
     changed: str
     footer: str = ""
+    content: str = ""
 
     @property
     def text(self) -> str:
         """The seal as shards carry it."""
-        return f"{self.size} {self.changed} {self.footer}"
+        return f"{self.size} {self.changed} {self.footer}" + (f" {self.content}" if self.content else "")
 
     @classmethod
     def of_text(cls, text: str) -> Self:
         """Reads `text`; what no listing wrote gives a seal that no file has."""
         size, _, rest = text.partition(" ")
-        changed, _, footer = rest.partition(" ")
-        return cls(int(size) if size.isdecimal() else -1, changed, footer)
+        changed, _, rest = rest.partition(" ")
+        footer, _, content = rest.partition(" ")
+        return cls(int(size) if size.isdecimal() else -1, changed, footer, content)
 
     def covers(self, found: "FileSeal") -> bool:
         """Whether a file that was found is the one that was listed."""
@@ -115,6 +119,31 @@ def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFil
             yield parsed, found, source
         if _state(file, source, name) != found[:2]:
             raise _changed(name)
+
+
+def check_content(source: Any, seal: str, name: str) -> None:
+    """Compares all octets of an open file with its seal, if that knows them.
+
+    Args:
+      source: octets, as `open_listed` gives them.
+      seal: text of the seal that the file was listed with.
+      name: what messages call the file.
+
+    Raises:
+      InputError: if they are others.
+    """
+    expected = FileSeal.of_text(seal).content
+    if not expected:
+        return
+    digest = hashlib.sha256()
+    try:
+        source.seek(0)
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+    except (OSError, BeamIOError, pa.ArrowException) as error:
+        raise refusal_of(name).because() from error
+    if digest.hexdigest() != expected:
+        raise InputError(f"{name} must hold the octets that prepare wrote, got others; run prepare again.")
 
 
 def check_regular(path: str, setting: str) -> os.stat_result:

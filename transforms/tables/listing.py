@@ -97,6 +97,7 @@ class FileList:
           InputError: if one is no regular file, or two are one under two names.
         """
         files = cls(setting, manifest)
+        contents = {} if manifest is None else {each.name: each.sha256 for each in manifest.files}
         files._rows.execute("BEGIN")
         rest = iter(found)
         with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
@@ -104,7 +105,8 @@ class FileList:
                 looked = [_looked_at(each, setting) for each in chunk]
                 each = pool.map if len(looked) > 2 * _READERS else map
                 for (path, *_), (real, file, _), seal in zip(chunk, looked, each(_sealed, looked), strict=True):
-                    files._add(ListedFile(path, file, seal.text), real)
+                    whole = seal._replace(content=contents.get(os.path.basename(path), ""))
+                    files._add(ListedFile(path, file, whole.text), real)
         files._rows.execute("COMMIT")
         return files
 

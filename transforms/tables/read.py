@@ -3,8 +3,9 @@
 import concurrent.futures
 import contextlib
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -23,7 +24,7 @@ from transforms.files import gate
 from transforms.files.parquet_footer import ColumnSize
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
-from transforms.tables.file_seal import open_listed, open_sealed, refusal_of
+from transforms.tables.file_seal import check_content, open_listed, open_sealed, refusal_of
 from transforms.tables.listing import FileList, ListedFile, read_listing
 from transforms.tables.source import Source, find_files
 
@@ -74,11 +75,16 @@ def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
       InputError: if a row group cannot be read.
     """
     with open_shard(shard) as file:
-        stored = _stored(file, shard, columns)
-        try:
-            table = file.read_row_groups(shard.row_groups, columns=stored, use_threads=False)
-        except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
-            raise _unreadable(shard) from error
+        return _columns(file, shard, columns)
+
+
+def _columns(file: pq.ParquetFile, shard: ShardRef, columns: list[str]) -> pa.Table:
+    """`read_columns` of an open file."""
+    stored = _stored(file, shard, columns)
+    try:
+        table = file.read_row_groups(shard.row_groups, columns=stored, use_threads=False)
+    except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(shard) from error
     return _completed(table, shard, columns)
 
 
@@ -124,16 +130,21 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
 def read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
     """`read_columns`, a few thousand rows at a time."""
     with open_shard(shard) as file:
-        stored = _stored(file, shard, columns)
-        batches = file.iter_batches(_BATCH_ROWS, row_groups=shard.row_groups, columns=stored, use_threads=False)
-        while True:
-            try:
-                batch = next(batches, None)
-            except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
-                raise _unreadable(shard) from error
-            if batch is None:
-                break
-            yield _completed(pa.Table.from_batches([batch]), shard, columns)
+        yield from _batches(file, shard, columns)
+
+
+def _batches(file: pq.ParquetFile, shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
+    """`read_batches` of an open file."""
+    stored = _stored(file, shard, columns)
+    batches = file.iter_batches(_BATCH_ROWS, row_groups=shard.row_groups, columns=stored, use_threads=False)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (OSError, BeamIOError, ValueError, pa.ArrowException) as error:
+            raise _unreadable(shard) from error
+        if batch is None:
+            break
+        yield _completed(pa.Table.from_batches([batch]), shard, columns)
 
 
 def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
@@ -162,68 +173,111 @@ def shard_name(shard: ShardRef) -> str:
     return f"{shard.path}, row group {shard.row_group}"
 
 
-def read_server_points(path: str, contract: TableContract) -> NDArray[np.float64]:
-    """All public server rows, shape (q, n_features), feature units.
+class ServerFiles(NamedTuple):
+    """Public server files as they were when the job first read them; every later reading finds the same octets.
 
-    Args:
+    Attributes:
       path: a Parquet file, a glob, or a folder.
-      contract: the features, without a client column.
-
-    Raises:
-      InputError: if a file is missing or cannot be used.
-    """
-    shards = _server_shards(path, contract.check_schema)
-    blocks = [block.points for shard in shards for block in read_blocks(shard, contract)]
-    widths = {block.shape[1] for block in blocks}
-    if len(widths) != 1 or not sum(len(block) for block in blocks):
-        raise InputError(f"server_data must hold rows of one width, got {path} without; check the file.")
-    return np.concatenate(blocks).astype(np.float64)
-
-
-def read_server_rows(path: str, names: tuple[str, ...]) -> pa.Table:
-    """The named columns of all public server rows as they are stored, dictionaries decoded.
-
-    Args:
-      path: a Parquet file, a glob, or a folder.
-      names: of columns, at least one.
-
-    Raises:
-      InputError: if a file cannot be read, lacks a column, or holds another type than the others.
+      digests: (path, SHA-256 of all octets) of every file, by path.
     """
 
-    def check(schema: pa.Schema, file: str) -> None:
-        for name in names:
-            find(schema, name, file)
+    path: str
+    digests: tuple[tuple[str, str], ...]
 
-    tables = [read_columns(shard, list(names)) for shard in _server_shards(path, check)]
-    decoded = [pa.table({name: plain(table[name]) for name in names}) for table in tables]
-    if not decoded:
-        raise InputError(f"server_data must hold rows, got {path} without; check the file.")
-    try:
-        return pa.concat_tables(decoded, promote_options="permissive")
-    except pa.ArrowException:
-        raise InputError(
-            f"server_data must have columns of one type in all files, got {path} with several; cast them to one."
-        ) from None
+    @classmethod
+    def at(cls, path: str) -> "ServerFiles":
+        """Lists and digests the files; raises InputError if one is missing or cannot be read."""
+        return cls(path, tuple((name, hashlib.sha256(content).hexdigest()) for name, content in _server_contents(path)))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all contents, wherever the files lie; 64 hex digits."""
+        return hashlib.sha256(" ".join(content for _, content in self.digests).encode()).hexdigest()
+
+    def check(self) -> None:
+        """Raises InputError if other octets lie there now."""
+        if self != ServerFiles.at(self.path):
+            raise self._changed()
+
+    def points(self, contract: TableContract) -> NDArray[np.float64]:
+        """All rows, shape (q, n_features), feature units.
+
+        Args:
+          contract: the features, without a client column.
+
+        Raises:
+          InputError: if a file is missing, was changed or cannot be used.
+        """
+        blocks = []
+        for file, shards in self._files(contract.check_schema):
+            for shard in shards:
+                tables = _batches(file, shard, list(contract.columns))
+                blocks += [contract.to_block(table, shard_name(shard)).points for table in tables]
+        widths = {block.shape[1] for block in blocks}
+        if len(widths) != 1 or not sum(len(block) for block in blocks):
+            raise InputError(f"server_data must hold rows of one width, got {self.path} without; check the file.")
+        return np.concatenate(blocks).astype(np.float64)
+
+    def rows(self, names: tuple[str, ...]) -> pa.Table:
+        """The named columns, at least one, of all rows as they are stored, dictionaries decoded.
+
+        Raises:
+          InputError: if a file cannot be read, was changed, lacks a column, or holds another type than the others.
+        """
+
+        def check(schema: pa.Schema, file: str) -> None:
+            for name in names:
+                find(schema, name, file)
+
+        tables = [_columns(file, shard, list(names)) for file, shards in self._files(check) for shard in shards]
+        decoded = [pa.table({name: plain(table[name]) for name in names}) for table in tables]
+        if not decoded:
+            raise InputError(f"server_data must hold rows, got {self.path} without; check the file.")
+        try:
+            return pa.concat_tables(decoded, promote_options="permissive")
+        except pa.ArrowException:
+            raise InputError(
+                f"server_data must have columns of one type in all files, got {self.path} with several; cast them to "
+                "one."
+            ) from None
+
+    def _files(self, check: Callable[[pa.Schema, str], None]) -> Iterator[tuple[pq.ParquetFile, list[ShardRef]]]:
+        """Every file with its row groups; the schema of each is checked."""
+        expected = iter(self.digests)
+        for name, content in _server_contents(self.path):
+            if next(expected, None) != (name, hashlib.sha256(content).hexdigest()):
+                raise self._changed()
+            with gate.parquet_of(pa.BufferReader(content), refusal_of(name)) as file:
+                check(file.schema_arrow, name)
+                yield file, [ShardRef(name, index, 0) for index in range(file.num_row_groups)]
+        if next(expected, None) is not None:
+            raise self._changed()
+
+    def _changed(self) -> InputError:
+        return InputError(
+            f"server_data.path must hold the same octets while a job reads it, got others at {self.path}; run the job "
+            "again when nobody writes to it."
+        )
 
 
-def _server_shards(path: str, check: Callable[[pa.Schema, str], None]) -> Iterator[ShardRef]:
-    """All row groups of public server rows, file after file; the schema of each file is checked."""
+def _server_contents(path: str) -> Iterator[tuple[str, bytes]]:
+    """Path and octets of every server file, by path."""
     setting = "server_data.path"
     for name, real, seal in FileList.of(find_files(path, {}, setting), setting):
-        with open_sealed(real, seal, name) as (source, _):
-            check(source.schema_arrow, name)
-            row_groups = range(source.num_row_groups)
-        yield from (ShardRef(name, index, 0, file=real, seal=seal) for index in row_groups)
+        with open_listed(real, seal, name) as (_, _, source):
+            source.seek(0)
+            content = bytes(source.read())
+        yield name, content
 
 
 def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[ShardRef]:
     """Shards of a file, under its whole seal."""
     path = listed.path
     with open_listed(listed.file, listed.seal, path) as (file, seal, source):
+        check_content(source, listed.seal, path)
         contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
         metadata = file.metadata
-        sizes = _sizes(source, path, contract, metadata)
+        sizes = _sizes(source, path, contract, file)
         first = 0
         for run in decode_runs(metadata.metadata, metadata.num_row_groups, path):
             groups = [metadata.row_group(first + offset) for offset in range(run)]
@@ -238,27 +292,27 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
             first += run
 
 
-def _sizes(source: BinaryIO, path: str, contract: TableContract, metadata: pq.FileMetaData) -> list[list[ColumnSize]]:
-    """Sizes of the columns by row group, where the width of the rows is not known or a row group is large."""
-    n_features = contract.n_features
+def _sizes(source: BinaryIO, path: str, contract: TableContract, file: pq.ParquetFile) -> list[list[ColumnSize]]:
+    """Sizes of the columns by row group, where rows may have any width or a row group is large."""
+    n_features, metadata = contract.n_features, file.metadata
     rows = (metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
-    if n_features is not None and 8 * n_features * max(rows, default=0) <= _BOMB_BYTES:
+    fixed = not contract.has_lists_of_any_length(file.schema_arrow)
+    if fixed and n_features is not None and 8 * n_features * max(rows, default=0) <= _BOMB_BYTES:
         return []
     return gate.column_sizes(source, refusal_of(path))
 
 
 def _checked_size(group: pq.RowGroupMetaData, contract: TableContract, columns: list[ColumnSize], place: str) -> int:
-    """Values of the list column; refuses a row group that few octets on disk would blow up to fill the memory."""
+    """Values of a list column of unknown width; refuses what few octets would blow up to fill the memory."""
     prefix = f"{contract.feature_list}."
-    counted = [column.n_values for column in columns if contract.n_features is None and column.path.startswith(prefix)]
-    n_values = sum(counted)
-    decoded = 8 * (group.num_rows * (contract.n_features or 0) + n_values)
+    n_values = sum(column.n_values for column in columns if column.path.startswith(prefix))
+    decoded = 8 * max(group.num_rows * (contract.n_features or 0), n_values)
     stored = sum(column.n_bytes for column in columns)
     if decoded > _BOMB_BYTES and decoded > _BOMB_RATIO * max(stored, 1):
         raise InputError(
             f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
         )
-    return n_values
+    return n_values if contract.n_features is None else 0
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -296,8 +350,8 @@ def _rows(shard: ShardRef) -> int:
     return shard.n_rows
 
 
-def _check_total(n_rows: int) -> Iterator[None]:
-    if n_rows == 0:
+def _check_total(n_rows: int, may_be_empty: bool) -> Iterator[None]:
+    if n_rows == 0 and not may_be_empty:
         raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
     lattice.check_rows(n_rows)
     yield from ()
@@ -305,7 +359,13 @@ def _check_total(n_rows: int) -> Iterator[None]:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CheckRows(beam.PTransform):
-    """`ShardRef`s → nothing; stops the job if there are no rows or more than an int64 sum can hold."""
+    """`ShardRef`s → nothing; stops the job if there are no rows or more than an int64 sum can hold.
+
+    Attributes:
+      may_be_empty: whether there may be no rows.
+    """
+
+    may_be_empty: bool = False
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Adds up the footers' row counts; the number goes nowhere."""
@@ -313,5 +373,5 @@ class CheckRows(beam.PTransform):
             shards
             | "Rows" >> beam.Map(_rows)
             | "Total" >> beam.CombineGlobally(sum).without_defaults()
-            | "Check" >> beam.FlatMap(_check_total)
+            | "Check" >> beam.FlatMap(_check_total, self.may_be_empty)
         )

@@ -188,10 +188,9 @@ def _text(value: object) -> str | None:
 
 def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
     """Snapshot id and files of an Iceberg table."""
-    tables = _library("pyiceberg.table", TableFormat.ICEBERG)
     wanted = data.table.version if data.table else None
-    with _refusing(_unreadable(data, "the metadata file of an Iceberg table, or its root with a version hint")):
-        table = tables.StaticTable.from_metadata(data.path)
+    table = _iceberg_table(data)
+    with _refusing(_unreadable(data, "an Iceberg table whose snapshots can be read")):
         snapshot = table.current_snapshot() if wanted is None else table.snapshot_by_id(wanted)
     if snapshot is None and wanted is None:
         raise InputError(f"data.path must be a table with a snapshot, got {data.path} without; write rows to it first.")
@@ -212,6 +211,24 @@ def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
         )
         for manifest, file in entries
     ]
+
+
+def _iceberg_table(data: DataConfig) -> Any:
+    """An Iceberg table by its path, or by the catalog that knows where it is."""
+    if data.table is None or data.table.catalog is None:
+        tables = _library("pyiceberg.table", TableFormat.ICEBERG)
+        with _refusing(_unreadable(data, "the metadata file of an Iceberg table, or its root with a version hint")):
+            return tables.StaticTable.from_metadata(data.path)
+    catalogs = _library("pyiceberg.catalog", TableFormat.ICEBERG)
+    try:
+        return catalogs.load_catalog(data.table.catalog).load_table(data.table.identifier)
+    except Exception as error:  # noqa: BLE001 - libraries have no base class for what they raise
+        # Neither the message nor the cause of a library that holds the credentials of the catalog is passed on.
+        raise InputError(
+            f"data.table must name a table of a catalog that the configuration of pyiceberg knows, got "
+            f"{data.table.identifier!r} of {data.table.catalog!r} ({type(error).__name__}); check both names, that "
+            "configuration, and the permissions."
+        ) from None
 
 
 def _check_iceberg(files: Iterable[Any], data: DataConfig) -> None:

@@ -28,6 +28,7 @@ class Source:
     Attributes:
       path: a Parquet file, a glob, or a folder, on any Beam filesystem; for a snapshot, where its table is.
       partitions: filter on Hive partition folders; for a snapshot it has been applied.
+      one_of: a partition column and the values that count of it; there may be no file of any.
       snapshot: what `files` are the files of; None if they are listed by path.
       files: of the snapshot, sorted; None if they are listed by path.
       listed: the one listing of the job; None before it is told how, see `pipelines.tables.private_source`.
@@ -36,6 +37,7 @@ class Source:
 
     path: str
     partitions: dict[str, str] = dataclasses.field(default_factory=dict)
+    one_of: tuple[str, tuple[str, ...]] | None = None
     snapshot: Snapshot | None = None
     files: tuple[str, ...] | None = None
     listed: OneListing | None = None
@@ -52,11 +54,11 @@ class Source:
         """
         if self.files is not None:
             yield from (_state(path) for path in self.files)
-        elif manifest is not None and not self.partitions:
+        elif manifest is not None and not self.partitions and self.one_of is None:
             folder = self.path.rstrip("/")
             yield from (_state(FileSystems.join(folder, each.name)) for each in manifest.files)
         else:
-            yield from find_files(self.path, self.partitions)
+            yield from find_files(self.path, self.partitions, one_of=self.one_of)
 
     def list_files(self) -> list[str]:
         """Paths of all files, sorted; at least one.
@@ -72,7 +74,12 @@ def list_files(path: str, partitions: dict[str, str], setting: str = "data.path"
     return sorted({each.path for each in find_files(path, partitions, setting)})
 
 
-def find_files(path: str, partitions: dict[str, str], setting: str = "data.path") -> Iterator[FoundFile]:
+def find_files(
+    path: str,
+    partitions: dict[str, str],
+    setting: str = "data.path",
+    one_of: tuple[str, tuple[str, ...]] | None = None,
+) -> Iterator[FoundFile]:
     """Parquet files at `path`: a file, a glob, or a folder (searched to any depth); some may come twice.
 
     Args:
@@ -80,10 +87,11 @@ def find_files(path: str, partitions: dict[str, str], setting: str = "data.path"
       partitions: only files whose innermost Hive folder of every entry's column is `column=value`; folders above
         `path` do not count.
       setting: what the path is called in error messages.
+      one_of: see `Source`.
 
     Raises:
-      InputError: if there are none, or if they are files of a Delta or Iceberg table, of which only its log says which
-        count.
+      InputError: if there are none (and need be one), or if they are files of a Delta or Iceberg table, of which only
+        its log says which count.
     """
     empty = True
     try:
@@ -93,14 +101,14 @@ def find_files(path: str, partitions: dict[str, str], setting: str = "data.path"
             if _LOG.search(entry.path):
                 raise _is_table(entry.path, setting)
             below = entry.path.removeprefix(root)
-            if _is_data(entry.path, path) and all(_lies_in(below, *wanted) for wanted in partitions.items()):
+            if _is_data(entry.path, path) and _is_wanted(below, partitions, one_of):
                 empty = False
                 if is_local(entry.path) and os.path.islink(local_path(entry.path)):
                     _refuse_part_of_table(entry.path, setting)
                 yield FoundFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
     except (OSError, BeamIOError) as error:
         raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
-    if empty:
+    if empty and one_of is None:
         raise InputError(f"{setting} must match at least one Parquet file, got {path}; check path and partitions.")
 
 
@@ -157,6 +165,13 @@ def _fixed_part(path: str) -> str:
     """The folder of a glob above its first wildcard."""
     fixed = "".join(itertools.takewhile(lambda letter: letter not in _WILDCARDS, path))
     return os.path.dirname(fixed)
+
+
+def _is_wanted(below: str, partitions: dict[str, str], one_of: tuple[str, tuple[str, ...]] | None) -> bool:
+    """Whether a file lies in the folders that are asked for."""
+    column, values = one_of or ("", ())
+    inside = one_of is None or any(_lies_in(below, column, value) for value in values)
+    return inside and all(_lies_in(below, *wanted) for wanted in partitions.items())
 
 
 def _lies_in(below: str, column: str, value: str) -> bool:

@@ -17,7 +17,8 @@ from transforms.tables import client_ids
 from transforms.tables.client_ids import IdKind
 from transforms.tables.read import read_columns
 
-_BUCKETS = 64
+_BUCKETS = 1024
+"""Keys of the shuffle, and so the most workers that compare clients."""
 _MOST_DIGESTS = 1 << 20
 
 
@@ -55,8 +56,10 @@ class _DigestsFn(beam.DoFn):
         digests = np.concatenate([np.zeros(0, dtype=np.uint64), *self._digests])
         self._digests, self._collected = [], 0
         buckets = (digests % np.uint64(_BUCKETS)).astype(np.int64)
-        for bucket in np.unique(buckets).tolist():
-            yield bucket, digests[buckets == bucket]
+        order = np.argsort(buckets, kind="stable")
+        found, starts = np.unique(buckets[order], return_index=True)
+        parts = np.split(digests[order], starts)[1:]
+        yield from zip(found.tolist(), parts, strict=True)
         yield _BUCKETS, np.array(sorted(self._kinds))
 
 

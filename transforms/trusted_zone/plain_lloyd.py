@@ -50,7 +50,7 @@ def initial_state(config: PooledFitConfig, server: NDArray[np.float64]) -> Lloyd
         epsilon=math.inf,
         noise_multiplier=0.0,
     )
-    return dp_lloyd_starts.state_before(settings, Frame.of_box(Box(*options.domain), server.shape[1]), server)
+    return dp_lloyd_starts.state_before(settings, Frame.of_box(Box(*options.interval), server.shape[1]), server)
 
 
 def n_rounds(state: LloydState) -> int:

@@ -3,7 +3,13 @@
 from typing import Any
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit
-from pipelines.run.registry_entry import basic_section, implementation_section, model_section, registry_entry
+from pipelines.run.registry_entry import (
+    basic_section,
+    implementation_section,
+    model_section,
+    registry_entry,
+    with_curator,
+)
 from pipelines.run.versions import version
 from schemas.choices import ClippingRule, Trust
 from schemas.privacy.plan import Mechanism, PrivacyUnit
@@ -16,7 +22,7 @@ _NOISE = {
 
 def deployment(planned: PlannedFit) -> dict[str, Any]:
     """The entry of a run, ready for YAML."""
-    return registry_entry(
+    entry = registry_entry(
         basic=_basic(planned),
         dp_variant={
             "variant_name": "Approximate DP",
@@ -27,6 +33,7 @@ def deployment(planned: PlannedFit) -> dict[str, Any]:
         deployment_model=_model(planned),
         implementation=_implementation(planned),
     )
+    return with_curator(entry, planned.config.deployment, planned.config.justification)
 
 
 def _basic(planned: PlannedFit) -> dict[str, Any]:
@@ -96,9 +103,19 @@ def _model(planned: PlannedFit) -> dict[str, Any]:
         trust_assumptions=assumptions,
         actors="Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
         "may know everything else.",
-        release=f"One run, published once.{follows} Whether it is repeated on the same data is unknown.",
+        release=f"One run, published once.{follows} {_repeated(planned)}",
         source="One snapshot of the data, read by one run.",
     )
+
+
+def _repeated(planned: PlannedFit) -> str:
+    """Whether there are more runs on the same data."""
+    config = planned.config
+    if config.deployment is not None and config.deployment.release_schedule is not None:
+        return "Whether it is repeated: see release_schedule."
+    if config.ledger is not None:
+        return "Runs on the same data are counted together by a ledger."
+    return "Whether it is repeated on the same data is unknown."
 
 
 def _implementation(planned: PlannedFit) -> dict[str, Any]:
@@ -111,13 +128,15 @@ def _implementation(planned: PlannedFit) -> dict[str, Any]:
         ClippingRule.PRIVATE: "a noisy quantile, released within the budget",
         ClippingRule.DOMAIN: "that of the public domain to which every coordinate is clipped first",
     }.get(config.clipping.norm, "given in the job")  # type: ignore[arg-type]
+    chosen = "" if config.justification else " How the settings of the job were chosen is unknown."
+    access = "see access_controls" if config.deployment and config.deployment.access_controls else "unknown"
     return implementation_section(
         preprocessing=f"Rows are clipped to a norm ({norm}); encodings, if any, are "
-        "written in the job or learned from public data. How the settings of the job were chosen is unknown.",
+        f"written in the job or learned from public data.{chosen}",
         mechanisms=f"{mechanisms}, exact on integers, in {len(releases)} releases of {len(plan.rounds)} rounds. "
         "Sums are integers too, and each unit's bound is checked on these integers, so there is no floating-point "
         "gap. Noise is keyed by the run and drawn from a ChaCha20 key stream. "
-        f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: unknown.",
+        f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: {access}.",
         composition=f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
         f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
         post_processing="Server steps compute centers from noised sums and counts and from public data (with "

@@ -4,32 +4,51 @@ import dataclasses
 import json
 from typing import Any
 
-from pipelines.kmeans.outputs import page as report
+from pipelines.kmeans.outputs import page
 from pipelines.kmeans.outputs.deployment import deployment
 from pipelines.kmeans.plan import recurrence
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
-from pipelines.ledger.remaining import remaining
+from pipelines.ledger.remaining import around, remaining
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
 from pipelines.run.registry_entry import registry_yaml
 from pipelines.run.versions import versions
-from schemas.kmeans.drift import DRIFT_FILE
+from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.model import ClusterModel
+from schemas.kmeans.recurring.drift import DRIFT_FILE, Drift
+from schemas.kmeans.recurring.remembered import MEMORY_FILE, Remembered
 from schemas.settings.digest import config_digest
+from transforms.files.octets import table_bytes
 from transforms.files.publish import RELEASED_FILES
 
+NOT_SAID = "given, not said"
+"""Stands in `run.json` for where a key lies."""
 
-def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
-    """Stages everything but the manifest."""
+
+def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, report: bool = True) -> None:
+    """Stages everything but the manifest; `report` says whether the page for people is among it."""
     for name in RELEASED_FILES:
         folder.adopt(name)
-    folder.write_privacy(result.privacy.to_json())
+    patterns = planned.config.data.found_patterns
+    more: dict[str, Any] = {"algorithm": str(planned.config.algorithm)}
+    more |= {} if patterns is None else {"features": list(planned.feature_names)}
+    folder.write_privacy(result.privacy.to_json() | more)
     folder.write("deployment.yaml", registry_yaml(deployment(planned)))
     if result.drift is not None:
-        folder.write(DRIFT_FILE, _json(result.drift.to_json()))
+        folder.write(DRIFT_FILE, _json(_drift_json(result.model, result.drift, result.remembered)))
+    if result.remembered is not None:
+        table = result.remembered.memory.table(result.model.cluster_numbers)
+        folder.write(MEMORY_FILE, table_bytes(table))
+    if report:
+        _write_report(folder, planned, result)
+
+
+def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
+    """Stages the page."""
     config = planned.config
     left = remaining(config.ledger, config.data.name)
     stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
-    folder.write("report.html", report.render(planned, result, left, stamp).encode())
+    folder.write("report.html", page.render(planned, result, left, stamp).encode())
 
 
 def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, Any]:
@@ -46,11 +65,31 @@ def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, A
         "frame": recurrence.final_frame(planned, result.model),
         "previous": recurrence.previous_json(planned),
         "config_digest": config_digest(planned.config),
+        "settings": _settings(planned.config),
+        "ledger": around(planned.config.ledger, planned.config.data.name, run_id),
         "input_fingerprint": result.fingerprint,
         "noisy_cost": None if cost is None else dataclasses.asdict(cost),
         "snapshot": None if snapshot is None else snapshot.to_json(),
         "versions": versions(),
-    } | ({} if named is None else {"feature_names": list(named)})
+    } | _when_given(feature_names=None if named is None else list(named), epoch=planned.statement.epoch)
+
+
+def _when_given(**content: Any) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value is not None}
+
+
+def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None) -> dict[str, Any]:
+    """Content of `drift.json`."""
+    memory = {} if remembered is None else {"memory": remembered.to_json(model.cluster_numbers)}
+    return drift.to_json() | memory
+
+
+def _settings(config: FitConfig) -> dict[str, Any]:
+    """The job as it was run; where its keys lie is nobody's business."""
+    content: dict[str, Any] = config.model_dump(mode="json")
+    for holder, name in ((content, "key_uri"), (content["masked"], "secret_uri")):
+        holder[name] = None if holder[name] is None else NOT_SAID
+    return content
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -10,7 +10,8 @@ from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.outputs.page_plots import MOST_BARS, MOST_ROWS
 from pipelines.page.page import Badge, Block, Level, Notice, Section, Table, plot
 from pipelines.page.svg import ACCENT, MUTED, WARM, new_figure
-from schemas.kmeans.drift import DRIFT_SCORE, Drift
+from schemas.kmeans.recurring.drift import DRIFT_SCORE, Drift
+from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Remembered
 
 _MOST_CLUSTERS = 200
 _SHOWN_SCORE = 12.0
@@ -33,6 +34,8 @@ def drift_sections(view: FitView) -> tuple[Section, ...]:
     if np.isfinite(drift.scores).any() or np.isfinite(drift.size_scores).any():
         blocks.append(_plot(view, drift))
     blocks.append(_table(view, drift))
+    if view.result.remembered is not None:
+        blocks += _memory(view, view.result.remembered)
     return (Section(name="drift", title="Drift", lead=lead, blocks=tuple(blocks)),)
 
 
@@ -114,6 +117,32 @@ def _table(view: FitView, drift: Drift) -> Table:
         "noisy means behind them; the score compares these means, before any shrinkage. A dash: nothing to compare, or "
         "a size too small for its noise. drift.json has all numbers.",
     )
+
+
+def _memory(view: FitView, remembered: Remembered) -> list[Block]:
+    """What the run remembers, and which clusters drift."""
+    numbers = view.result.model.cluster_numbers
+    drifting = remembered.drifting(numbers)
+    text = f"No cluster drifts: its last {remembered.short} and {remembered.length} runs agree."
+    if drifting:
+        named = ", ".join(map(str, drifting[:MOST_ROWS])) + (" …" if len(drifting) > MOST_ROWS else "")
+        text = f"{'Clusters drift' if len(drifting) > 1 else 'This cluster drifts'}: {named}. Its remembered mean lags."
+    level = Level.NOTE if drifting else Level.GOOD
+    rows = (
+        (f"{numbers[index]}", _text(remembered.noise[index]), _score(remembered.scores[index]))
+        for index in view.summary.largest_clusters(_MOST_CLUSTERS)
+    )
+    table = Table(
+        title=f"Memory of {len(remembered.memory)} runs",
+        badge=Badge.RELEASED,
+        columns=("cluster", "noise of the remembered mean", "drift score"),
+        rows=tuple(rows),
+        note=f"Centers are means of the released sums and counts of all runs, the older the lighter: a run that is "
+        f"{remembered.length} runs old weighs about a third. The drift score compares this memory with one of "
+        f"{remembered.short} runs; noise and chance among rows alone pass {MEMORY_DRIFT_SCORE:g} less than once in a "
+        "thousand times. A dash: a count too small for its noise.",
+    )
+    return [Notice(level=level, text=text, badge=Badge.RELEASED), table]
 
 
 def _score(value: float) -> str:

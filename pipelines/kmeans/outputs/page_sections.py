@@ -44,7 +44,22 @@ _PURPOSES = (
 def fit_sections(view: FitView) -> tuple[Section, ...]:
     """All of them, in the order of the page."""
     first = (_guarantee(view), _warnings(view), clusters_section(view))
-    return (*first, *drift_sections(view), _rounds(view), _reading(view))
+    return (*first, *drift_sections(view), _rounds(view), *_curator(view), _reading(view))
+
+
+def _curator(view: FitView) -> list[Section]:
+    """What the curator has written in the job; nothing without it."""
+    config = view.planned.config
+    given = {} if config.deployment is None else config.deployment.model_dump()
+    facts = {
+        "Deployment": {name.replace("_", " "): text for name, text in given.items()},
+        "Reasons for settings": config.justification,
+    }
+    blocks = tuple(
+        Facts(title=title, badge=Badge.PUBLIC, pairs=tuple(pairs.items())) for title, pairs in facts.items() if pairs
+    )
+    lead = "Written by the curator in the job, and copied word by word."
+    return [Section(name="curator", title="Said by the curator", lead=lead, blocks=blocks)] if blocks else []
 
 
 def _guarantee(view: FitView) -> Section:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -12,8 +13,9 @@ from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.page.page import Badge, Facts, Level, Notice
 from pipelines.run.failures import describe_unexpected
-from pipelines.run.forewarnings import HIGH_EPSILON
-from schemas.choices import Algorithm, InvalidRows
+from pipelines.run.jobs.forewarnings import HIGH_EPSILON
+from schemas.choices import Algorithm, InvalidRows, LloydVariant
+from schemas.kmeans.lloyd_config import DPLloydFit
 
 _LOGGER = logging.getLogger(__name__)
 _FEW_SERVER_ROWS = 5
@@ -21,6 +23,7 @@ _FEW_SERVER_ROWS = 5
 _WIDE = 10.0
 """A feature this many times as wide as the median one rules the distances."""
 _MOST_NAMED = 8
+_LLOYD_SUMS = re.compile(r"dp_lloyd/lloyd_(\d+)/sums")
 
 
 Found = list[Notice] | None
@@ -58,6 +61,14 @@ def count(planned: PlannedFit, result: FitResult) -> int | None:
     except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
         _LOGGER.warning("the warnings could not be counted: %s", describe_unexpected(error))
         return None
+
+
+def texts(planned: PlannedFit, result: FitResult) -> tuple[str, ...]:
+    """Warnings in the report of a finished run, for callers without one; none if they could not be found."""
+    if not count(planned, result):
+        return ()
+    found = warnings(FitView.of(planned, result))
+    return tuple(notice.text for notice in found if notice.level is Level.WARNING)
 
 
 def _warning(text: str, badge: Badge) -> Notice:
@@ -163,6 +174,13 @@ def _of_distances(view: FitView) -> Found:
     return [_warning(text, Badge.RELEASED)]
 
 
+def _is_late_move(view: FitView, path: str) -> bool:
+    """Whether a release sums rows around centers that an earlier Lloyd round has moved: small where they are right."""
+    config, found = view.planned.config, _LLOYD_SUMS.fullmatch(path)
+    relative = isinstance(config, DPLloydFit) and config.dp_lloyd.variant is LloydVariant.FAST
+    return relative and found is not None and int(found[1]) > 0
+
+
 def _clusters(numbers: list[int]) -> str:
     """Names of clusters, not all if there are many."""
     named = ", ".join(map(str, numbers[:_MOST_NAMED]))
@@ -171,11 +189,12 @@ def _clusters(numbers: list[int]) -> str:
 
 
 def _of_noise(view: FitView) -> Found:
-    """Releases in which nothing shows above the noise."""
+    """Releases in which nothing shows above the noise, but for moves of centers that have arrived."""
     drowned = [
         release.path
         for release, ratio in zip(view.releases, view.ratios(), strict=True)
         if not ratio > 1.0 + 2.0 / math.sqrt(2.0 * max(release.values.size, 1))
+        and not _is_late_move(view, release.path)
     ]
     if not drowned:
         return []

@@ -19,7 +19,7 @@ from transforms.privacy.keys import read_key
 from transforms.tables import hive
 from transforms.tables.listing import ListedFile
 from transforms.tables.read import first_schema, unlisted
-from transforms.tables.source import Source, list_files
+from transforms.tables.source import Source
 
 _READERS = 4
 _CHUNK = 1 << 22
@@ -66,11 +66,11 @@ def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str) -> str:
     files = [each.file for each in _listed(planned.source)]
     listing = FileSystems.join(config.data.path.rstrip("/"), MANIFEST_FILE)
     files += [listing] if planned.source.snapshot is None and FileSystems.exists(listing) else []
-    if config.server_data is not None:
-        files += list_files(config.server_data.path, {}, "server_data.path")
     with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
         contents = list(pool.map(_content, files))
     entries = sorted(f"{resolved(path)}\t{content}" for path, content in zip(files, contents, strict=True))
+    if planned.server is not None:
+        entries.append(f"server\t{planned.server.digest}")
     if planned.previous is not None:
         entries.append(f"previous\t{planned.previous.saved.digest}")
     return hmac.new(read_key(key_uri), "\n".join([digest, *entries]).encode(), hashlib.sha256).hexdigest()
@@ -97,6 +97,8 @@ def _content(path: str) -> str:
 
 def _columns(source: Source, contract: TableContract) -> Iterator[str]:
     """Names and types of the columns that are read."""
+    if next(iter(_listed(source)), None) is None:
+        return
     path, schema = first_schema(source)
     schema = hive.with_field(schema, path, contract.client_id)
     for name in contract.columns:

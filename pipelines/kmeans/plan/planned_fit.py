@@ -1,19 +1,24 @@
 """A `fit` job made ready: public data read, noise calibrated, nothing private touched."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
+from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.tables.client_staging import JobRows
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
-from schemas.kmeans.drift import Drift
 from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
+from schemas.kmeans.recurring.drift import Drift
+from schemas.kmeans.recurring.remembered import Remembered
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
@@ -21,12 +26,13 @@ from schemas.reports.config import EncodeConfig
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoder import Encoder
-from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
+from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
+from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.privacy import accounting
-from transforms.rounds.protocol import ProtocolState, Round
-from transforms.tables.read import first_schema, read_server_points, read_server_rows
+from transforms.rounds.protocol import ProtocolState, Round, RoundsProtocol
+from transforms.tables.read import ServerFiles, first_schema
 from transforms.tables.source import Source
 
 _STAND_IN_POINTS = 300
@@ -44,6 +50,7 @@ class PlannedFit:
       plan: what will be spent.
       rounds: statistics, plans and server steps.
       previous: the earlier run that this one follows; None for a run of its own.
+      server: the server files as they were read; None without.
     """
 
     config: FitConfig
@@ -53,6 +60,7 @@ class PlannedFit:
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
     previous: PreviousRun | None = None
+    server: ServerFiles | None = None
 
     @property
     def rows(self) -> JobRows:
@@ -87,14 +95,19 @@ class PlannedFit:
                 "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
                 "roles": "simulated in one job",
             }
+        epoch = epoch_facts(self.config) if isinstance(self.config, DPLloydFit) and self.config.epoch else None
         return PrivacyStatement.from_plan(
-            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked
+            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked, epoch=epoch
         )
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the coordinates of a center: of columns or encoded columns, or the list column's with an index."""
         return feature_names(self.config.data.features, self.contract.encoder, len(self.initial.frame.lattice.center))
+
+    def in_units(self, model: ClusterModel) -> NDArray[np.float64] | None:
+        """Centers in the units of their columns, shape (k, d); None where a feature is no column."""
+        return None if self.contract.encoder is None else self.contract.encoder.in_units(model.centers)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -120,12 +133,17 @@ class FitResult(NamedTuple):
       privacy: the guarantee.
       fingerprint: HMAC of the input's files under the run key.
       drift: from the run that this one follows; None if it follows none.
+      in_units: shape (k, d): the centers in the units of their columns; None where rows were not encoded, or a column
+        became several features.
+      remembered: of the runs before it; None without a memory.
     """
 
     model: ClusterModel
     privacy: PrivacyStatement
     fingerprint: str
     drift: Drift | None = None
+    in_units: NDArray[np.float64] | None = None
+    remembered: Remembered | None = None
 
 
 def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
@@ -139,37 +157,75 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
       ConfigError: if the settings do not fit the server data or an earlier run, or no noise meets the budget.
       InputError: if the server data or the table's snapshot cannot be used.
     """
-    source, privacy = private_source(config, listed), config.privacy
-    encoder = learned_encoder(config)
-    server = _server_points(config, source, encoder)
+    config = with_features(config, listed)
+    source = private_source(config, listed)
+    files = server_files(config, source)
+    encoder = learned_encoder(config, files)
+    previous = previous_run(config)
+    server = public_points(
+        config, encoder, files, lambda: feature_count(config.data, source, encoder), previous=previous
+    )
     n_features = server.shape[1]
-    previous = _previous(config, encoder, n_features)
-    warm = previous if config.starts_warm else None
-    protocol = PROTOCOLS[config.algorithm] if warm is None else warm_protocol(config, warm.model.centers)
-    initial = protocol.initial_state(config, server, n_features)
-    if warm is not None:
-        warm.check_frame(initial.frame)
-    specs = protocol.round_specs(config, n_features, len(server))
-    plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
-    by_client = privacy.unit is PrivacyUnit.CLIENT
+    check_previous(config, previous, encoder, n_features)
+    public = public_fit(config, server, previous)
+    by_client = config.privacy.unit is PrivacyUnit.CLIENT
     return PlannedFit(
         config=config,
         source=source,
         contract=TableContract.from_config(config.data, n_features=n_features, by_client=by_client, encoder=encoder),
-        initial=initial,
-        plan=plan,
-        rounds=protocol.rounds(config, plan),
+        initial=public.initial,
+        plan=public.plan,
+        rounds=public.rounds,
         previous=previous,
+        server=files,
     )
 
 
-def _previous(config: FitConfig, encoder: Encoder | None, n_features: int) -> PreviousRun | None:
-    """The earlier run that a job names, if its centers mean the same."""
-    if config.recurring is None:
+def _warm_protocol(config: FitConfig, warm: PreviousRun) -> RoundsProtocol:
+    """The rounds that start from an earlier run; in an epoch that is the window before, or the run before the first."""
+    epoch = config.epoch
+    if epoch is None:
+        return warm_protocol(config, warm.model.centers)
+    if not isinstance(config, DPLloydFit):
+        raise TypeError("a window must be a fit of algorithm dp_lloyd; give recurring.epoch.")
+    if epoch.index:
+        warm.check_window(epoch_facts(config, epoch.index - 1))
+    return warm_protocol(config, warm.model.centers, warm.memory if epoch.index else None)
+
+
+def public_fit(config: FitConfig, server: NDArray[np.float64], previous: PreviousRun | None) -> PublicFit:
+    """The rounds of a job, from the centers of an earlier run where it starts warm; errors as of `PublicFit.of`."""
+    if previous is None or not config.starts_warm:
+        return PublicFit.of(config, server)
+    found = PublicFit.of(config, server, _warm_protocol(config, previous))
+    previous.check_frame(found.initial.frame)
+    return found
+
+
+def server_files(
+    config: FitConfig | PooledFitConfig | EncodeConfig, source: Source | None = None
+) -> ServerFiles | None:
+    """The server files of a job as they are now; when the private files are listed, they must be the same still.
+
+    A path that leads to private rows now and to public ones when both are compared is refused then.
+    """
+    if config.server_data is None:
         return None
-    previous = load_previous(config.recurring.previous)
-    previous.check(config, feature_names(config.data.features, encoder, n_features), encoder)
-    return previous
+    files = ServerFiles.at(config.server_data.path)
+    if source is not None and source.listed is not None:
+        source.listed.check(lambda _: files.check())
+    return files
+
+
+def previous_run(config: FitConfig) -> PreviousRun | None:
+    """The earlier run that a job names; see `check_previous`."""
+    return None if config.recurring is None else load_previous(config.recurring.previous)
+
+
+def check_previous(config: FitConfig, previous: PreviousRun | None, encoder: Encoder | None, n_features: int) -> None:
+    """Refuses an earlier run whose centers do not mean the same."""
+    if previous is not None:
+        previous.check(config, feature_names(config.data.features, encoder, n_features), encoder)
 
 
 def message_contract(planned: PlannedFit) -> TableContract:
@@ -177,31 +233,50 @@ def message_contract(planned: PlannedFit) -> TableContract:
     return dataclasses.replace(planned.contract, by_client=planned.contract.client_id is not None)
 
 
-def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig) -> Encoder | None:
-    """Encoder of the `encode` section, learned from the server data where it asks for that; None without section."""
-    features, server = config.data.features, config.server_data
-    if not config.encode or isinstance(features, str):
+def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig, server: ServerFiles | None) -> Encoder | None:
+    """Encoder of the `encode` section, learned from the server data where it asks for that, or of columns' bounds."""
+    features, encodings = config.data.features, config.encodings
+    if not encodings or isinstance(features, str):
         return None
-    if server is None or not any(encoding.needs_server for encoding in config.encode.values()):
-        return Encoder.learn(features, config.encode)
-    return Encoder.learn(features, config.encode, read_server_rows(server.path, features), server.path)
+    if server is None or not any(encoding.needs_server for encoding in encodings.values()):
+        return Encoder.learn(features, encodings)
+    return Encoder.learn(features, encodings, server.rows(features), server.path)
 
 
 def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:
-    """Number of coordinates of a row, where no server data tell it: that of the first file for a list column."""
+    """Number of coordinates of a row, where no server data tell it: as the job says, or as the first file has it."""
     if not isinstance(data.features, str):
         return len(data.features) if encoder is None else encoder.n_features
+    if data.width is not None:
+        return data.width
     path, schema = first_schema(source)
     return TableContract.from_config(data).list_width(schema, path)
 
 
-def _server_points(config: FitConfig, source: Source, encoder: Encoder | None) -> NDArray[np.float64]:
-    """Public server points (q, d): read from the server data, or drawn in the clipping ball where there are none."""
-    if config.server_data is not None:
-        contract = TableContract.from_config(config.data, encoder=encoder).features_only()
-        return read_server_points(config.server_data.path, contract)
-    n_features = feature_count(config.data, source, encoder)
+def public_points(
+    config: FitConfig,
+    encoder: Encoder | None,
+    server: ServerFiles | None,
+    n_features: Callable[[], int],
+    *,
+    previous: PreviousRun | None = None,
+) -> NDArray[np.float64]:
+    """Public points (q, d): the server data, or points in the clipping ball where there are none.
+
+    A window of an epoch needs none, and its files may be none: their number tells nothing, not even the width.
+
+    Args:
+      config: the job.
+      encoder: of its columns.
+      server: its server data, if it has some.
+      n_features: gives d; asked where there are no server data.
+      previous: the earlier run that the job follows, if any.
+    """
+    if config.epoch is not None and previous is not None:
+        return np.zeros((0, previous.model.centers.shape[1]))
+    if server is not None:
+        return server.points(TableContract.from_config(config.data, encoder=encoder).features_only())
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)
     norm = config.clipping.norm
     radius = norm if isinstance(norm, float) else 1.0
-    return seeding.points_in_ball(n_points, n_features, radius, config.seed or 0)
+    return seeding.points_in_ball(n_points, n_features(), radius, config.seed or 0)

@@ -10,6 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, model_from_tables
+from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA, Memory
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import RELEASE_SCHEMA
 from schemas.settings import json_schema
@@ -37,6 +38,8 @@ class PreviousRun:
       next_number: the least cluster number that it and the runs before it have not used.
       unit: its privacy unit.
       frame: its public frame, as `frame_json` writes it; None where it had none that a later run can share.
+      epoch: what it says of its epoch; None if it was no window of one.
+      memory: what it remembers of the runs before it, itself included; None where it has no memory.
     """
 
     run_id: str
@@ -46,6 +49,8 @@ class PreviousRun:
     next_number: int
     unit: PrivacyUnit
     frame: dict[str, Any] | None
+    memory: Memory | None = None
+    epoch: dict[str, Any] | None = None
 
     @property
     def folder(self) -> str:
@@ -83,6 +88,21 @@ class PreviousRun:
             raise ConfigError(
                 f"n_clusters must be {self.model.n_clusters} like that of {self.folder} for a warm start, got "
                 f"{config.max_clusters}; write that, or recurring.warm_start: false."
+            )
+
+    def check_window(self, wanted: dict[str, Any]) -> None:
+        """Refuses a run that is not the window before one of an epoch.
+
+        Args:
+          wanted: what `run.json` of that window says of its epoch.
+
+        Raises:
+          ConfigError: in one sentence.
+        """
+        if self.epoch != wanted or self.memory is None:
+            raise ConfigError(
+                f"{_SETTING} must be the window of {wanted['window']} of epoch {wanted['name']} with the same section, "
+                f"got another run in {self.folder}; name that window's run."
             )
 
     def check_frame(self, frame: Frame) -> None:
@@ -138,7 +158,30 @@ def load_previous(folder: str) -> PreviousRun:
     )
     tables = gate.table_of(centers, refusal), gate.table_of(releases, refusal, RELEASE_SCHEMA)
     with refusal.covers():
-        return _run_of(saved, manifest, model_from_tables(*tables), json_schema.parsed(privacy, PrivacyFile, refusal))
+        run = _run_of(saved, manifest, model_from_tables(*tables), json_schema.parsed(privacy, PrivacyFile, refusal))
+    if MEMORY_FILE not in manifest.files:
+        return run
+    content, n_features = _file(saved.folder, manifest, MEMORY_FILE), run.model.centers.shape[1]
+    return dataclasses.replace(run, memory=memory_from(content, run.model.cluster_numbers, n_features, saved.folder))
+
+
+def memory_from(content: bytes, numbers: tuple[int, ...], n_features: int, folder: str) -> Memory:
+    """What a run remembers.
+
+    Args:
+      content: octets of its file.
+      numbers: of its clusters, ascending.
+      n_features: d.
+      folder: of the run, for the refusal.
+
+    Raises:
+      ConfigError: if it is no such file, or that of other clusters.
+    """
+    rule = f"{MEMORY_FILE} in {folder} must be the file that fit wrote"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
+    table = gate.table_of(content, refusal, MEMORY_SCHEMA)
+    with refusal.covers():
+        return Memory.from_table(table, numbers, n_features)
 
 
 def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, privacy: PrivacyFile) -> PreviousRun:
@@ -155,6 +198,7 @@ def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, 
         next_number=clusters.next_number,
         unit=PrivacyUnit(privacy.unit),
         frame=None if frame is None else frame.model_dump(),
+        epoch=manifest.epoch,
     )
 
 

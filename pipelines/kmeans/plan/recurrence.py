@@ -4,34 +4,51 @@ All of it is post-processing of two releases.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json
+from pipelines.kmeans.plan.remember import remembered
 from schemas.choices import Algorithm, ClippingRule
-from schemas.kmeans.drift import Drift
 from schemas.kmeans.model import ClusterModel
+from schemas.kmeans.recurring.drift import Drift
+from schemas.kmeans.recurring.remembered import Remembered
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.numerics.kmeans import drift
 from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.matching import Matching, match_centers
 from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans.recurring import drift
+from transforms.numerics.kmeans.recurring.matching import Matching, match_centers
 from transforms.numerics.statistics import norms
 from transforms.numerics.statistics.frame import Frame
 
 
-def followed(planned: PlannedFit, model: ClusterModel) -> tuple[ClusterModel, Drift | None]:
-    """A model under the numbers of the run that its job follows, and how it differs; as it is if it follows none."""
+class Followed(NamedTuple):
+    """What became of a model.
+
+    Attributes:
+      model: under the numbers of the run that its job follows; its centers are remembered means if the job asks for it.
+      drift: how it differs from that run; None if it follows none.
+      remembered: what it remembers; None without a memory.
+    """
+
+    model: ClusterModel
+    drift: Drift | None = None
+    remembered: Remembered | None = None
+
+
+def followed(planned: PlannedFit, model: ClusterModel) -> Followed:
+    """A model after those that its job follows; as it is if it follows none."""
     previous = planned.previous
     if previous is None:
-        return model, None
+        return Followed(model)
     old = previous.model
     matching = match_centers(model.centers, old.centers, old.cluster_numbers, previous.next_number)
     found = model.renumbered(matching.rows, matching.numbers)
-    return found, _drift(previous, found, matching)
+    found, kept = remembered(planned, previous, found, tuple(matching.rows.tolist()))
+    return Followed(found, _drift(previous, found, matching), kept)
 
 
 def _drift(previous: PreviousRun, model: ClusterModel, matching: Matching) -> Drift:

@@ -1,6 +1,7 @@
 """What a job is: a record that says how it is asked for, planned, charged, worked and written."""
 
 import dataclasses
+import datetime
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +20,11 @@ UNPROTECTED: Summary = {"epsilon": None, "delta": None}
 """What a job of the trusted zone says of its guarantee: there is none."""
 
 
+def _now() -> str:
+    """UTC to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run(Generic[Settings]):
     """One run of a job.
@@ -27,11 +33,13 @@ class Run(Generic[Settings]):
       settings: of its config file.
       options: of its command line.
       place: where it writes.
+      started: UTC, ISO 8601, before any row is read; when it ended would tell how long the rows took.
     """
 
     settings: Settings
     options: JobOptions
     place: Place
+    started: str = dataclasses.field(default_factory=_now)
 
     @property
     def folder(self) -> RunFolder:
@@ -51,6 +59,10 @@ class Outcome(NamedTuple):
     manifest: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
+def _as_they_are(settings: Settings) -> Settings:
+    return settings
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Job(Generic[Settings, Planned, Result]):
     """A job of the command; `run_job` is the one way through it.
@@ -67,6 +79,7 @@ class Job(Generic[Settings, Planned, Result]):
       place: where it writes; by default a folder that is complete or absent.
       reserve: what the ledger holds for a plan before private rows are read; None where nothing is charged, or where
         every part of the work is charged by itself.
+      resolve: settings with what only a schema tells, such as columns of patterns; a second time it changes nothing.
     """
 
     name: str
@@ -79,6 +92,7 @@ class Job(Generic[Settings, Planned, Result]):
     flags: tuple[str, ...] = OUTPUT_FLAGS
     place: Callable[[Settings, JobOptions], Place] = OutputFolder.of
     reserve: Callable[[Run[Settings], Planned], Reservation | None] | None = None
+    resolve: Callable[[Settings], Settings] = _as_they_are
 
     def reservation(self, run: Run[Settings], planned: Planned) -> Reservation | None:
         """What is charged for a plan; None if nothing is."""

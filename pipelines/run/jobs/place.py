@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Self
 
-from pipelines.ledger.spending import Reservation, spending
+from pipelines.ledger.spending import Draw, Reservation, spending
 from pipelines.run.folder import RunFolder, check_no_link
 from pipelines.run.options import JobOptions
 
@@ -21,6 +21,7 @@ class Place:
     def __init__(self, options: JobOptions):
         self.folder = RunFolder(options.output, options.run_id)
         self._options = options
+        self._draw: Draw | None = None
 
     @classmethod
     def of(cls, settings: object, options: JobOptions) -> Self:
@@ -46,8 +47,28 @@ class Place:
         Raises:
           LedgerRefusedError: before anything is read.
         """
-        with spending(reservation):
+        with self._charged(reservation):
             yield
+
+    @contextlib.contextmanager
+    def _charged(self, reservation: Reservation | None) -> Iterator[None]:
+        """Charges the run, and takes note of what wants to be told of its key."""
+        with spending(reservation) as draw:
+            self._draw = draw
+            yield
+
+    def draws_with(self, key_uri: str) -> None:
+        """Tells the ledger, if the run is charged, with which key it is about to draw noise.
+
+        Args:
+          key_uri: the place of the run's own key.
+
+        Raises:
+          LedgerRefusedError: if another run has drawn with this key.
+        """
+        if self._draw is None:
+            raise RuntimeError("a key must be told inside of `opened`.")
+        self._draw(key_uri)
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Makes what is staged the output."""
@@ -68,8 +89,11 @@ class OutputFolder(Place):
 
     @contextlib.contextmanager
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
-        """Charges the run and makes the staging folder."""
-        with spending(reservation), self.folder.opened():
+        """Charges the run and makes the staging folder; an output to which another run writes is refused before."""
+        with contextlib.ExitStack() as stack:
+            with self.folder.claimed():
+                stack.enter_context(self._charged(reservation))
+                stack.enter_context(self.folder.opened())
             yield
 
     def publish(self, manifest: dict[str, Any]) -> None:

@@ -1,16 +1,17 @@
 """The one way through every job: asked for, checked, planned, charged, worked, written, published."""
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.forewarnings import forewarnings
+from pipelines.run.jobs.forewarnings import forewarnings
 from pipelines.run.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
 from pipelines.run.jobs.place import Summary
-from pipelines.run.options import parse_job, read_text
+from pipelines.run.options import JobOptions, parse_job, read_text
 from pipelines.run.stores import check_stores
 from pipelines.run.versions import versions
 from schemas.privacy.flow import Zone
@@ -34,12 +35,17 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
     options = parse_job(asked.name, argv, asked.flags)
     text = read_text(options.config)
     job = asked.choose(text) if isinstance(asked, JobChoice) else asked
-    settings = job.load(text)
+    return run_settings(job, job.load(text), options)
+
+
+def run_settings(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
+    """Runs a job whose settings are there; returns the summary, and raises what stopped it."""
     check_stores(settings)
     warned = forewarnings(settings)
     counted = {} if warned is None else {"warnings": len(warned)}
     for each in warned or ():
         _LOGGER.warning("warning: %s", each)
+    settings = job.resolve(settings)
     place = job.place(settings, options)
     complete = place.complete()
     if complete is not None:
@@ -47,7 +53,8 @@ def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summa
     run = Run(settings=settings, options=options, place=place)
     with carried_out(job, run) as (planned, result):
         outcome = job.write(run, planned, result)
-        place.publish({"run_id": options.run_id, "versions": versions()} | outcome.manifest)
+        head = {"run_id": options.run_id, "started": run.started, "versions": versions()}
+        place.publish(head | outcome.manifest)
     _say_done(job, options.output)
     return place.summary | outcome.summary | counted
 
@@ -63,6 +70,7 @@ def carried_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iter
       DappleError: what stopped it, in one sentence.
     """
     check_stores(run.settings)
+    run = dataclasses.replace(run, settings=job.resolve(run.settings))
     run.place.check()
     planned = job.plan(run)
     with run.place.opened(job.reservation(run, planned)):

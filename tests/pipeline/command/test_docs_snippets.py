@@ -16,8 +16,10 @@ import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.command.main import COMMANDS
+from pipelines.plan.command_line import TOOLS
 from schemas.clustered_fl.config import load_clustered_fl_config
 from schemas.kmeans.fit_config import load_config
+from schemas.kmeans.stream_config import load_stream_config
 from schemas.profile.config import load_profile_config
 from schemas.reports.config import load_encode_config
 from schemas.trusted_zone.assign_config import load_assign_config
@@ -34,7 +36,8 @@ FLAGS = dict.fromkeys(COMMANDS, ALWAYS) | {
     "upload": {"--config", "--exchange", "--released", "--client", "--verbose"},
     "aggregate": {"--config", "--exchange", "--verbose"},
     "unmask": {"--config", "--exchange", "--released", "--run_id", "--verbose"},
-    "ledger": {"--ledger", "--dataset", "--epsilon", "--delta", "--scope", "--format", "--output"},
+    "ledger": {"--ledger", "--dataset", "--runs", "--epsilon", "--delta", "--scope", "--format", "--output"},
+    **{name: {flag for flag in tool.flags if flag[:2] == "--"} for name, tool in TOOLS.items()},
 }
 
 
@@ -82,6 +85,8 @@ def completed(part):
 def loaders(part):
     """What reads a block: every job for which it is meant."""
     text = yaml.safe_dump(part)
+    if "stream" in part:
+        return [(load_stream_config, text)]
     if "sweep" in part:
         return [(load_sweep_config, text)]
     if "reports" in part:

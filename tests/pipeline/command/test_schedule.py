@@ -1,7 +1,6 @@
 """The files of `schedule/`: the script runs for real on a tiny lake, cron's line too, the DAG is checked as text."""
 
 import ast
-import datetime
 import fcntl
 import json
 import os
@@ -25,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 SCHEDULE = ROOT / "schedule"
 SCRIPT = SCHEDULE / "run_partition.sh"
 DATES = ("2026-03-01", "2026-03-02")
+TODAY, YESTERDAY = "2026-03-04", "2026-03-03"
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,11 @@ def place(tmp_path_factory):
     (folder / "job.yaml").write_text(text)
     lake.write_server(folder / "server.parquet")
     command = folder / "dapple"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {sys.executable} -m dapple_dp "$@"\n')
+    words = f'{sys.executable} -m tests.scenes.repeatable_command "$@"'
+    command.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {words}\n")
     command.chmod(0o755)
+    (folder / "date").write_text(f'#!/bin/sh\nexec {shutil.which("date")} "$1" "$2" "{TODAY} $3" "$4"\n')
+    (folder / "date").chmod(0o755)
     return folder
 
 
@@ -86,14 +89,16 @@ def test_the_second_date_starts_from_the_first_and_is_not_run_twice(two_dates):
 def test_a_failed_date_is_tried_again_as_the_same_job_by_the_command_of_the_crontab(two_dates):
     """A partition that is not there yet stops the run and leaves nothing but the job, which the next attempt uses."""
     place, runs = two_dates, two_dates / "runs"
-    yesterday = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)).date().isoformat()
+    yesterday = YESTERDAY
     missing = run_partition(place, yesterday)
     assert missing.returncode == 2
     assert not (runs / yesterday).exists()
     job = (runs / f"{yesterday}.yaml").read_bytes()
     lake.write_lake(place / "lake" / f"dt={yesterday}", lake.mixture(900, seed=9))
     command = cron_lines()[1][0][5].replace(r"\%", "%")
-    done = subprocess.run(["/bin/bash", "-c", command], env=environment(place), check=False)
+    # The day of this `date` does not end while the test runs.
+    path = {"PATH": f"{place}:{os.environ['PATH']}"}
+    done = subprocess.run(["/bin/bash", "-c", command], env=environment(place) | path, check=False)
     assert done.returncode == 0, (runs / "cron.log").read_text()
     assert (runs / f"{yesterday}.yaml").read_bytes() == job
     assert json.loads((runs / yesterday / "run.json").read_text())["previous"]["run_id"] == DATES[1]

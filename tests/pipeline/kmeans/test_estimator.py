@@ -17,6 +17,7 @@ from pipelines.kmeans import fit as fit_job
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.plan import PrivacyUnit
 
+pytestmark = pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
 CENTERS = np.array([[6.0, 0.0, 0.0], [-6.0, 0.0, 3.0], [0.0, 8.0, 0.0]])
 NO_LABELS = "labels of the training rows are private, so that there is no labels_"
 FRESH_NOISE = "noise is drawn anew in every fit, so that two fits differ"
@@ -24,7 +25,7 @@ EXPECTED_FAILURES = {"check_clustering": NO_LABELS, "check_fit_idempotent": FRES
 
 
 @parametrize_with_checks(
-    [DPKMeans(2, epsilon=50.0, delta=1e-5, clipping_norm=10.0)],
+    [DPKMeans(2, epsilon=10.0, delta=1e-5, clipping_norm=10.0)],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 @pytest.mark.slow
@@ -60,7 +61,7 @@ def temporary(tmp_path, monkeypatch):
 
 
 def model(**parameters) -> DPKMeans:
-    return DPKMeans(3, **({"epsilon": 20.0, "delta": 1e-6, "clipping_norm": 12.0} | parameters))
+    return DPKMeans(3, **({"epsilon": 10.0, "delta": 1e-6, "clipping_norm": 12.0} | parameters))
 
 
 def test_an_easy_mixture_is_found_and_two_fits_differ(temporary, known_keys):
@@ -79,7 +80,7 @@ def test_an_easy_mixture_is_found_and_two_fits_differ(temporary, known_keys):
 
 
 def test_what_is_spent_and_released_is_told():
-    estimator = model(epsilon=3.0, lloyd_steps=1, public_rows=3000).fit(mixture()[0])
+    estimator = model(algorithm="feddp_kmeans", epsilon=3.0, lloyd_steps=1, public_rows=3000).fit(mixture()[0])
     assert 2.9 < estimator.privacy_.epsilon <= 3.0
     assert estimator.privacy_.delta == 1e-6
     assert estimator.privacy_.unit is PrivacyUnit.RECORD
@@ -122,7 +123,7 @@ class _StoppedError(Exception):
 def _spy(kept: dict):
     """Stands in for the run: looks at what lies on disk, and stops."""
 
-    def execute(planned, options, folder):
+    def execute(planned, options, folder, account=None):
         path = planned.config.data.path
         kept["mode"] = stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)
         with pq.ParquetFile(path) as file:
@@ -146,7 +147,7 @@ def test_rows_lie_in_a_private_folder_that_is_gone_even_after_a_failure(temporar
 def test_every_client_lies_whole_in_one_row_group_under_another_name(monkeypatch, kind):
     kept = {}
     monkeypatch.setattr(fit_job, "execute", _spy(kept))
-    monkeypatch.setattr("pipelines.kmeans.estimator._ROW_GROUP_ROWS", 50)
+    monkeypatch.setattr("pipelines.kmeans.memory_rows._ROW_GROUP_ROWS", 50)
     ids = np.random.default_rng(0).integers(1000, 1030, 600)
     groups = ids if kind is int else np.array([f"patient-{each}" for each in ids], dtype=kind)
     points = np.column_stack([ids, np.arange(600), np.ones(600)]).astype(float)
@@ -241,7 +242,18 @@ def test_server_data_of_another_width_are_refused():
         ),
         ({"unit": "client"}, "^client_rows must be given for unit 'client'"),
         ({"n_clusters": 0}, "^n_clusters must be"),
-        ({"seed": -1}, "^seed must be"),
+        ({"random_state": -1}, "^random_state must be"),
+        ({"random_state": np.random.default_rng(0)}, "^random_state must be"),
+        ({"clipping_norm": None}, "^clipping_norm or domain must be given where there is no server_data"),
+        ({"algorithm": "dp_lloyd", "clipping_norm": None}, "^clipping_norm or domain must be given"),
+        ({"algorithm": "dp_lloyd", "clipping_norm": "private"}, "^domain must be given for algorithm 'dp_lloyd'"),
+        ({"algorithm": "central_tree", "domain": (0, 1)}, "^domain must be left out for algorithm 'central_tree'"),
+        ({"algorithm": "k_fed"}, "^algorithm must be 'auto', 'feddp_kmeans'"),
+        ({"domain": (1, 0)}, "^domain must be two finite numbers"),
+        ({"domain": {"a": (0, 1)}}, "^domain must give the interval of every column"),
+        ({"settings": {"privacy": {"epsilon": 100.0}}}, "^settings must be a mapping with sections .* got 'privacy'"),
+        ({"settings": [1]}, "^settings must be a mapping"),
+        ({"ledger": "nowhere.sqlite"}, "^data_name must be given with a ledger"),
     ],
 )
 def test_parameters_are_checked_by_fit_in_their_own_names(parameters, rule):
@@ -255,9 +267,9 @@ def test_more_clusters_than_server_rows_are_refused():
         model().fit(np.zeros((10, 2)), server_data=np.eye(2))
 
 
-@pytest.mark.parametrize("missing", ["epsilon", "delta", "clipping_norm"])
+@pytest.mark.parametrize("missing", ["epsilon", "delta"])
 def test_what_decides_the_guarantee_has_no_default(missing):
-    given = {"epsilon": 1.0, "delta": 1e-6, "clipping_norm": 1.0}
+    given = {"epsilon": 1.0, "delta": 1e-6}
     del given[missing]
     with pytest.raises(TypeError, match=missing):
         DPKMeans(3, **given)
@@ -265,7 +277,8 @@ def test_what_decides_the_guarantee_has_no_default(missing):
 
 def test_parameters_are_stored_as_they_are_and_cloned():
     given = {"n_clusters": 4, "epsilon": 0.5, "delta": 1e-7, "clipping_norm": 2.0, "unit": "client", "client_rows": 9}
-    given |= {"allocation": "paper", "center": "none", "lloyd_steps": 2, "public_rows": 10**6, "seed": 3}
+    given |= {"allocation": "paper", "center": "none", "lloyd_steps": 2, "public_rows": 10**6, "random_state": 3}
+    given |= {"algorithm": "feddp_kmeans", "domain": None, "settings": None, "ledger": "l", "data_name": "d"}
     estimator = DPKMeans(**given)
     assert estimator.get_params() == given
     assert clone(estimator).get_params() == given

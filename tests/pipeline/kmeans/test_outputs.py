@@ -150,6 +150,10 @@ def test_manifest(done):
     manifest = done.json("run.json")
     expected = {
         "run_id",
+        "started",
+        "settings",
+        "ledger",
+        "manifest_digest",
         "algorithm",
         "features",
         "encoding",

@@ -20,6 +20,7 @@ from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake
 from tests.scenes.models import run_model_job
 from transforms.files.saved_model import SavedModel, load_model
+from transforms.numerics.kmeans.noisy_means import last_means
 
 
 class Series:
@@ -296,5 +297,55 @@ def test_scores_of_runs_on_the_same_rows_are_standard_normal(tmp_path, algorithm
 def test_a_run_of_its_own_stays_as_it_is(series):
     result = FitResult(series.model("first"), None, "")
     fit = lake.planned(series.settings)
-    assert followed(fit, result.model) == (result.model, None)
+    assert followed(fit, result.model) == (result.model, None, None)
     assert validated(series.settings).recurring is None
+
+
+@pytest.fixture(scope="module")
+def remembering(series):
+    assert series.follow("night_1", "warm", recurring__memory=4).code == 0
+    assert series.follow("night_2", "night_1", recurring__memory=4).code == 0
+    return series
+
+
+def test_centers_are_remembered_means(remembering):
+    """Three runs with weights 9/16, 3/4 and 1, computed from their releases alone."""
+    sums, counts = 0.0, 0.0
+    for name, weight in (("warm", 9 / 16), ("night_1", 3 / 4), ("night_2", 1.0)):
+        model = remembering.model(name)
+        rows = remembering.json(name, "run.json")["clusters"]["released_rows"]
+        noisy = last_means(model.releases, 3)
+        origins = model.noisy_means - noisy.means[rows]
+        sums = sums + weight * (noisy.sums[rows] + noisy.counts[rows][:, None] * origins)
+        counts = counts + weight * noisy.counts[rows]
+    centers = remembering.model("night_2").centers
+    np.testing.assert_allclose(centers, sums / counts[:, None], rtol=1e-9)
+    noise = [each["noise"] for each in remembering.json("night_2", "drift.json")["memory"]["clusters"]]
+    alone = [each["movement_noise"] for each in remembering.json("night_2", "drift.json")["clusters"]]
+    assert max(noise) < min(alone)
+
+
+def test_a_memory_costs_nothing(remembering):
+    spent = [remembering.json(name, "privacy.json") for name in ("warm", "night_2")]
+    assert spent[0]["epsilon"] == spent[1]["epsilon"]
+    assert "memory.parquet" in remembering.json("night_2", "run.json")["files"]
+    assert "Memory of 3 runs" in (remembering.folder / "night_2" / "report.html").read_text()
+
+
+def test_a_changed_memory_is_refused(remembering):
+    path = remembering.folder / "night_1" / "memory.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    try:
+        outcome = remembering.follow("night_3", "night_1", recurring__memory=4)
+    finally:
+        path.write_bytes(whole)
+    assert outcome.code == 2
+    assert "memory.parquet" in outcome.lines[-1]
+
+
+def test_a_run_that_forgets_ends_the_memory(remembering):
+    """A run without memory keeps none, so the next one begins with that run."""
+    assert remembering.follow("forgets", "night_2").code == 0
+    assert remembering.follow("begins", "forgets", recurring__memory=4).code == 0
+    assert remembering.json("begins", "drift.json")["memory"]["runs"] == 2

@@ -171,7 +171,7 @@ def test_a_hundred_writers_at_once_lose_nothing_and_pass_no_limit(tmp_path):
     ledger = new_ledger(tmp_path, basic_limit(0.25 * N_FIT))
     writers = [crashes.started(_reserve, ledger.path, f"run{number}") for number in range(N_WRITERS)]
     for writer in writers:
-        writer.join(300)
+        writer.join(1200)
     codes = [writer.exitcode for writer in writers]
     assert (codes.count(0), codes.count(3)) == (N_FIT, N_WRITERS - N_FIT)
     charged = {entry.run for entry in ledger.entries() if entry.kind == "reserve"}

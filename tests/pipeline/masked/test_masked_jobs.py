@@ -16,22 +16,25 @@ from schemas.privacy.charge import Limit
 from tests.pipeline.privacy.test_secrets import spellings_in
 from tests.scenes import lake, ledgers
 from tests.scenes.draws import recorded_draws
+from tests.scenes.parties import ExchangingParties, opened
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
 from transforms.files.octets import table_bytes
-from transforms.masked.exchange_files import MESSAGES, Exchange
-from transforms.numerics.masked.sealed import private_key, seal
+from transforms.masked.exchange_files import Exchange
+from transforms.numerics.masked.sealed import seal
 
 SECRET = bytes(range(51, 83))
 N_CLIENTS, CLIENT_ROWS = 10, 12
 
 
-class Parties:
+class Parties(ExchangingParties):
     """Ten clients with a file and a job each, an aggregator, and the folders between them."""
 
+    job_file = "client"
+
     def __init__(self, folder: pathlib.Path, **settings):
-        self.folder, self.draws = folder, []
+        super().__init__(folder)
+        self.draws = []
         self.points = lake.mixture(N_CLIENTS * CLIENT_ROWS).reshape(N_CLIENTS, CLIENT_ROWS, -1)
-        self.exchange, self.released = str(folder / "exchange"), str(folder / "released")
         server = lake.write_server(folder / "server.parquet")
         secret_uri = lake.write_key(folder / "secret", SECRET)
         for client in range(N_CLIENTS):
@@ -48,32 +51,7 @@ class Parties:
         (self.folder / "aggregate.yaml").write_text(yaml.safe_dump(settings))
 
     def upload(self, client, name=None, released=None):
-        return lake.run_command(
-            "upload",
-            *("--config", str(self.folder / f"client-{client}.yaml"), "--exchange", self.exchange),
-            *("--released", released or self.released, "--client", name or f"client-{client}"),
-        )
-
-    def aggregate(self):
-        return lake.run_command(
-            "aggregate", "--config", str(self.folder / "aggregate.yaml"), "--exchange", self.exchange
-        )
-
-    def unmask(self, client=0, released=None):
-        """Opens the run, or the next round; of a new run the aggregator then says its key."""
-        outcome = lake.run_command(
-            "unmask",
-            *("--config", str(self.folder / f"client-{client}.yaml"), "--exchange", self.exchange),
-            *("--released", released or self.released, "--run_id", "run"),
-        )
-        if outcome.code == 0 and not pathlib.Path(self.exchange, "aggregator.json").exists():
-            assert self.aggregate().code == 0
-        return outcome
-
-    def read(self, index, path):
-        """Messages of a file, as the aggregator reads them."""
-        exchange = Exchange(self.exchange)
-        return exchange.read_messages(index, path, private_key(lake.KEY, exchange.plan().nonce, MESSAGES))
+        return self.clients_job("upload", client, "--client", name or f"client-{client}", released=released)
 
     def play(self, dropped=lambda index: ()):
         """All rounds; `dropped` says whose messages a round lacks."""
@@ -140,11 +118,9 @@ def test_the_result_says_what_fit_would_and_that_roles_were_apart(played):
 
 
 def test_what_lies_in_the_exchange_is_uniform_and_holds_no_secret(played):
-    exchange = Exchange(played.exchange)
-    words = [played.read(i, path).values.ravel() for i in range(4) for path in exchange.message_files(i)]
-    words += [release.values.ravel() for i in range(4) for release in exchange.read_sum(i)[0].releases]
-    assert looks_uniform(np.concatenate(words), FRESH)
-    assert len(np.unique(np.concatenate(words))) == sum(map(len, words))
+    words = played.words(4)
+    assert looks_uniform(words, FRESH)
+    assert len(np.unique(words)) == len(words)
     for path in pathlib.Path(played.exchange).rglob("*"):
         if path.is_file():
             content = path.read_bytes()
@@ -179,9 +155,7 @@ def test_nothing_is_sent_to_a_closed_round(played):
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path))
 
 
 def messages_of(parties):

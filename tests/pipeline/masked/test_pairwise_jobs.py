@@ -23,8 +23,9 @@ from schemas.privacy.release import releases_from_table
 from tests.pipeline.privacy.test_secrets import spellings_in, unpacked
 from tests.scenes import lake
 from tests.scenes.draws import recorded_draws
+from tests.scenes.parties import ExchangingParties, opened
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
-from transforms.masked.exchange_files import MESSAGES, Exchange
+from transforms.masked.exchange_files import Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.sealing import Sealing
 from transforms.numerics.masked.sealed import private_key, unseal
@@ -43,12 +44,12 @@ LLOYD = {
 }
 
 
-class Parties:
+class Parties(ExchangingParties):
     """Three holders with rows, a job and a secret each, an aggregator, and the folders between them."""
 
     def __init__(self, folder, unit="record", **settings):
-        self.folder, self.draws, self.blocks = folder, [], []
-        self.exchange, self.released = str(folder / "exchange"), str(folder / "released")
+        super().__init__(folder)
+        self.draws, self.blocks = [], []
         server = lake.write_server(folder / "server.parquet")
         for holder, n_senders in enumerate(HOLDERS):
             points = lake.mixture(n_senders * SENDER_ROWS, seed=holder)
@@ -79,26 +80,8 @@ class Parties:
         words = ("--config", str(self.folder / "prepare.yaml"), "--output", str(self.folder / f"lake-{holder}"))
         assert lake.run_command("prepare", *words).code == 0
 
-    def clients_job(self, name, holder, *flags):
-        config = str(self.folder / f"job-{holder}.yaml")
-        return lake.run_command(
-            name, "--config", config, "--exchange", self.exchange, "--released", self.released, *flags
-        )
-
     def upload(self, holder):
         return self.clients_job("upload", holder, "--client", f"holder-{holder}")
-
-    def unmask(self, holder=0):
-        """Opens the run, or the next round; of a new run the aggregator then says its key."""
-        outcome = self.clients_job("unmask", holder, "--run_id", "run")
-        if outcome.code == 0 and not pathlib.Path(self.exchange, "aggregator.json").exists():
-            assert self.aggregate().code == 0
-        return outcome
-
-    def read(self, index, path):
-        """Messages of a file, as the aggregator reads them."""
-        exchange = Exchange(self.exchange)
-        return exchange.read_messages(index, path, private_key(lake.KEY, exchange.plan().nonce, MESSAGES))
 
     def shares(self, index):
         """What was handed out in a round, as whoever unmasks reads it."""
@@ -107,11 +90,6 @@ class Parties:
         files = sorted(pathlib.Path(self.released, f"{index:02d}_shares").glob("*.sealed"))
         opened = [unseal(file.read_bytes(), own, encode_label(path, file.name)) for file in files]
         return [row for text in opened for row in sent_from_table(pq.read_table(io.BytesIO(text)), HandedOut, path)]
-
-    def aggregate(self):
-        return lake.run_command(
-            "aggregate", "--config", str(self.folder / "aggregate.yaml"), "--exchange", self.exchange
-        )
 
     def leg(self, holders=EVERYBODY, *, close=True):
         """One leg of those who take part in it, and the aggregator's list."""
@@ -185,11 +163,9 @@ def test_a_client_is_shared_out_by_its_seed_or_by_its_key(played):
 
 
 def test_what_lies_in_the_exchange_is_uniform_and_holds_no_secret(played):
-    exchange = PairwiseExchange(played.exchange)
-    words = [played.read(i, path).values.ravel() for i in range(3) for path in exchange.message_files(i)]
-    words += [release.values.ravel() for i in range(3) for release in exchange.read_sum(i)[0].releases]
-    assert looks_uniform(np.concatenate(words), FRESH)
-    assert len(np.unique(np.concatenate(words))) == sum(map(len, words))
+    words = played.words(3)
+    assert looks_uniform(words, FRESH)
+    assert len(np.unique(words)) == len(words)
     shares = [each.share for index in range(3) for each in played.shares(index)]
     sealed = [path.read_bytes() for path in pathlib.Path(played.released).glob("*_shares/*")]
     assert not any(share in octets for share in shares for octets in sealed)
@@ -212,9 +188,7 @@ def test_no_name_key_letter_or_message_occurs_twice(played):
 
 @pytest.fixture
 def parties(tmp_path):
-    found = Parties(tmp_path, **LLOYD)
-    assert found.unmask().code == 0
-    return found
+    return opened(Parties(tmp_path, **LLOYD))
 
 
 def files_of(parties, leg):

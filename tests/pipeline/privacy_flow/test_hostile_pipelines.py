@@ -11,13 +11,15 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 from apache_beam.transforms.window import GlobalWindows, SlidingWindows
 
 from pipelines.trusted_zone import sweep
-from tests.scenes.graphs import HostileGraphs, Scene, World, assert_path, refused, understated
+from tests.scenes.graphs import HostileGraphs, Scene, assert_path, refused, understated
 from transforms.files import publish
 from transforms.files.private_sink import PrivateSink
 from transforms.privacy import noise_stage
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
+from transforms.rounds import aggregation
 from transforms.rounds.aggregation import SumStatistics, SumVectorsFn
 from transforms.rounds.round import _StatisticFn, server_step
+from transforms.rounds.staged_state import StagedArrays, begun
 from transforms.tables.read import CheckRows
 
 hostile = HostileGraphs()
@@ -68,6 +70,19 @@ def noise_on_something_without_sensitivity(scene):
 @hostile("must be given the sum of one statistic, got something else", "List", "Statistic", "Noise")
 def noise_on_every_shard_by_itself(scene):
     return scene.statistics() | "Noise" >> scene.noise()
+
+
+@hostile("must be given the sum of one statistic, got something else", "List", "Statistic", "Noise")
+def noise_on_every_branch_by_itself(scene):
+    branches = scene.statistics() | "Branch" >> beam.ParDo(aggregation._BranchFn())
+    sums = branches | "SumBranches" >> beam.CombinePerKey(aggregation._SumBranchFn())
+    return sums | "Unbranch" >> beam.Map(aggregation._unbranched) | "Noise" >> scene.noise()
+
+
+@hostile("must be given public data and releases, got exact private data", "List", "Statistic", "Sum", "Begin")
+def exact_sum_as_a_first_state(scene):
+    staged = StagedArrays("initial.npz", "0" * 64)
+    return scene.exact() | "Begin" >> beam.Map(begun, staged)
 
 
 @hostile("must have the plan of the statistic that it is given, got feddp_kmeans/outer_product", "List", "Noise")
@@ -323,11 +338,6 @@ class Unlisted(DeclaredMechanism):
 @hostile("must run audited code, got test_hostile_pipelines:Unlisted", "List", "Sum", "Declare")
 def mechanism_that_nobody_listed(scene):
     return scene.exact() | "Declare" >> Unlisted()
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.mark.parametrize("name", hostile.cases)

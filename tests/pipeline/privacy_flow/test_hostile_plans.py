@@ -17,7 +17,7 @@ from schemas.privacy.flow import TRUSTED_ZONE, Promise, Zone
 from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit
 from schemas.profile.config import ProfileConfig
 from tests.scenes import lake
-from tests.scenes.graphs import HostileGraphs, Scene, World, assert_path, refused, understated, verdict
+from tests.scenes.graphs import HostileGraphs, Scene, assert_path, refused, understated, verdict
 from tests.scenes.models import write_model
 from transforms.files import publish
 from transforms.files.publish import PublishModel
@@ -100,11 +100,6 @@ def masked_sum_taken_for_a_release(scene):
 
 def watched(messages: MaskedMessages) -> MaskedMessages:
     return messages
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.mark.parametrize("name", masked.cases)

@@ -20,7 +20,7 @@ from schemas.errors import ConfigError, PrivacyFlowError
 from schemas.privacy.flow import TRUSTED_ZONE, GraphPrivacy, Zone
 from schemas.trusted_zone.sweep_config import sweep_config
 from tests.scenes import lake, reports, sweeps
-from tests.scenes.graphs import World, verdict
+from tests.scenes.graphs import verdict
 from tests.scenes.models import run_model_job, write_model
 from transforms.privacy_flow.checker import check_graph
 from transforms.privacy_flow.graph_spending import check_chunk
@@ -66,11 +66,6 @@ MASKS = {
     "pairwise": {"pairwise": True},
     "pairwise, both noises": {"pairwise": True, "noise_by": NoiseBy.BOTH},
 }
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("flow"))
 
 
 @pytest.mark.parametrize("kind", HONEST)
@@ -235,5 +230,5 @@ def test_a_check_of_a_large_sweep_costs_little(world, tmp_path):
         check_graph(root, promise)
         return time.thread_time() - start
 
-    # Measured: 0.005 s for 35 cells, 0.2 s for 350.
-    assert seconds(350) < 3.0
+    # Of this thread on a processor, whoever else computes. Measured: 0.005 s for 35 cells, 0.2 s for 350.
+    assert seconds(350) < 20.0

@@ -10,24 +10,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.testing import test_pipeline, test_stream
 from apache_beam.testing.util import assert_that
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark, DefaultTrigger, Repeatedly
 from apache_beam.transforms.window import FixedWindows, IntervalWindow
 
 from pipelines import api
+from schemas.errors import ConfigError
 from schemas.reports.config import load_decode_config
 from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
 from tests.scenes import lake
-from tests.scenes.reports import parameters, settings
+from tests.scenes.reports import assert_key_stays_out, parameters, settings
 from transforms.numerics.reports import decode_tree
 from transforms.numerics.reports.encoder import Reports
 from transforms.numerics.reports.sums import ReportSums
 from transforms.reports.batches import ReportBatch
 from transforms.reports.decode import DecodeParams, DecodeReports
 from transforms.reports.encode import _EncodeFn, keyed_reports
+from transforms.reports.shuffle import ShuffleReports
+from transforms.reports.split_messages import DecodeMessages, ShuffleMessages
 
 MEANS = 8.0 * np.eye(3, 4)
 N_CLIENTS = 3000
@@ -193,13 +195,7 @@ def test_the_python_api_gives_the_same_model(finished):
 
 def test_a_worker_keeps_the_key_out_of_the_job_graph(tmp_path):
     contract = TableContract(feature_list="x", client_id="client_id", n_features=4, by_client=True)
-    encode = _EncodeFn(parameters(), contract, lake.write_key(tmp_path / "key"))
-    encode.setup()
-    pickled = pickler.dumps(encode)
-    assert lake.KEY not in pickled
-    assert pickler.loads(pickled)._key is None
-    with pytest.raises(RuntimeError, match="between setup and teardown"):
-        next(pickler.loads(pickled).process(ShardRef("lake.parquet", 0, 5)))
+    assert_key_stays_out(_EncodeFn(parameters(), contract, lake.write_key(tmp_path / "key")))
 
 
 def test_evaluate_takes_a_decoded_model(tmp_path, finished):
@@ -286,6 +282,44 @@ def test_every_window_of_a_stream_gets_a_model_of_its_own(variant):
             | DecodeReports(params=DecodeParams(parameters=public))
         )
         assert_that(decoded, check, reify_windows=True)
+
+
+MORE_PANES = {
+    "lateness": {"allowed_lateness": 100},
+    "late firings": {"trigger": AfterWatermark(late=AfterCount(1)), "accumulation_mode": AccumulationMode.ACCUMULATING},
+    "early firings": {"trigger": AfterWatermark(early=AfterCount(1)), "accumulation_mode": AccumulationMode.DISCARDING},
+    "firings by number": {"trigger": AfterCount(500), "accumulation_mode": AccumulationMode.DISCARDING},
+    "repeated firings": {
+        "trigger": Repeatedly(AfterCount(500)),
+        "accumulation_mode": AccumulationMode.ACCUMULATING,
+        "allowed_lateness": 5,
+    },
+}
+TRANSFORMS = {
+    "decode": lambda public: DecodeReports(params=DecodeParams(parameters=public)),
+    "shuffle": lambda public: ShuffleReports(parameters=public, folder="out", listing="list"),
+    "decode messages": lambda public: DecodeMessages(parameters=public),
+    "shuffle messages": lambda public: ShuffleMessages(folder="out", listing="list"),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("windowing", MORE_PANES)
+def test_windows_of_more_than_one_pane_are_refused(transform, windowing):
+    """1,200 reports once counted as 1,900, in a second model of the same window."""
+    batches = beam.Pipeline() | beam.Create([]) | beam.WindowInto(FixedWindows(60), **MORE_PANES[windowing])
+    with pytest.raises(
+        ConfigError, match=r"windows of reports must have one pane each, .* without allowed_lateness\.$"
+    ):
+        _ = batches | TRANSFORMS[transform](parameters())
+
+
+@pytest.mark.parametrize("trigger", [DefaultTrigger(), AfterWatermark()])
+def test_windows_of_one_pane_pass_whatever_they_were_before(trigger):
+    discarding = AccumulationMode.DISCARDING
+    early = beam.Pipeline() | beam.Create([]) | beam.WindowInto(FixedWindows(60), **MORE_PANES["late firings"])
+    anew = early | "Anew" >> beam.WindowInto(FixedWindows(60), trigger=trigger, accumulation_mode=discarding)
+    _ = anew | DecodeReports(params=DecodeParams(parameters=parameters()))
 
 
 def test_a_small_window_of_shuffled_reports_has_no_model():

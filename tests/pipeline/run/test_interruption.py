@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -20,40 +19,49 @@ NAME, RUN = "toy", "nightly"
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return lake.write_lake(tmp_path_factory.mktemp("lake"), lake.mixture(300_000))
+    return lake.write_lake(tmp_path_factory.mktemp("lake"), lake.mixture(300))
 
 
 @pytest.fixture
 def command(data, tmp_path):
-    """The words of a job of five rounds with a ledger."""
+    """The words of a job of several rounds with a ledger."""
     ledger = str(tmp_path / "ledger.sqlite")
     Ledger(ledger).set_limit(NAME, Limit(epsilon=3.0, delta=1e-5))
     job = lake.job(data, None, algorithm="dp_lloyd", data__name=NAME, ledger=ledger, dp_lloyd__domain=[-10.0, 10.0])
     job["clipping"] = {}
     (tmp_path / "job.yaml").write_text(json.dumps(job))
     flags = {"--config": tmp_path / "job.yaml", "--output": tmp_path / "out", "--run_id": RUN}
-    return [sys.executable, "-m", "dapple_dp", "fit", *(str(part) for pair in flags.items() for part in pair)]
+    return ["fit", *(str(part) for pair in flags.items() for part in pair)]
 
 
-def started(book):
-    status = run_states(book.entries()).get(RUN)
-    return status is not None and status.started is not None
+_STOPPED = """
+import os, sys, time
+from dapple_dp.command import main
+from transforms.numerics.privacy import noise
+draw, number = noise.draw_release, int(sys.argv.pop(1))
+def draw_release(*given):
+    drawn = draw(*given)
+    os.kill(os.getpid(), number)
+    time.sleep(900)
+    return drawn
+noise.draw_release = draw_release
+sys.exit(main())
+"""
+"""The command, which is sent a signal when it has drawn its first noise and goes no further then."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_goes_on_without_a_further_charge(command, tmp_path, number):
     book = Ledger(str(tmp_path / "ledger.sqlite"))
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not started(book):
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(number)
-    out, said = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
-    assert said.endswith(f"dapple: {SENTENCE}\n")
-    assert f"run {RUN} stays reserved: give --run_id {RUN} to go on for free" in said
+    words = [sys.executable, "-c", _STOPPED, str(int(number)), *command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
+    assert (done.returncode, done.stdout) == (130, ""), done.stderr
+    assert run_states(book.entries())[RUN].started is not None
+    assert done.stderr.endswith(f"dapple: {SENTENCE}\n")
+    assert f"run {RUN} stays reserved: give --run_id {RUN} to go on for free" in done.stderr
     assert not (tmp_path / "out").exists()
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-m", "dapple_dp", *command]
+    again = subprocess.run(words, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert f"run {RUN} is reserved: going on without a further charge" in again.stderr
     assert [status.state for status in run_states(book.entries()).values()] == ["committed"]

@@ -15,7 +15,7 @@ from pipelines.run.options import beam_options
 from schemas.trusted_zone.assign_config import AssignConfig
 from tests.pipeline.tables.test_encode import census, job  # noqa: F401 - a fixture
 from tests.scenes import job_text, lake
-from tests.scenes.models import run_model_job, write_model
+from tests.scenes.models import assert_job_refused, run_model_job, write_model
 from transforms.numerics.statistics.nearest import NearestCenters
 
 CENTERS = lake.MEANS + 0.2
@@ -118,10 +118,7 @@ def test_dropped_rows_leave_a_gap(desk, tmp_path):
     np.testing.assert_array_equal(table["row"], kept)
     np.testing.assert_array_equal(table["cluster"], desk.expected[kept])
     settings["data"]["on_invalid_rows"] = "fail"
-    refused = run_model_job("assign", settings, tmp_path)
-    assert refused.code == 2
-    assert "must hold finite numbers only, got a null, NaN or infinity" in refused.lines[-1]
-    assert not (tmp_path / "assign").exists()
+    assert_job_refused("assign", settings, tmp_path, "must hold finite numbers only, got a null, NaN or infinity")
 
 
 def test_a_file_without_rows_and_a_shard_without_valid_ones(desk, tmp_path):

@@ -14,7 +14,7 @@ from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake
 from transforms.numerics.privacy.noise import draw_release
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=150)
+settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=150)
 settings.load_profile("ci")
 
 D = 4

@@ -15,7 +15,7 @@ from transforms.numerics.statistics.assignment import Assigner, Projection
 from transforms.numerics.statistics.frame import Box, Frame
 from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, Neighborhoods
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=150)
+settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=150)
 settings.load_profile("ci")
 
 D, K = 3, 4

@@ -11,7 +11,7 @@ from transforms.numerics.statistics.assignment import Assigner, Projection
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.lattice import Lattice
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=150)
+settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=150)
 settings.load_profile("ci")
 
 D = 3

@@ -17,7 +17,7 @@ from transforms.numerics.kmeans import tree
 from transforms.numerics.kmeans.tree import Hyperplanes, Tree
 from transforms.numerics.statistics.assignment import Projection
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=100)
 settings.load_profile("ci")
 
 D, DEPTH = 3, 7

@@ -7,16 +7,9 @@ import numpy as np
 import pytest
 
 from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart
-from schemas.clustered_fl.records import (
-    UPDATE_UNIT,
-    ClusteringParams,
-    FederatedState,
-    Federation,
-    ModelShape,
-    Silo,
-    TrainingParams,
-)
+from schemas.clustered_fl.records import UPDATE_UNIT, FederatedState, ModelShape
 from schemas.errors import ProtocolError
+from tests.scenes.federation import silo, terms
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
 from transforms.numerics.clustered_fl.dp_sgd import model_of
 from transforms.numerics.clustered_fl.loop import run_rounds
@@ -40,17 +33,9 @@ SHAPE = ModelShape(kind=ModelKind.SOFTMAX, n_features=2, n_classes=2)
 def _federation(algorithm="r_dpcfl", noise=0.1, shape=SHAPE, n_rows=60, **clustering):
     selections = 2 if algorithm in ("r_dpcfl", "ifca") else 0
     settings = {"n_clusters": 2, "selection_rounds": selections} | clustering
-    silo = Silo(client_id="", n_rows=n_rows, noise_multiplier=noise, first_round_multiplier=noise, select_epsilon=2.0)
-    return Federation(
-        shape=shape,
-        training=TrainingParams(rounds=ROUNDS, local_epochs=1, batch_size=20, learning_rate=0.5, clipping_norm=1.0),
-        clustering=ClusteringParams(algorithm=FederatedAlgorithm(algorithm), **settings),
-        silos=tuple(
-            dataclasses.replace(silo, client_id=f"c{index}", true_cluster=cluster)
-            for index, cluster in enumerate(TRUTH)
-        ),
-        public_seed=bytes(range(32)),
-    )
+    clients = [silo(f"c{index}", n_rows, noise, true_cluster=cluster) for index, cluster in enumerate(TRUTH)]
+    found = terms(shape, clients, FederatedAlgorithm(algorithm), {"rounds": ROUNDS}, **settings)
+    return dataclasses.replace(found, public_seed=bytes(range(32)))
 
 
 def _clients(n_rows=60):

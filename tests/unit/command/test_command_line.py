@@ -163,7 +163,7 @@ def complete(script, *words):
     ("words", "offered"),
     [
         (["dapple", "f"], {"fit"}),
-        (["dapple", "cl"], {"clustered_fl"}),
+        (["dapple", "cl"], {"clustered_fl", "clean"}),
         (["dapple", "--v"], {"--version"}),
         (["dapple", "upload", "--c"], {"--config", "--client"}),
         (["dapple", "fit", "--out"], {"--output"}),
@@ -234,7 +234,7 @@ def test_a_second_signal_ends_the_process_at_once():
         "    try:\n        os.kill(os.getpid(), signal.SIGINT); signal.pause()\n"
         "    except KeyboardInterrupt:\n        os.kill(os.getpid(), signal.SIGTERM); signal.pause()\n"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == -signal.SIGTERM
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=600).returncode == -signal.SIGTERM
 
 
 def test_in_a_thread_nothing_is_watched(capsys, monkeypatch):
@@ -249,6 +249,6 @@ def test_in_a_thread_nothing_is_watched(capsys, monkeypatch):
 def test_threads_that_work_on_do_not_hold_a_process_that_was_interrupted():
     script = (
         "import threading, time\nfrom pipelines.command import interruption\ninterruption._GRACE = 0.2\n"
-        "threading.Thread(target=time.sleep, args=(60,)).start()\ninterruption.end_soon()\n"
+        "threading.Thread(target=time.sleep, args=(900,)).start()\ninterruption.end_soon()\n"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 130
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=600).returncode == 130

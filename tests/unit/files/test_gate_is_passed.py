@@ -106,6 +106,7 @@ ALLOWED = {
     ("transforms/profile/measure_clusters.py", "pyarrow.ipc.open_stream"): "octets of this run, between its workers",
     ("pipelines/run/folder.py", "os.open"): "locks a folder",
     ("pipelines/run/round_driver.py", "os.open"): "locks a folder",
+    ("pipelines/plan/leftovers.py", "os.open"): "locks a folder",
     ("pipelines/ledger/store.py", "os.open"): "makes a file",
     (
         "pipelines/ledger/store.py",

@@ -229,3 +229,34 @@ def test_a_broadcast_leaves_the_releases_behind_and_a_model_waits_for_the_leaves
     with pytest.raises(ValueError, match="partition must be asked for when the half-spaces are known"):
         _ = fresh.partition
     assert fresh.settings.means.unit is PrivacyUnit.RECORD
+
+
+def test_the_ball_lies_about_its_center():
+    job = config(tree__center=[1.0, 2.0, -3.0, 0.0])
+    frame = tree_server.initial_state(job, np.zeros((0, 4)), 4).frame
+    np.testing.assert_array_equal(frame.lattice.center, [1.0, 2.0, -3.0, 0.0])
+    far = frame.lattice.center + 1e6 * np.eye(4)
+    norms = np.linalg.norm(frame.quantize(np.concatenate([far, [frame.lattice.center]]), lattice.SUM_BITS), axis=1)
+    assert (norms <= 1 << lattice.SUM_BITS).all()
+    assert norms[-1] == 0.0
+
+
+def test_a_center_of_another_width_is_refused():
+    job = config(tree__center=[1.0, 2.0, -3.0])
+    with pytest.raises(ConfigError, match=r"tree\.center must have one number for each of the 4 features, got 3; give"):
+        tree_server.initial_state(job, np.zeros((0, 4)), 4)
+
+
+def test_moving_rows_and_ball_together_moves_the_centers():
+    moved = np.array([0.5, -1.0, 2.0, 0.25])
+    points, found = lake.mixture(300), {}
+    for name, shift in (("here", np.zeros(4)), ("there", moved)):
+        job = config(tree__center=shift.tolist(), data__public_rows=300)
+        plan = plan_of(job)
+        state = tree_server.initial_state(job, np.zeros((0, 4)), 4)
+        for each in central_tree.rounds(job, plan):
+            state = each.step(
+                state, draw_release(lake.KEY, each.plan, each.statistic(ClientBlock(points + shift), state))
+            )
+        found[name] = state.model().centers
+    np.testing.assert_allclose(found["there"] - moved, found["here"], atol=1e-4)

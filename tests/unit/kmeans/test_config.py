@@ -173,7 +173,7 @@ WRONG_VALUES = [
     (
         "algorithm",
         "kmeans",
-        "algorithm must be 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd' or "
+        "algorithm must be 'auto', 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd' or "
         "'central_tree', got 'kmeans'",
     ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
@@ -258,6 +258,7 @@ def test_a_wrong_value_is_refused_in_one_sentence(name, value, start):
 UNKNOWN_KEYS = [
     ("privacy.epsillon", "privacy.epsillon is not a setting; did you mean privacy.epsilon?"),
     ("epsilon", "epsilon is not a setting; did you mean privacy.epsilon?"),
+    ("privacy.epsilo\n", r"privacy.epsilo\n is not a setting; did you mean privacy.epsilon?"),
     ("data.client", "data.client is not a setting; did you mean data.client_id?"),
     ("data.w_min", "data.w_min is not a setting; did you mean feddp_kmeans.reduce_diameter.w_min?"),
     ("quality.shares", "quality.shares is not a setting; did you mean quality.share?"),

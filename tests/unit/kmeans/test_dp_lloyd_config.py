@@ -53,6 +53,57 @@ def test_a_job_survives_yaml():
     assert config.clipping.norm == 3.0
 
 
+def test_bounds_of_columns_are_mapped_to_one_box_in_the_order_of_the_features():
+    by_name = validated(job({"domain": {"b": [0, 1e6], "a": [17, 90]}}))
+    listed = validated(job({"domain": [[17, 90], [0, 1e6]]}))
+    for config in (by_name, listed):
+        assert config.dp_lloyd.interval == (-1.0, 1.0)
+        assert list(config.encodings) == ["a", "b"]
+        assert (config.encodings["b"].lower, config.encodings["b"].upper) == (0.0, 1e6)
+        assert load_config(job_text.rendered(config)) == config
+    assert validated(job()).encodings == {}
+
+
+BY_COLUMN = "dp_lloyd.domain must give the interval of every column of data.features and of no other, got "
+PAIR = "dp_lloyd.domain must be two finite numbers, the smaller one first and clearly apart"
+WRONG_BOUNDS = [
+    (job({"domain": {"a": [17, 90]}}), BY_COLUMN + "none for 'b'; use the names of data.features, letter for letter."),
+    (job({"domain": {"a": [0, 1], "b": [0, 1], "c": [0, 1]}}), BY_COLUMN + "one for 'c'"),
+    (job({"domain": {"a": [0, 1], "A": [0, 1]}}), BY_COLUMN + "none for 'b'"),
+    (job({"domain": {"a": [0, 1], "b": [0, 1], "A": [0, 2]}}), BY_COLUMN + "one for 'A'"),
+    (
+        job({"domain": {"caf\u00e9": [0, 1], "cafe\u0301": [0, 2]}}, data__features=["caf\u00e9", "b"]),
+        BY_COLUMN + "none for 'b'",
+    ),
+    (job({"domain": [[0, 1]]}), BY_COLUMN + "1 for 2 columns"),
+    (job({"domain": [[0, 1], [0, 1], [0, 1]]}), BY_COLUMN + "3 for 2 columns"),
+    (job({"domain": {"a": [0, 1], "b": [float("nan"), 1]}}), PAIR),
+    (job({"domain": {"a": [0, 1], "b": [1, 1]}}), PAIR),
+    (job({"domain": {"a": [0, 1], "b": [2, 1]}}), PAIR),
+    (job({"domain": [[0, 1], [0, float("inf")]]}), PAIR),
+    (job({"domain": {"a": [0, 1], "b": [1e9, 1e9 + 1e-3]}}), PAIR),
+    (job({"domain": {}}), "dp_lloyd.domain must be a mapping of every column to its two numbers, got {}"),
+    (job({"domain": {1: [0, 1], "b": [0, 1]}}), "dp_lloyd.domain must be a mapping of every column to its two"),
+    (job({"domain": [[0, 1], [0, 1]]}, data__features="x"), "dp_lloyd.domain must be one list of two numbers where da"),
+    (
+        job({"domain": [[0, 1], [0, 1]]}, encode={"a": {"kind": "bounds", "lower": 0, "upper": 1}}),
+        "dp_lloyd.domain must be one list of two numbers where there is an encode section",
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "start"), WRONG_BOUNDS, ids=str)
+def test_bounds_that_are_not_one_for_each_column_are_refused(settings, start):
+    with pytest.raises(ConfigError) as caught:
+        validated(settings)
+    assert str(caught.value).startswith(start)
+
+
+def test_a_column_bounded_twice_in_a_file_is_refused():
+    with pytest.raises(ConfigError, match="a must be given once in its section"):
+        load_config("dp_lloyd: {domain: {a: [0, 1], a: [0, 2]}}")
+
+
 WRONG = [
     (job({"variant": "lloyd"}), "dp_lloyd.variant must be su, g or fast in a private fit, got 'lloyd', which adds no"),
     (job({"variant": "faster"}), "dp_lloyd.variant must be 'lloyd', 'su', 'g' or 'fast', got 'faster'; give fast for"),

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from schemas.kmeans.drift import Drift
+from schemas.kmeans.recurring.drift import Drift
 from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.drift import mean_scores, size_scores
+from transforms.numerics.kmeans.recurring.drift import mean_scores, size_scores
 
 
 def noisy(means, count, sums_stddev=1.0, counts_stddev=0.0):

@@ -39,6 +39,16 @@ def test_a_warm_start_is_the_default():
         ({"recurring__previous": ""}, r"recurring\.previous must"),
         ({"recurring__warm_start": "yes"}, r"recurring\.warm_start must"),
         ({"recurring__last": "x"}, r"recurring\.last"),
+        ({"lloyd__steps": 1, "recurring__memory": 1}, r"recurring\.memory must"),
+        ({"lloyd__steps": 1, "recurring__short_memory": 3}, r"recurring\.short_memory must be left out without"),
+        (
+            {"lloyd__steps": 1, "recurring__memory": 3, "recurring__short_memory": 3},
+            r"recurring\.short_memory must be below recurring\.memory, 3, got 3;",
+        ),
+        (
+            {"recurring__memory": 3, "recurring__warm_start": False},
+            r"recurring\.memory must be left out with recurring\.warm_start: false,",
+        ),
     ],
 )
 def test_refused(settings, message):
@@ -49,3 +59,12 @@ def test_refused(settings, message):
 def test_other_algorithms_may_follow_without_a_warm_start():
     config = validated(follower(algorithm="server_lloyds", lloyd__steps=1, recurring__warm_start=False))
     assert config.recurring.previous == "last"
+
+
+def test_the_short_memory_is_a_sixth():
+    def short(**settings):
+        return validated(follower(lloyd__steps=1, **settings)).recurring.short_length
+
+    assert short(recurring__memory=30) == 5
+    assert short(recurring__memory=2) == 1
+    assert short(recurring__memory=30, recurring__short_memory=7) == 7

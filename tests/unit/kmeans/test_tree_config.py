@@ -35,6 +35,7 @@ def test_the_ball_of_the_tree_bounds_the_rows():
         {"clipping": {"norm": 2, "center": "none"}},
         {"clipping": {"center": "server_mean"}, "server_data": {"path": "server"}},
         {"tree": {"radius": 1, "depth": 60, "directions": "random"}},
+        {"tree": {"radius": 1, "center": [3, -4.5]}},
         {"n_clusters": {"max": 4, "choose": "elbow"}, "lloyd": {"steps": 2, "share": 0.4}},
         {"privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6}, "clipping": {"client_rows": 5}},
         {"feddp_kmeans": {"restarts": 20}, "data": {"path": "lake", "features": "x", "public_rows": 9}},
@@ -120,3 +121,22 @@ def test_a_start_with_the_tree_is_a_job_of_its_algorithm():
     parts = {name: getattr(config, name) for name in type(config).model_fields}
     with pytest.raises(pydantic.ValidationError, match=r"feddp_kmeans\.init must be feddp_init in a FedDPKMeansFit"):
         FedDPKMeansFit(**(parts | {"feddp_kmeans": {"init": "central_tree"}}))
+
+
+@pytest.mark.parametrize(
+    "center", [[], 3.0, "origin", [1.0, float("nan")], [float("inf")], [1e61], [True], ["1"]], ids=str
+)
+def test_a_center_that_is_no_point_is_refused(center):
+    with pytest.raises(ConfigError, match=r"tree\.center must be a list of numbers from -1e60 to 1e60, got"):
+        validated(job(tree={"radius": 1.0, "center": center}))
+
+
+def test_a_ball_has_one_center():
+    by_server = {"clipping": {"center": "server_mean"}, "server_data": {"path": "server"}}
+    with pytest.raises(ConfigError, match=r"clipping\.center must be none where there is a tree\.center"):
+        validated(job(tree={"radius": 1.0, "center": [1.0]}, **by_server))
+
+
+def test_jobs_without_a_center_are_dumped_as_before_there_was_one():
+    assert "center" not in validated(job()).tree.model_dump()
+    assert validated(job(tree={"radius": 1.0, "center": [1.0]})).tree.model_dump()["center"] == (1.0,)

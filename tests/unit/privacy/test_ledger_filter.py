@@ -1,6 +1,7 @@
 """What charges add up to, by hand, and which one more is refused."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from schemas.privacy.statement import PrivacyStatement
 from tests.scenes.ledgers import basic_limit, charge, gaussian
 from transforms.privacy import accounting
 from transforms.privacy.discretization import lattice_noise
-from transforms.privacy.ledger_filter import check, fits, most_spent, spent_epsilon, total
+from transforms.privacy.ledger_filter import check, fits, largest_epsilon, most_spent, spent_epsilon, total
 
 LIMIT = Limit(epsilon=1.0, delta=1e-6)
 
@@ -162,3 +163,30 @@ def test_no_adaptive_strategy_passes_the_limit_of_the_gaussian_filter():
         loss += left / 2 + np.sqrt(left) * rng.standard_normal(len(loss))
         delta = np.maximum(0.0, 1.0 - np.exp(epsilon - loss)).mean()
         assert bool(delta < 0.1269 + 4 * 0.0006) is holds
+
+
+@pytest.mark.parametrize("mechanism", [Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE])
+def test_a_refusal_says_what_fits(mechanism):
+    """A run that is calibrated to the largest epsilon fits, and one of five percent more does not."""
+    gaussian_only = mechanism is Mechanism.DISCRETE_GAUSSIAN
+    allocation = Allocation.TUNED if gaussian_only else Allocation.PAPER
+    limit = Limit(epsilon=3.0, delta=1e-5) if gaussian_only else basic_limit(3.0, 1e-5)
+    held = [gaussian(2.0, epsilon=1.0, delta=1e-7)]
+    largest = largest_epsilon(limit, held, planned(2.0, 1e-6, mechanism, allocation))
+    assert 0.5 < largest < 3.0
+    check(limit, held, planned(largest, 1e-6, mechanism, allocation))
+    with pytest.raises(BudgetExceededError, match=re.escape(f"fits with at most epsilon {largest:g}, so")):
+        check(limit, held, planned(1.05 * largest, 1e-6, mechanism, allocation))
+
+
+def test_nothing_fits_a_spent_budget():
+    assert largest_epsilon(basic_limit(1.0), [charge(1.0)], charge(0.5)) == 0.0
+    with pytest.raises(BudgetExceededError, match="raise the limit or lower privacy"):
+        check(basic_limit(1.0), [charge(1.0)], charge(0.5))
+
+
+def test_many_runs_are_planned_together():
+    each = largest_epsilon(basic_limit(3.0), [], charge(1.0), 10)
+    assert each == pytest.approx(0.3, rel=0.01)
+    together = [charge(each)] * 9
+    check(basic_limit(3.0), together, charge(each))

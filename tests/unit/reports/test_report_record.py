@@ -15,18 +15,21 @@ from schemas.errors import ConfigError
 from schemas.reports.parameters import ReportParameters, canonical
 from schemas.reports.record import features_of
 from schemas.tables.encoder import Encoder
-from schemas.tables.encoding import OneHot, QuantileBins, Standardize
+from schemas.tables.encoding import Bounds, BoundsRange, OneHot, QuantileBins, Standardize
 from tests.scenes.reports import parameters
 
-COLUMNS = ("age", "hours", "education", "score")
+COLUMNS = ("age", "hours", "education", "score", "wage")
 ENCODER = Encoder.learn(
     COLUMNS,
     {
         "age": QuantileBins(bins=3, weight=2.0),
         "hours": Standardize(mean=40.0, stddev=12.0, weight=0.5),
         "education": OneHot(vocabulary=("HS-grad", "Bachelors"), weight=0.5),
+        "wage": Bounds(lower=-10.0, upper=1e3, to=BoundsRange.SYMMETRIC, weight=0.3),
     },
-    pa.table({"age": [20, 30, 40, 70], "hours": [1.0] * 4, "education": ["?"] * 4, "score": [1.0] * 4}),
+    pa.table(
+        {"wage": [0.0] * 4, "age": [20, 30, 40, 70], "hours": [1.0] * 4, "education": ["?"] * 4, "score": [1.0] * 4}
+    ),
 )
 
 
@@ -40,16 +43,17 @@ def encoded() -> ReportParameters:
     hours=st.floats(-1e9, 1e9),
     education=st.sampled_from(["HS-grad", "Bachelors", "Masters"]),
     score=st.floats(-1e9, 1e9),
+    wage=st.floats(-1e4, 1e4),
 )
-def test_a_record_has_the_features_of_its_row(age, hours, education, score):
-    record = {"age": age, "hours": hours, "education": education, "score": score}
+def test_a_record_has_the_features_of_its_row(age, hours, education, score, wage):
+    record = {"age": age, "hours": hours, "education": education, "score": score, "wage": wage}
     row = ENCODER.encode(pa.table({name: [value] for name, value in record.items()}), "here")
     np.testing.assert_array_equal(features_of(record, encoded()), row[0])
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, "text", 10**400])
 def test_values_that_are_no_numbers_count_as_nothing_known(value):
-    record = {"age": value, "hours": value, "education": None, "score": value, "other": 1}
+    record = {"age": value, "hours": value, "education": None, "score": value, "wage": value, "other": 1}
     assert np.isnan(features_of(record, encoded())).all()
 
 

@@ -1,5 +1,7 @@
 """One sentence out of what a runner says when a worker fails."""
 
+import errno
+
 import grpc
 import pytest
 
@@ -108,3 +110,46 @@ def test_the_place_is_where_it_was_raised():
         deep()
     place = failures.describe_unexpected(raised.value).split(" at ")[1].split(";")[0]
     assert place == f"{__file__}:{deep.__code__.co_firstlineno + 1}"
+
+
+class _LostError(Exception):
+    """As grpc tells that nobody is there any more."""
+
+    def code(self):
+        return grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("x: NoResourceAvailableException: Could not acquire the minimum required resources.", "as many free slots"),
+        ("java.lang.RuntimeException: io.grpc.StatusRuntimeException: UNAVAILABLE: io exception", "--environment_conf"),
+        ("OSError: [Errno 28] No space left on device [while running 'Publish']", "must have room for the run"),
+    ],
+)
+def test_a_loss_with_a_remedy_has_a_sentence_of_its_own(said, sentence):
+    found = failures.original_error(RuntimeError(f"Pipeline job-1 failed in state FAILED: patient 42 {said}"))
+    assert type(found) is RunnerError
+    assert sentence in str(found)
+    assert "patient" not in str(found)
+
+
+def test_an_error_of_dapple_counts_more_than_what_the_runner_lost():
+    text = f"io.grpc.StatusRuntimeException: CANCELLED\n{WORKER_TEXT}"
+    assert str(failures.original_error(RuntimeError(text))) == SENTENCE
+
+
+def test_a_lost_job_server_is_named_with_the_job_that_may_go_on():
+    found = failures.original_error(_LostError("details with patient 42"))
+    assert type(found) is RunnerError
+    assert "the job server at --job_endpoint must stay" in str(found)
+    assert "cancel it there" in str(found)
+    assert "patient" not in str(found)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_of_the_launcher_is_named(number):
+    error = RuntimeError("publish")
+    error.__cause__ = OSError(number, "secret")
+    assert failures.describe_unexpected(error) == str(failures.FULL_DISK)
+    assert "unexpected" in failures.describe_unexpected(OSError(errno.EIO, "secret"))

@@ -1,17 +1,20 @@
-"""Graphs are built and run in a notebook as they are elsewhere."""
+"""Graphs are built and run in a notebook as elsewhere, canceled if nobody waits, ended if a worker ends."""
 
 import concurrent.futures
 import os
+import signal
 import threading
 
 import apache_beam as beam
 import pytest
 from apache_beam import pipeline as beam_pipeline
 
+from pipelines.run import graph
 from pipelines.run.graph import run_graph
 from pipelines.run.options import beam_options
-from schemas.errors import InputError
+from schemas.errors import InputError, RunnerError
 from schemas.privacy.flow import Promise, Zone
+from tests.scenes import lake
 
 
 class SeenError(Exception):
@@ -57,11 +60,11 @@ def test_graphs_of_two_threads_leave_beam_as_it_was(in_notebook):
     begun, ended = threading.Event(), threading.Event()
 
     def first(root):
-        assert begun.wait(60)
+        assert begun.wait(600)
 
     def second(root):
         begun.set()
-        assert ended.wait(60)
+        assert ended.wait(600)
         _ = root | "Public" >> beam.Create([1], reshuffle=False)
 
     def run_first():
@@ -71,8 +74,8 @@ def test_graphs_of_two_threads_leave_beam_as_it_was(in_notebook):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         one = pool.submit(run_first)
         other = pool.submit(run_graph, second, beam_options([]), Promise(zone=Zone.TRUSTED))
-        one.result(120)
-        other.result(120)
+        one.result(600)
+        other.result(600)
     assert vars(beam_pipeline) == in_notebook
 
 
@@ -80,3 +83,48 @@ def test_beam_itself_looks_for_notebooks(in_notebook):
     """The guard has something to guard against."""
     with pytest.raises(SeenError):
         _ = beam.Pipeline(options=beam_options([])) | beam.Create([1])
+
+
+class _Running:
+    """A job that is waited for, and may be canceled."""
+
+    def __init__(self, error):
+        self.error = error
+        self.canceled = 0
+
+    def wait_until_finish(self):
+        raise self.error
+
+    def cancel(self):
+        self.canceled += 1
+        raise OSError("a server that is gone")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("lost")])
+def test_a_job_is_canceled_when_nobody_waits_for_it_any_more(error):
+    """A cluster goes on with it otherwise, with the key of a run that has ended for its user."""
+    running = _Running(error)
+    with pytest.raises(type(error)):
+        graph._wait(running)
+    assert running.canceled == 1
+
+
+@pytest.mark.slow
+# Beam's threads lose the streams and the end of a worker that is gone.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_process_that_ends_ends_the_job_in_a_sentence():
+    """Beam itself waits for ever for what it would have said."""
+
+    def end(number):
+        if number == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    def build(root):
+        numbers = root | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(end)
+        _ = numbers | beam.GroupBy(lambda number: number % 2)
+
+    flags = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+    said = "all worker processes must stay until the job is over, got one that ended"
+    with graph._OTHER_BEAM, pytest.raises(RunnerError, match=said):
+        lake.run_unchecked(build, beam_options(flags))

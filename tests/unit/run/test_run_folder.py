@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from pipelines.run.folder import MANIFEST, RunFolder
+from pipelines.run.folder import MANIFEST, RunFolder, absolute
 from schemas.errors import ConfigError
 
 
@@ -93,7 +93,7 @@ def test_a_folder_filled_during_the_run_is_not_overwritten(folder):
 
 def test_the_same_run_id_cannot_be_staged_twice(folder):
     folder.open()
-    with pytest.raises(ConfigError, match="--output must be a folder that can be made"):
+    with pytest.raises(ConfigError, match=r"--run_id must be new, got that of an attempt that left .*partial-run-1;"):
         RunFolder(folder.output, "run-1").open()
 
 
@@ -117,3 +117,49 @@ def test_discard_removes_the_parents_it_made_and_no_others(tmp_path):
     folder.open()
     folder.discard()
     assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+
+
+def test_an_output_to_which_another_run_writes_is_refused_before_anything_is_charged(folder):
+    """Two run ids with one output once were both charged, and one was stuck."""
+    other = RunFolder(folder.output, "run-2")
+    with folder.claimed():
+        running = folder.opened()
+        running.__enter__()
+    with pytest.raises(ConfigError, match=r"--output must be of one run at a time, .*out\.partial-run-1 writes"):
+        other.claimed().__enter__()
+    running.__exit__(None, None, None)
+    with other.claimed():
+        pass
+
+
+def test_what_a_killed_run_left_does_not_keep_others_from_its_output(folder):
+    folder.open()
+    with RunFolder(folder.output, "run-2").claimed():
+        pass
+
+
+def test_runs_claim_one_after_the_other(folder, monkeypatch):
+    """Neither sees an output that the other has not yet taken."""
+    monkeypatch.setattr("pipelines.run.folder._CLAIM_SECONDS", 0.0)
+    other = RunFolder(folder.output, "run-2")
+    with folder.claimed(), pytest.raises(ConfigError, match="must be in a folder that nobody locks"):
+        other.claimed().__enter__()
+
+
+def test_an_output_that_was_written_meanwhile_is_refused(folder):
+    os.makedirs(os.path.join(folder.output, "results"))
+    with pytest.raises(ConfigError, match="must be a new or empty folder"):
+        folder.claimed().__enter__()
+
+
+@pytest.mark.parametrize("output", ["deep/out", "./deep/out", "file://{here}/deep/out", "{here}/deep/out"])
+def test_staging_does_not_depend_on_the_working_folder(tmp_path, monkeypatch, output):
+    """Workers elsewhere once wrote releases, and rows, into working folders of their own."""
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder(output.format(here=tmp_path), "run-1")
+    assert folder.staging == str(tmp_path / "deep" / "out.partial-run-1")
+    with folder.opened():
+        folder.write_privacy({})
+        folder.publish({})
+    assert sorted(os.listdir(tmp_path / "deep" / "out")) == ["privacy.json", MANIFEST]
+    assert absolute("s3://bucket/out") == "s3://bucket/out"

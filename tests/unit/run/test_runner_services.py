@@ -12,7 +12,7 @@ import pytest
 from examples.runners import downloads, processes
 from examples.runners.flink_cluster import FlinkCluster, Ports, _flat
 
-SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+SLEEP = [sys.executable, "-c", "import time; time.sleep(900)"]
 PARENT = [sys.executable, "-c", f"import subprocess; subprocess.run({SLEEP!r})"]
 
 
@@ -94,8 +94,8 @@ def test_a_process_ends_with_its_children(tmp_path, end):
 
 
 def _wait_until(condition: Callable[[], object]) -> None:
-    """Waits for something that takes a moment, or half a minute on a busy machine."""
-    deadline = time.monotonic() + 50
+    """Waits for something that takes a moment, or minutes on a busy machine."""
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -135,14 +135,14 @@ def test_what_does_not_come_up_is_said_with_its_log(tmp_path):
 
 
 def test_what_takes_too_long_is_said_with_its_log(tmp_path):
-    process = processes.start([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
+    process = processes.start([sys.executable, "-c", "import time; time.sleep(900)"], tmp_path / "log")
     with pytest.raises(RuntimeError, match=r"it did not come up in 0 s; the end of .*log:\n$"):
         processes.wait_for("it", lambda: False, process, tmp_path / "log", seconds=0.3)
     process.kill()
 
 
 def test_a_process_has_one_time_of_birth(tmp_path):
-    process = processes.start([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
+    process = processes.start([sys.executable, "-c", "import time; time.sleep(900)"], tmp_path / "log")
     assert {processes._born(process.pid) for _ in range(200)} == {process.born}
     process.kill()
 

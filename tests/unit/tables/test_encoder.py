@@ -10,9 +10,9 @@ import pytest
 from schemas.choices import InvalidRows
 from schemas.errors import InputError, SchemaMismatchError
 from schemas.tables.contract import TableContract
-from schemas.tables.encoded_column import BinnedColumn, OneHotColumn
+from schemas.tables.encoded_column import BinnedColumn, BoundedColumn, OneHotColumn
 from schemas.tables.encoder import MOST_CATEGORIES, Encoder
-from schemas.tables.encoding import OneHot, PublicSource, QuantileBins, Standardize
+from schemas.tables.encoding import Bounds, BoundsRange, OneHot, PublicSource, QuantileBins, Standardize
 
 WHERE = "lake/part-0.parquet, row group 3"
 SERVER = "server.parquet"
@@ -325,3 +325,42 @@ def test_a_contract_has_the_columns_and_the_width_of_its_encoder():
         TableContract(features=("b",), n_features=2, encoder=encoder)
     with pytest.raises(ValueError, match="n_features must be the number of features, 2, got 1"):
         TableContract(features=("a",), n_features=1, encoder=encoder)
+
+
+def test_bounds_become_0_and_1_or_minus_1_and_1_and_clip_what_lies_beyond():
+    ages = [17.0, 90.0, 53.5, -1e300, 1e300]
+    np.testing.assert_array_equal(encoded(Bounds(lower=17, upper=90), ages)[:, 0], [0, 1, 0.5, 0, 1])
+    symmetric = Bounds(lower=17, upper=90, to=BoundsRange.SYMMETRIC, weight=3.0)
+    np.testing.assert_array_equal(encoded(symmetric, ages)[:, 0], [-3, 3, 0, -3, 3])
+    np.testing.assert_array_equal(one_column(symmetric).decoded(np.array([[-3.0], [3.0], [0.0]]))[:, 0], [17, 90, 53.5])
+
+
+def test_what_is_not_finite_is_invalid_and_not_clipped():
+    values = encoded(Bounds(lower=0, upper=1), [INF, -INF, NAN, None, 0.25])[:, 0]
+    np.testing.assert_array_equal(values, [NAN, NAN, NAN, NAN, 0.25])
+
+
+@pytest.mark.parametrize("bounds", [(-1e100, 1e100), (1e99, 1e100), (1.0, 1.0 + 2e-9), (-1e-300, 1e-300), (0.1, 0.3)])
+def test_no_row_leaves_the_box(bounds):
+    lower, upper = bounds
+    near = [np.nextafter(end, goal) for end in bounds for goal in (-INF, INF)]
+    rows = [lower, upper, *near, 0.0, 5e-324, -1.7e308, 1.7e308, *np.linspace(lower, upper, 50)]
+    found = encoded(Bounds(lower=lower, upper=upper, to=BoundsRange.SYMMETRIC), rows)
+    assert (np.abs(found) <= 1.0).all()
+
+
+def test_centers_have_units_where_every_feature_is_a_column():
+    bounds, hot = Bounds(lower=0, upper=10), OneHot(vocabulary=(1, 2))
+    plain = Encoder.learn(("a", "b"), {"a": bounds})
+    np.testing.assert_array_equal(plain.in_units(np.array([[0.5, 3.0]])), [[5.0, 3.0]])
+    assert Encoder.learn(("a", "b"), {"a": bounds, "b": hot}).in_units(np.zeros((1, 3))) is None
+
+
+def test_bounds_survive_a_file_and_others_are_refused():
+    encoder = one_column(Bounds(lower=-3, upper=4, to=BoundsRange.SYMMETRIC))
+    content = json.loads(json.dumps(encoder.to_json()))
+    assert Encoder.from_json(content) == encoder
+    assert encoder.columns == (BoundedColumn(column="a", lower=-3.0, upper=4.0, low=-1.0),)
+    for wrong in ({"lower": 4.0}, {"upper": NAN}, {"low": 0.5}, {"low": "0"}, {"weight": 0.0}):
+        with pytest.raises(InputError, match="an encoding must be one that fit wrote"):
+            Encoder.from_json([content[0] | wrong])

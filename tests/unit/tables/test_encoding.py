@@ -55,6 +55,7 @@ ALLOWED = [
     {"kind": "one_hot", "vocabulary": [True, False]},
     {"kind": "one_hot", "vocabulary": tuple(np.arange(3))},
     {"kind": "quantile_bins", "bins": np.int64(2)},
+    {"kind": "bounds", "lower": -5, "upper": np.float64(1e6), "to": "symmetric", "weight": 2},
     QuantileBins(bins=1000),
 ]
 
@@ -80,14 +81,20 @@ def test_types_of_categories_are_kept():
     assert {type(value) for value in vocabulary} == {bool}
 
 
-KINDS = "give kind standardize, one_hot or quantile_bins."
+KINDS = "give kind standardize, one_hot, quantile_bins or bounds."
 VOCABULARY = "encode.age.vocabulary must be 'server' or a non-empty list of strings, of integers or of booleans, got "
 REFUSED = [
-    (3, "encode.age must be a section of settings, got 3; give a section with kind standardize, one_hot or"),
+    (3, "encode.age must be a section of settings, got 3; give a section with kind standardize, one_hot, q"),
     (None, "encode.age must be a section of settings, got nothing; give a section with kind"),
-    ({}, "encode.age.kind must be 'standardize', 'one_hot' or 'quantile_bins', got nothing; " + KINDS),
-    ({"kind": "bins"}, "encode.age.kind must be 'standardize', 'one_hot' or 'quantile_bins', got 'bins'; " + KINDS),
-    ({"kind": ["one_hot"]}, "encode.age.kind must be 'standardize', 'one_hot' or 'quantile_bins', got ['one_hot']; "),
+    ({}, "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins' or 'bounds', got nothing; " + KINDS),
+    (
+        {"kind": "bins"},
+        "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins' or 'bounds', got 'bins'; " + KINDS,
+    ),
+    (
+        {"kind": ["one_hot"]},
+        "encode.age.kind must be 'standardize', 'one_hot', 'quantile_bins' or 'bounds', got ['one_hot']; ",
+    ),
     ({"kind": "quantile_bins"}, "encode.age.bins must be given, got nothing; give the number of bins"),
     ({"kind": "quantile_bins", "bins": 1}, "encode.age.bins must be at least 2, got 1; give the number of bins"),
     ({"kind": "quantile_bins", "bins": 1001}, "encode.age.bins must be at most 1000, got 1001; give the number"),
@@ -113,6 +120,12 @@ REFUSED = [
         {"kind": "standardize", "bins": 3},
         "encode.age.bins is not a setting; the settings here are kind, mean, stddev, from",
     ),
+    ({"kind": "bounds", "lower": 1}, "encode.age.upper must be given, got nothing; give the public upper bound"),
+    ({"kind": "bounds", "lower": 1, "upper": 1}, "encode.age.upper must be clearly above lower, both from"),
+    ({"kind": "bounds", "lower": 2, "upper": 1}, "encode.age.upper must be clearly above lower, both from"),
+    ({"kind": "bounds", "lower": float("nan"), "upper": 1}, "encode.age.lower must be a finite number, got nan"),
+    ({"kind": "bounds", "lower": 0, "upper": float("inf")}, "encode.age.upper must be a finite number, got inf"),
+    ({"kind": "bounds", "lower": 0, "upper": 1, "to": "ball"}, "encode.age.to must be 'unit' or 'symmetric', got"),
     ({"kind": "one_hot"}, "encode.age.vocabulary must be given, got nothing; give a list of public categories, or"),
     ({"kind": "one_hot", "vocabulary": []}, VOCABULARY + "[]; give a list of public categories, or server"),
     ({"kind": "one_hot", "vocabulary": "clients"}, VOCABULARY + "'clients'; give"),

@@ -84,6 +84,51 @@ def test_jobs_without_names_are_dumped_as_before_there_were_any():
     assert named == plain | {"feature_names": ["a"]}
 
 
+def test_the_width_of_a_list_column_may_stand_in_the_job():
+    data = DataConfig(path="p", features="x", width=2)
+    contract = TableContract.from_config(data)
+    assert contract.n_features == 2
+    assert "width" not in DataConfig(path="p", features="x").model_dump()
+    lists = pa.table({"x": pa.array([[1.0, 2.0], [3.0, 4.0]])})
+    np.testing.assert_array_equal(contract.to_points(lists, WHERE), [[1, 2], [3, 4]])
+    with pytest.raises(SchemaMismatchError, match="have width 2, got 3"):
+        contract.check_schema(pa.schema({"x": pa.list_(pa.float64(), 3)}), WHERE)
+    with pytest.raises(ConfigError, match=r"data\.width must be 3 like that of the server data or the model, got 2"):
+        TableContract.from_config(data, n_features=3)
+
+
+@pytest.mark.parametrize("width", [0, -1, 1 << 13 | 1, 1 << 31, 1 << 70, 2.0, True, "2", float("nan")], ids=str)
+def test_widths_that_no_row_can_have_are_refused(width):
+    with pytest.raises(ValueError, match="width"):
+        DataConfig(path="p", features="x", width=width)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"features": ["a"], "width": 1}, "data.width must be left out where data.features is a list of columns"),
+        ({"features": "x", "width": 2, "feature_names": ["a"]}, "data.feature_names must name all 2 numbers that"),
+    ],
+)
+def test_a_width_that_contradicts_the_job_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        DataConfig(path="p", **settings)
+
+
+ODD_LISTS = [[1.0], [1.0, 2.0, 9e9], [], None, [1.0, None], [None, None], [1.0, float("nan")]]
+
+
+@pytest.mark.parametrize("odd", ODD_LISTS, ids=str)
+def test_a_list_that_is_not_of_the_width_is_an_invalid_row(odd):
+    lists = pa.table({"x": pa.array([[1.0, 2.0], odd, [3.0, 4.0]], pa.list_(pa.float64()))})
+    drop = TableContract.from_config(DataConfig(path="p", features="x", width=2, on_invalid_rows="drop"))
+    np.testing.assert_array_equal(drop.to_points(lists, WHERE), [[1, 2], [3, 4]])
+    fail = TableContract.from_config(DataConfig(path="p", features="x", width=2))
+    with pytest.raises(InputError) as caught:
+        fail.to_points(lists, WHERE)
+    assert "9" not in str(caught.value).replace(WHERE, "")
+
+
 def test_contract_of_a_list_column():
     config = DataConfig(path="lake", features="x")
     assert TableContract.from_config(config) == embedding()

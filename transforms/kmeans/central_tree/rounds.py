@@ -19,7 +19,7 @@ from transforms.kmeans.central_tree.state import TreeSettings, TreeState
 from transforms.kmeans.lloyd import rounds as lloyd
 from transforms.kmeans.lloyd.specs import for_sampled_rows, scatter_spec, vector_spec
 from transforms.numerics.kmeans import tree
-from transforms.numerics.statistics import client_statistics, row_statistics
+from transforms.numerics.statistics import client_statistics, lattice, row_statistics
 from transforms.numerics.statistics.assignment import Assigner, RowLabels
 from transforms.rounds.protocol import Round
 
@@ -88,8 +88,8 @@ def start_rounds(plans: tuple[RoundPlan, ...]) -> tuple[Round, ...]:
             counted = len(plan.releases) > 2
             bound.append(Round(plan, functools.partial(shape_statistic, counted=counted), tree_server.shape_step))
         else:
-            bound.append(Round(plan, split_statistic, split))
-    return (*bound, Round(plans[-1], leaves_statistic, tree_server.leaves_step))
+            bound.append(Round(plan, split_statistic, split, lattice.SUM_BITS))
+    return (*bound, Round(plans[-1], leaves_statistic, tree_server.leaves_step, lattice.SUM_BITS))
 
 
 def shape_statistic(block: ClientBlock, state: TreeState, *, counted: bool) -> NDArray[np.int64]:

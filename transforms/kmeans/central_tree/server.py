@@ -37,10 +37,26 @@ def initial_state(config: CentralTreeFit, server: NDArray[np.float64], n_feature
       config: the job, with a `tree` section.
       server: shape (q, d), feature units: public points; they give the center, if the job asks for that.
       n_features: d.
+
+    Raises:
+      ConfigError: if the job's center has another width.
     """
-    by_server = config.clipping.center is ClippingCenter.SERVER_MEAN
-    center = server.mean(axis=0) if by_server else np.zeros(n_features)
-    return start_state(TreeSettings.from_config(config), Frame(Lattice(center, config.tree.radius)))
+    return start_state(
+        TreeSettings.from_config(config), Frame(Lattice(_center(config, server, n_features), config.tree.radius))
+    )
+
+
+def _center(config: CentralTreeFit, server: NDArray[np.float64], n_features: int) -> NDArray[np.float64]:
+    """Public center of the ball, shape (d,)."""
+    if config.clipping.center is ClippingCenter.SERVER_MEAN:
+        return np.asarray(server.mean(axis=0))
+    given = config.tree.center or (0.0,) * n_features
+    if len(given) != n_features:
+        raise ConfigError(
+            f"tree.center must have one number for each of the {n_features} features, got {len(given)}; give them in "
+            "the order of the features."
+        )
+    return np.array(given, dtype=np.float64)
 
 
 def start_state(settings: TreeSettings, frame: Frame) -> TreeState:

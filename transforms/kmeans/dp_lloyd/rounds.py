@@ -101,17 +101,18 @@ def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
 def _bind(settings: LloydSettings, plan: RoundPlan) -> Round:
     """Joins a round's plan with its statistic and its server step."""
     name = plan.path.rpartition("/")[2]
-    starts: dict[str, tuple[_Statistic, _Step]] = {
-        "rows": (rows_statistic, dp_lloyd_starts.rows_step),
-        "mean": (mean_statistic, dp_lloyd_starts.mean_step),
-        "scatter": (scatter_statistic, dp_lloyd_starts.scatter_step),
-        "grid": (functools.partial(grid_statistic, size=plan.size), dp_lloyd_starts.grid_step),
+    starts: dict[str, tuple[_Statistic, _Step, int | None]] = {
+        "rows": (rows_statistic, dp_lloyd_starts.rows_step, None),
+        "mean": (mean_statistic, dp_lloyd_starts.mean_step, lattice.SUM_BITS),
+        # Its rows are measured from the noisy mean, so they are integers of another frame.
+        "scatter": (scatter_statistic, dp_lloyd_starts.scatter_step, None),
+        "grid": (functools.partial(grid_statistic, size=plan.size), dp_lloyd_starts.grid_step, lattice.SUM_BITS),
     }
     if name in starts:
         return Round(plan, *starts[name])
     if settings.options.variant is LloydVariant.FAST:
-        return Round(plan, relative_statistic, dp_lloyd_server.relative_step)
-    return Round(plan, absolute_statistic, dp_lloyd_server.absolute_step)
+        return Round(plan, relative_statistic, dp_lloyd_server.relative_step, lattice.SUM_BITS)
+    return Round(plan, absolute_statistic, dp_lloyd_server.absolute_step, lattice.SUM_BITS)
 
 
 def rows_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:

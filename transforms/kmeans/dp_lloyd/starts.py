@@ -71,13 +71,13 @@ def state_before(settings: LloydSettings, frame: Frame, server: NDArray[np.float
 def box_frame(config: DPLloydFit, n_features: int) -> Frame:
     """Frame of the domain, in the clipping ball if the job has one."""
     norm = config.clipping.norm
-    return Frame.of_box(Box(*config.dp_lloyd.domain), n_features, norm if isinstance(norm, float) else math.inf)
+    return Frame.of_box(Box(*config.dp_lloyd.interval), n_features, norm if isinstance(norm, float) else math.inf)
 
 
 def rounds_frame(config: DPLloydFit, n_features: int) -> Frame:
     """Frame of the Lloyd rounds, whatever their start."""
     if config.dp_lloyd.start is LloydStart.FEDDP_INIT:
-        return Frame.of_box(Box(*config.dp_lloyd.domain), n_features)
+        return Frame.of_box(Box(*config.dp_lloyd.interval), n_features)
     return box_frame(config, n_features)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from dp_accounting import gaussian_mechanism
 from numpy.typing import NDArray
 
-from schemas.choices import RadiusRule
+from schemas.choices import LloydStart, RadiusRule
 from schemas.kmeans.lloyd_config import DPLloydConfig, DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.privacy.plan import PrivacyUnit
@@ -40,6 +40,8 @@ class LloydSettings:
       epsilon: of the whole run.
       noise_multiplier: what the whole budget would buy one Gaussian release.
       warm: whether the centers of an earlier run are the start, so that it costs nothing.
+      norm: feature units: radius of the ball around the middle of the domain to which rows are clipped; infinite
+        where only the domain bounds them.
     """
 
     options: DPLloydConfig
@@ -51,12 +53,14 @@ class LloydSettings:
     epsilon: float
     noise_multiplier: float
     warm: bool = False
+    norm: float = math.inf
 
     @classmethod
     def from_config(cls, config: DPLloydFit) -> "LloydSettings":
         """Settings of a job with algorithm dp_lloyd."""
         with np.errstate(divide="ignore"):
             multiplier = gaussian_mechanism.get_sigma_gaussian(config.privacy.epsilon, config.privacy.delta)
+        norm, in_ball = config.clipping.norm, config.dp_lloyd.start is not LloydStart.FEDDP_INIT
         return cls(
             options=config.dp_lloyd,
             n_clusters=config.max_clusters,
@@ -67,12 +71,13 @@ class LloydSettings:
             epsilon=config.privacy.epsilon,
             noise_multiplier=float(multiplier),
             warm=config.starts_warm,
+            norm=norm if in_ball and isinstance(norm, float) else math.inf,
         )
 
     @property
     def box(self) -> Box:
         """The domain."""
-        return Box(*self.options.domain)
+        return Box(*self.options.interval)
 
     @property
     def rounds_share(self) -> float:
@@ -95,13 +100,17 @@ class LloydSettings:
             return options.steps
         share = self.rounds_share
         problem = Problem(self.public_rows, self.n_clusters, n_features, self.multiplier(share), self.epsilon * share)
-        scaled = lloyd_rules.radius(self.n_clusters, n_features, options.radius_factor)
+        scaled = self.radius(n_features) / self.box.half_side
         fewest = 1 if self.starts_near else lloyd_rules.FEWEST_ROUNDS
         return lloyd_rules.n_rounds(options.variant, problem, scaled, fewest)
 
     def radius(self, n_features: int) -> float:
-        """Radius of the rounds and longest move of a center, feature units."""
-        return self.box.half_side * lloyd_rules.radius(self.n_clusters, n_features, self.options.radius_factor)
+        """Radius of the rounds and longest move of a center, feature units.
+
+        In a ball that is smaller than the domain it is that of the ball's diameter in place of the half diagonal.
+        """
+        in_box = self.box.half_side * lloyd_rules.radius(self.n_clusters, n_features, self.options.radius_factor)
+        return min(1.0, 2.0 * self.norm / (self.box.half_side * math.sqrt(n_features))) * in_box
 
     def first_radius(self, n_features: int) -> float:
         """Radius of the first Lloyd round, feature units."""

@@ -18,7 +18,7 @@ from transforms.kmeans.feddp_kmeans.state import FedDPState
 from transforms.kmeans.lloyd import rounds as lloyd
 from transforms.kmeans.lloyd.specs import scatter_spec, vector_spec
 from transforms.numerics.kmeans import server_points
-from transforms.numerics.statistics import client_statistics, norms, row_statistics
+from transforms.numerics.statistics import client_statistics, lattice, norms, row_statistics
 from transforms.rounds.protocol import Round
 
 NAME = "feddp_kmeans"
@@ -107,20 +107,25 @@ def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Roun
     name, options = plan.path.rpartition("/")[2], config.feddp_kmeans
     if name == "outer_product":
         counted = len(plan.releases) > 1
-        return Round(plan, functools.partial(outer_statistic, counted=counted), feddp_server.outer_product_step)
+        return Round(
+            plan,
+            functools.partial(outer_statistic, counted=counted),
+            feddp_server.outer_product_step,
+            lattice.OUTER_BITS,
+        )
     if name == "norms":
         quantile = config.clipping.quantile
         return Round(plan, norm_statistic, functools.partial(feddp_server.norm_step, quantile=quantile))
     if name == "weights":
-        return Round(plan, histogram_statistic, feddp_server.weights_step)
+        return Round(plan, histogram_statistic, feddp_server.weights_step, lattice.SUM_BITS)
     if name == "diameter" and options.reduce_diameter is not None:
         step = functools.partial(feddp_server.diameter_step, config=options.reduce_diameter)
-        return Round(plan, histogram_statistic, step)
+        return Round(plan, histogram_statistic, step, lattice.SUM_BITS)
     if plan in thinning and options.simplify is not None:
         index = thinning.index(plan)
         last = index == len(thinning) - 1
         simplify = functools.partial(feddp_server.simplify_step, config=options.simplify, step=index, last=last)
-        return Round(plan, histogram_statistic, simplify)
+        return Round(plan, histogram_statistic, simplify, lattice.SUM_BITS)
     return lloyd.bind_means(plan, absolute=False) if name == "centers" else lloyd.bind(config, plan)
 
 

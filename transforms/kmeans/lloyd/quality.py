@@ -97,4 +97,5 @@ def bind(plan: RoundPlan, max_distance: float | None, n_units: int | None) -> Ro
         plan,
         functools.partial(statistic, max_distance=max_distance),
         functools.partial(step, max_distance=max_distance, n_units=n_units),
+        lattice.SUM_BITS,
     )

@@ -19,7 +19,7 @@ from transforms.kmeans.lloyd import quality
 from transforms.kmeans.lloyd.server import means_step
 from transforms.kmeans.lloyd.specs import for_sampled_rows, samples_rows, vector_spec
 from transforms.kmeans.lloyd.state import MeansState
-from transforms.numerics.statistics import client_statistics, row_statistics
+from transforms.numerics.statistics import client_statistics, lattice, row_statistics
 from transforms.rounds.protocol import Round
 
 
@@ -109,7 +109,7 @@ def bind(config: FitConfig, plan: RoundPlan) -> Round:
 
 def bind_means(plan: RoundPlan, *, absolute: bool) -> Round:
     """A round of sums and counts; `absolute` as of `means_statistic`."""
-    return Round(plan, functools.partial(means_statistic, absolute=absolute), means_step)
+    return Round(plan, functools.partial(means_statistic, absolute=absolute), means_step, lattice.SUM_BITS)
 
 
 def means_statistic(block: ClientBlock, state: MeansState, *, absolute: bool) -> NDArray[np.int64]:

@@ -49,7 +49,7 @@ def public_state(config: FitConfig, server: NDArray[np.float64]) -> MeansState:
 def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
     """Public center and clipping norm of a run; a private norm is 1 until it is released."""
     if config.algorithm is Algorithm.DP_LLOYD and config.clipping.norm is ClippingRule.DOMAIN:
-        return Frame.of_box(Box(*config.dp_lloyd.domain), server.shape[1]).lattice
+        return Frame.of_box(Box(*config.dp_lloyd.interval), server.shape[1]).lattice
     center = np.zeros(server.shape[1])
     if config.clipping.center is ClippingCenter.SERVER_MEAN:
         center = server.mean(axis=0)

@@ -32,6 +32,7 @@ from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 _NONCE = bytes(12)
 _KEY_BYTES = 32
+_TAG_BYTES = 16
 
 
 class PublicKeys(NamedTuple):
@@ -126,6 +127,13 @@ class PairwiseClient:
             total += _signed(self._agreed(neighbor), self.number, neighbor.number, len(statistic))
         return total.view(np.int64)
 
+    def tag(self, statistic: NDArray[np.int64]) -> bytes:
+        """What goes with the message of `statistic`, so that a wrong seed of its mask is noticed: 16 octets.
+
+        A seed has 256 random bits, so its digest says nothing of it.
+        """
+        return seed_tag(self._seed(statistic), self.number, self._context)
+
     def reveal(self, letters: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int]) -> list[Revealed]:
         """Shares of the seeds of neighbors that are present and of the keys of those that are not.
 
@@ -180,12 +188,20 @@ class SharedRound(NamedTuple):
       neighbors: by number, those of everybody who has shared, among those who have.
       threshold: shares that give a secret back.
       context: of the round.
+      tags: by number, those that came with the messages of who is present.
     """
 
     keys: Mapping[int, PublicKeys]
     neighbors: Mapping[int, Sequence[int]]
     threshold: int
     context: bytes
+    tags: Mapping[int, bytes]
+
+    def is_secret(self, secret: bytes, owner: int) -> bool:
+        """Whether it is the seed whose tag came with the message; of an absent owner, the key that it advertised."""
+        if owner in self.tags:
+            return seed_tag(secret, owner, self.context) == self.tags[owner]
+        return _public(secret) == self.keys[owner].mask
 
 
 def total_mask(
@@ -203,7 +219,8 @@ def total_mask(
       int64, shape (size,).
 
     Raises:
-      ProtocolError: if both kinds of shares of one client are there, shares of the wrong kind, or too few.
+      ProtocolError: if both kinds of shares of one client are there, shares of the wrong kind or of another secret, or
+        too few.
     """
     total = np.zeros(size, dtype=np.uint64)
     for owner, secret in _secrets(revealed, shared, present).items():
@@ -245,8 +262,8 @@ def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozens
     answers = {owner: sorted(shares[owner].items()) for owner in needed}
     found = _combined([each[: shared.threshold] for each in answers.values()])
     secrets = dict(zip(needed, found, strict=False))
-    wrong = [o for o in needed if o not in secrets or (o not in present and not _is_key(secrets[o], shared.keys[o]))]
-    return secrets | {owner: _secret(answers[owner], shared, owner, there=owner in present) for owner in wrong}
+    wrong = [owner for owner in needed if owner not in secrets or not shared.is_secret(secrets[owner], owner)]
+    return secrets | {owner: _secret(answers[owner], shared, owner) for owner in wrong}
 
 
 def _combined(chosen: list[list[tuple[int, NDArray[np.int64]]]]) -> list[bytes]:
@@ -259,25 +276,25 @@ def _combined(chosen: list[list[tuple[int, NDArray[np.int64]]]]) -> list[bytes]:
     return [secret.tobytes() for secret in secrets]
 
 
-def _is_key(secret: bytes, keys: PublicKeys) -> bool:
-    """Whether a secret is the key that its owner has advertised."""
-    return _public(secret) == keys.mask
-
-
-def _secret(answers: list[tuple[int, NDArray[np.int64]]], shared: SharedRound, owner: int, *, there: bool) -> bytes:
+def _secret(answers: list[tuple[int, NDArray[np.int64]]], shared: SharedRound, owner: int) -> bytes:
     """The secret of an owner from the first of its shares that fit together, a wrong one among them left out.
 
     Raises:
-      ProtocolError: if no shares next to each other give a secret, or a key that its owner has advertised.
+      ProtocolError: if no shares next to each other give the secret that its owner has shared.
     """
     for first in range(len(answers)):
         chosen = [answers[(first + step) % len(answers)] for step in range(shared.threshold)]
         for secret in _combined([chosen]):
-            if there or _is_key(secret, shared.keys[owner]):
+            if shared.is_secret(secret, owner):
                 return secret
     raise ProtocolError(
         "shares that clients hand out must be those that they were sent, got others; their masks stay, open a new run."
     )
+
+
+def seed_tag(seed: bytes, number: int, context: bytes) -> bytes:
+    """What shows that a seed is that of a client in a round: 16 octets."""
+    return hashlib.blake2b(encode_label("tag of a seed", context, number, seed), digest_size=_TAG_BYTES).digest()
 
 
 def agreed_seed(own_key: bytes, other_public: bytes, numbers: tuple[int, int], context: bytes) -> bytes:

@@ -4,7 +4,7 @@ Needs NumPy and the standard library.
 """
 
 import hashlib
-import os
+import secrets
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -37,7 +37,7 @@ class SystemCoins:
 
     def words(self, purpose: int, n_words: int) -> NDArray[np.uint64]:
         """Fresh words."""
-        octets = os.urandom(8 * self._n_reports * n_words)
+        octets = secrets.token_bytes(8 * self._n_reports * n_words)
         return np.frombuffer(octets, dtype="<u8").astype(np.uint64).reshape(self._n_reports, n_words)
 
 

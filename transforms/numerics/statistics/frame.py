@@ -1,11 +1,13 @@
 """From feature units to the lattice: the public frame in which every statistic of a run is formed."""
 
+import hashlib
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.errors import LatticeOverflowError
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.lattice import Lattice
@@ -75,6 +77,18 @@ class Frame(NamedTuple):
             points = points - self.components.shifts[self.components.labels(points)]
         return lattice.quantize(points, self.lattice, bits)
 
+    def digest(self) -> bytes:
+        """What tells two frames apart that make other integers of a row; 16 octets."""
+        moved = self.components
+        arrays = [self.lattice.center] if moved is None else [self.lattice.center, moved.anchors, moved.shifts]
+        frames = [self.lattice] if moved is None else [self.lattice, moved.lattice]
+        arrays += [each.center for each in frames[1:]]
+        numbers = (self.box, [each.clipping_norm for each in frames], [array.shape for array in arrays])
+        found = hashlib.blake2b(repr(numbers).encode(), digest_size=16)
+        for array in arrays:
+            found.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
+        return found.digest()
+
     def restore(self, centers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Moves centers, feature units, shape (n, n_features), back to where the data were.
 
@@ -86,6 +100,40 @@ class Frame(NamedTuple):
         moved = anchors + self.components.lattice.center - self.components.shifts
         squared = ((centers[:, None, :] - moved[None, :, :]) ** 2).sum(axis=2)
         return centers + self.components.shifts[squared.argmin(axis=1)]
+
+
+class QuantizedFrame(Frame):
+    """A frame for rows that were quantized in it before, so that statistics take integers as they take rows.
+
+    The bound on every row is checked again, since rows may have been kept in a file meanwhile.
+    """
+
+    _bits: int = -1
+
+    @classmethod
+    def of(cls, frame: Frame, bits: int) -> "QuantizedFrame":
+        """The frame in which rows were quantized at `bits`."""
+        found = cls(*frame)
+        found._bits = bits
+        return found
+
+    def quantize(self, points: NDArray[np.floating], bits: int) -> NDArray[np.float64]:
+        """The integers themselves.
+
+        Args:
+          points: int32, shape (n_rows, n_features): what `Frame.quantize` made of rows, or some of them.
+          bits: as the rows were quantized.
+
+        Raises:
+          LatticeOverflowError: for other rows, or other bits.
+        """
+        rows = points.astype(np.float64)
+        if bits != self._bits or points.dtype != np.int32 or not (lattice.squared_norms(rows) <= 4.0**bits).all():
+            raise LatticeOverflowError(
+                "rows that are kept between rounds must be those that were quantized for these rounds, got others; run "
+                "the job again with --cache_megabytes 0."
+            )
+        return rows
 
 
 class SharedFrame(Frame):

@@ -41,7 +41,7 @@ def mean_scores(
     along = np.einsum("kdi,kd->ki", spread, differences)
     explained = np.einsum("ki,ki->k", along, np.linalg.solve(inner, along[:, :, None])[:, :, 0])
     squared = np.maximum((differences**2).sum(axis=1) - explained, 0.0) / plain
-    scores = _cube_root_normal(squared, n_features)
+    scores = cube_root_normal(squared, n_features)
     known = _is_known(before) & _is_known(after)
     noise = np.sqrt(n_features * plain + np.trace(crossed, axis1=1, axis2=2))
     return np.where(known, scores, np.nan), np.where(known, noise, np.nan)
@@ -61,8 +61,13 @@ def _is_known(noisy: NoisyMeans) -> NDArray[np.bool_]:
     return noisy.counts >= FEWEST_STDDEVS * noisy.counts_stddev
 
 
-def _cube_root_normal(squared: NDArray[np.float64], freedom: int) -> NDArray[np.float64]:
-    """Chi-squared numbers as numbers that are almost standard normal."""
+def cube_root_normal(squared: NDArray[np.float64], freedom: int) -> NDArray[np.float64]:
+    """Chi-squared numbers as numbers that are almost standard normal.
+
+    Args:
+      squared: of any shape, at least 0.
+      freedom: degrees of freedom.
+    """
     variance = 2.0 / (9.0 * freedom)
     return (np.cbrt(squared / freedom) - (1.0 - variance)) / np.sqrt(variance)
 

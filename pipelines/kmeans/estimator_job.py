@@ -1,0 +1,178 @@
+"""The job that an estimator stands for, and errors about it in the estimator's words."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schemas.choices import Algorithm, ClippingCenter, ClippingRule
+from schemas.errors import ConfigError
+from schemas.kmeans.auto_choice import LLOYD_STEPS
+from schemas.kmeans.fit_config import FitConfig, validated
+from schemas.settings.section import is_number, python_scalar
+
+_SECTIONS = ("dp_lloyd", "tree", "feddp_kmeans", "lloyd", "quality")
+_PARAMETERS = {
+    "data.public_rows": "public_rows",
+    "data.name": "data_name",
+    "privacy.unit": "unit",
+    "privacy.epsilon": "epsilon",
+    "privacy.delta": "delta",
+    "privacy.allocation": "allocation",
+    "clipping.norm": "clipping_norm",
+    "clipping.center": "center",
+    "clipping.client_rows": "client_rows",
+    "dp_lloyd.domain": "domain",
+    "dp_lloyd.steps": "lloyd_steps",
+    "lloyd.steps": "lloyd_steps",
+    "tree.radius": "clipping_norm",
+}
+"""Settings of a job that the constructor calls otherwise."""
+
+
+class Place(NamedTuple):
+    """Where the rows of a fit lie.
+
+    Attributes:
+      rows: path of the private rows.
+      server: path of the public ones; None without them.
+      features: columns, or the one column of lists.
+      client_id: column of clients; None at record level.
+    """
+
+    rows: str
+    server: str | None
+    features: str | tuple[str, ...]
+    client_id: str | None
+
+
+def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
+    """The job of a fit.
+
+    Args:
+      parameters: of the estimator, by name.
+      place: of its rows.
+
+    Raises:
+      ConfigError: about the first wrong parameter, by its own name.
+    """
+    more = _more(parameters["settings"])
+    given = {name: python_scalar(value) for name, value in parameters.items()}
+    base: dict[str, Any] = {
+        "algorithm": given["algorithm"],
+        "data": {
+            "path": place.rows,
+            "features": place.features,
+            "client_id": place.client_id,
+            "public_rows": given["public_rows"],
+            "name": given["data_name"],
+        },
+        "server_data": None if place.server is None else {"path": place.server},
+        "n_clusters": given["n_clusters"],
+        "privacy": {name: given[name] for name in ("unit", "epsilon", "delta", "allocation")},
+        "ledger": given["ledger"],
+        "seed": _seed(parameters["random_state"]),
+    }
+    bounds = _bounds(given, has_server=place.server is not None)
+    try:
+        return validated(_joined(base | bounds, more))
+    except ConfigError as error:
+        raise ConfigError(_in_parameters(str(error))) from error
+
+
+def _more(settings: Any) -> dict[str, dict[str, Any]]:
+    """Further settings by section; refuses those that parameters decide, the guarantee among them."""
+    if settings is None:
+        return {}
+    wrong = next((name for name in settings if name not in _SECTIONS), None) if isinstance(settings, Mapping) else "it"
+    if wrong is not None:
+        raise ConfigError(
+            f"settings must be a mapping with sections {', '.join(_SECTIONS)} only, got {wrong!r}; use a parameter."
+        )
+    return {name: dict(section) for name, section in settings.items()}
+
+
+def _joined(base: dict[str, Any], more: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """A job with further settings in its sections; those of parameters come first."""
+    return base | {name: section | base.get(name, {}) for name, section in more.items()}
+
+
+def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
+    """The sections that bound rows, and the number of Lloyd rounds, as each algorithm names them."""
+    algorithm, norm, domain, steps = (given[name] for name in ("algorithm", "clipping_norm", "domain", "lloyd_steps"))
+    if norm is None and domain is None and not has_server:
+        raise ConfigError(
+            "clipping_norm or domain must be given where there is no server_data, got neither; give a bound that you "
+            "know without looking at the rows."
+        )
+    if given["center"] not in tuple(ClippingCenter):
+        raise ConfigError(f"center must be 'server_mean' or 'none', got {given['center']!r}; give one of them.")
+    clipping = {} if given["client_rows"] is None else {"client_rows": given["client_rows"]}
+    if algorithm == Algorithm.DP_LLOYD or (algorithm == Algorithm.AUTO and not has_server):
+        return _bounds_without_server(algorithm, norm, _plain(domain), steps, clipping)
+    if domain is not None and algorithm != Algorithm.AUTO:
+        raise ConfigError(
+            f"domain must be left out for algorithm {algorithm!r}, got one; use algorithm 'dp_lloyd' or 'auto'."
+        )
+    clipping |= {"center": _center(given, has_server=has_server)}
+    if algorithm == Algorithm.CENTRAL_TREE:
+        tree = {} if norm is None else {"radius": norm}
+        return {"tree": tree, "clipping": clipping, "lloyd": {"steps": 0 if steps is None else steps}}
+    clipping["norm"] = ClippingRule.SERVER_RADIUS if norm is None and has_server else norm
+    usual = 0 if algorithm == Algorithm.FEDDP_KMEANS else LLOYD_STEPS
+    return {"clipping": clipping, "lloyd": {"steps": usual if steps is None else steps}}
+
+
+def _bounds_without_server(
+    algorithm: str, norm: Any, domain: Any, steps: int | None, clipping: dict[str, Any]
+) -> dict[str, Any]:
+    """Those of DP-Lloyd, or of the rule that may take it: a box, a ball about the origin, or both."""
+    auto, number = algorithm == Algorithm.AUTO, norm is not None and not isinstance(norm, str)
+    if domain is None and not auto:
+        if not number:
+            raise ConfigError(
+                "domain must be given for algorithm 'dp_lloyd', got None; give a pair of numbers for all columns, a "
+                "list of pairs or a mapping by name."
+            )
+        domain = [-norm, norm]
+    bounds = {} if domain is None else {"domain": domain}
+    if steps is not None:
+        bounds["steps"] = steps
+    found: dict[str, Any] = {"dp_lloyd": bounds} if bounds else {}
+    if auto and domain is not None and number:
+        return found | {"tree": {"radius": norm}, "clipping": clipping}
+    return found | {"clipping": clipping if norm is None else clipping | {"norm": norm}}
+
+
+def _center(given: Mapping[str, Any], *, has_server: bool) -> Any:
+    """Where the clipping ball is: about the origin where no server data give another center."""
+    at_origin = not has_server and given["center"] == ClippingCenter.SERVER_MEAN
+    return ClippingCenter.NONE if at_origin else given["center"]
+
+
+def _plain(domain: Any) -> Any:
+    """Bounds without NumPy's types."""
+    if isinstance(domain, Mapping):
+        return {name: _plain(pair) for name, pair in domain.items()}
+    if isinstance(domain, list | tuple | np.ndarray):
+        return [_plain(each) for each in domain]
+    return python_scalar(domain)
+
+
+def _seed(random_state: Any) -> Any:
+    """The seed of public randomness."""
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(np.iinfo(np.int32).max))
+    if random_state is None or is_number(python_scalar(random_state), 0, np.iinfo(np.int64).max):
+        return python_scalar(random_state)
+    raise ConfigError(
+        f"random_state must be an integer >= 0, a RandomState or None, got {random_state!r}; it never decides noise."
+    )
+
+
+def _in_parameters(sentence: str) -> str:
+    """An error about a setting in the words of the constructor."""
+    for setting, parameter in _PARAMETERS.items():
+        sentence = re.sub(rf"(?<![\w.]){re.escape(setting)}\b", parameter, sentence)
+    return sentence.replace("a server_data section", "server_data to fit")

@@ -1,0 +1,80 @@
+"""The rounds of a fit as settings and public points decide them, and what they would cost; reads no private file."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.kmeans.fit_config import FitConfig
+from schemas.privacy.plan import PrivacyPlan
+from transforms.kmeans import simulated_fit
+from transforms.kmeans.protocols import PROTOCOLS
+from transforms.kmeans.simulated_fit import SimulatedFit
+from transforms.privacy import accounting
+from transforms.rounds.protocol import Round, RoundsProtocol
+
+
+class PublicFit(NamedTuple):
+    """The public part of a planned fit.
+
+    Attributes:
+      initial: state before the first round.
+      plan: what will be spent.
+      rounds: statistics, plans and server steps.
+    """
+
+    initial: Any
+    plan: PrivacyPlan
+    rounds: tuple[Round, ...]
+
+    @classmethod
+    def of(cls, config: FitConfig, server: NDArray[np.float64], protocol: RoundsProtocol | None = None) -> "PublicFit":
+        """The rounds of a job, calibrated.
+
+        Args:
+          config: the job.
+          server: shape (q, d), feature units: public points, or those that stand in for them.
+          protocol: if another one than that of its algorithm, such as a warm start.
+
+        Raises:
+          ConfigError: if the settings do not fit the points, or no noise meets the budget.
+        """
+        protocol = PROTOCOLS[config.algorithm] if protocol is None else protocol
+        privacy, n_features = config.privacy, server.shape[1]
+        initial = protocol.initial_state(config, server, n_features)
+        specs = protocol.round_specs(config, n_features, len(server))
+        plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
+        return cls(initial, plan, protocol.rounds(config, plan))
+
+    def simulated(
+        self,
+        config: FitConfig,
+        server: NDArray[np.float64],
+        n_units: int,
+        *,
+        draws: int = simulated_fit.DRAWS,
+        seed: int = 0,
+    ) -> SimulatedFit:
+        """Runs of the job on its server data, or on a mixture inside its public bounds if it has none.
+
+        Args:
+          config: the job.
+          server: the points of `of`; without server data their width alone matters here.
+          n_units: assumed number of rows (privacy unit client: of clients), from 1 to 2**31 - 1.
+          draws: runs, >= 1, each with noise of its own.
+          seed: public.
+
+        Raises:
+          ConfigError: if the number of units is out of range.
+        """
+        given = config.server_data is not None
+        points = server if given else simulated_fit.stand_in_points(config, server.shape[1], seed)
+        rows = simulated_fit.drawn_rows(config, points, n_units, seed)
+        return simulated_fit.simulate_rounds(
+            self.initial, self.rounds, rows, n_units, config.max_clusters, draws=draws, seed=seed
+        )
+
+
+def simulate_fit(config: FitConfig, server: NDArray[np.float64], n_units: int, **more: int) -> SimulatedFit:
+    """`PublicFit.simulated` of a job that starts by itself; `more` are draws and seed."""
+    return PublicFit.of(config, server).simulated(config, server, n_units, **more)

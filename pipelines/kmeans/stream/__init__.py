@@ -1,0 +1,1 @@
+"""The `stream` job: windows of an epoch, one fit after another, and a page of all of them."""

@@ -1,0 +1,278 @@
+"""`dapple plan`: what a private fit will release, cost and spend, found without a private row.
+
+It reads the job, its public server data, the release that it follows and the ledger. Names of private files are
+compared with those of public ones; their rows, numbers of rows and statistics are not read.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.kmeans.plan.planned_fit import (
+    check_previous,
+    learned_encoder,
+    previous_run,
+    public_fit,
+    public_points,
+    server_files,
+)
+from pipelines.kmeans.plan.public_fit import PublicFit
+from pipelines.ledger.spending import charge_of
+from pipelines.plan import plan_words
+from pipelines.plan.budget import Budget
+from pipelines.plan.command_line import parsed
+from pipelines.plan.sharp_edges import PAGE, edges_of
+from pipelines.run.jobs.forewarnings import forewarnings
+from pipelines.run.options import beam_options, read_text
+from pipelines.run.stores import check_stores
+from pipelines.tables.private_source import check_public, private_source
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import FitConfig, validated
+from schemas.kmeans.pooled_config import is_pooled
+from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.release import Release
+from schemas.privacy.statement import PrivacyStatement
+from schemas.settings import yaml_text
+from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit
+from transforms.privacy import accounting
+
+ASSUMED_UNITS = 100_000
+_SEARCH = (0.01, 20.0)
+"""Epsilons among which one is looked for."""
+_SEARCH_STEPS = 9
+_SEARCH_DRAWS = 3
+_OCTETS = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Expected:
+    """A job before it spends.
+
+    Attributes:
+      config: the job.
+      server: shape (q, d), feature units: public points, or those that stand in for them.
+      n_units: assumed number of rows (privacy unit client: of clients).
+      fit: its rounds.
+      simulated: what they would find.
+    """
+
+    config: FitConfig
+    server: NDArray[np.float64]
+    n_units: int
+    fit: PublicFit
+    simulated: SimulatedFit
+
+    @classmethod
+    def of(cls, config: FitConfig, given: argparse.Namespace) -> "Expected":
+        """Plans and simulates a job; raises DappleError as the job itself would before it reads rows."""
+        check_stores(config)
+        n_units = _assumed(config, given)
+        check_public(private_source(config))
+        files = server_files(config)
+        encoder = learned_encoder(config, files)
+        previous = previous_run(config)
+        server = public_points(config, encoder, files, lambda: _width(config, given), previous=previous)
+        check_previous(config, previous, encoder, server.shape[1])
+        fit = public_fit(config, server, previous)
+        return cls(
+            config=config, server=server, n_units=n_units, fit=fit, simulated=fit.simulated(config, server, n_units)
+        )
+
+    @property
+    def unit_word(self) -> str:
+        """What is counted."""
+        return "clients" if self.config.privacy.unit is PrivacyUnit.CLIENT else "rows"
+
+    @property
+    def excess(self) -> float:
+        """By which share the mean cost is above that without noise; infinite where the latter is 0."""
+        return _excess(self.simulated)
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """Of a simulated run: shapes and noise are those of the plan, values are of public rows."""
+        return self.simulated.model.releases
+
+    @property
+    def center_noise(self) -> float | None:
+        """Stddev in a coordinate of a center of an average cluster, feature units; None where no round sums rows."""
+        sums = [each for each in self.releases if each.path.endswith("/sums") and each.plan.spec.shape[0] > 1]
+        return None if not sums else sums[-1].stddev * self.config.max_clusters / self.n_units
+
+    @property
+    def size_noise(self) -> float | None:
+        """Stddev of a noisy size, in rows or clients; None where none is released."""
+        sizes = [each for each in self.releases if each.path.endswith(("/counts", "/sizes"))]
+        return sizes[-1].stddev if sizes else None
+
+    @property
+    def statement(self) -> PrivacyStatement:
+        """What the run would guarantee."""
+        plan = self.fit.plan
+        return PrivacyStatement.from_plan(plan, accounting.describe(plan), trust=self.config.trust)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Of settings and of what was simulated."""
+        found, units = list(forewarnings(self.config) or ()), self.unit_word
+        delta, average = self.config.privacy.delta, self.n_units / self.config.max_clusters
+        if delta > 1.0 / self.n_units and self.config.data.public_rows is None:
+            found.append(f"delta {delta:.3g} is larger than 1 / the assumed number of {units} ({self.n_units:,})")
+        if self.size_noise is not None and average < 4.0 * self.size_noise:
+            found.append(
+                f"an average cluster has {average:.4g} {units}, and the noise of a size is {self.size_noise:.3g}"
+            )
+        if self.excess > 1.0:
+            found.append("noise more than doubles the cost: take a larger epsilon, fewer clusters or more rows")
+        if self.config.server_data is None:
+            found.append(
+                "the cost is of made-up clusters inside the public bounds: it shows noise, not what your data cost"
+            )
+        return found + self._clipped()
+
+    def _clipped(self) -> list[str]:
+        """Says that many public rows are longer than the clipping norm."""
+        lattice = self.fit.initial.frame.lattice
+        if self.config.server_data is None or self.fit.initial.frame.components is not None:
+            return []
+        share = float((np.linalg.norm(self.server - lattice.center, axis=1) > lattice.clipping_norm).mean())
+        return [f"{share:.0%} of the server rows are longer than the clipping norm"] if share > 0.1 else []
+
+    def to_json(self) -> dict[str, Any]:
+        """All but what the ledger says."""
+        plan, simulated = self.fit.plan, self.simulated
+        edges = [{"anchor": f"{PAGE}#{each.anchor}", "sentence": each.sentence} for each in edges_of(self.config)]
+        rows = len(self.server) if self.config.server_data is not None else None
+        return {
+            "algorithm": str(self.config.algorithm),
+            "unit": str(self.config.privacy.unit),
+            "epsilon": plan.epsilon,
+            "delta": plan.delta,
+            "assumed": self.n_units,
+            "releases": [_release_json(each) for each in self.releases],
+            "center_noise": self.center_noise,
+            "size_noise": self.size_noise,
+            "cost": {"mean": simulated.mean, "stddev": simulated.spread, "without_noise": simulated.without_noise},
+            "simulated_on": "stand-in rows" if rows is None else "server data",
+            "seconds": simulated.seconds * max(1.0, self._rows / MOST_ROWS),
+            "statistic_bytes": _OCTETS * max(each.size for each in plan.rounds),
+            "warnings": self.warnings,
+            "sharp_edges": edges,
+        }
+
+    @property
+    def _rows(self) -> float:
+        """Assumed number of rows."""
+        by_client = self.config.privacy.unit is PrivacyUnit.CLIENT
+        return float(self.n_units * (self.config.clipping.client_rows or 1 if by_client else 1))
+
+
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    """The command; returns the summary that is printed last.
+
+    Raises:
+      DappleError: what stopped it, in one sentence.
+    """
+    given = parsed("plan", argv)
+    beam_options([])
+    config = _config(given.config)
+    expected = Expected.of(config, given)
+    summary = {"config": given.config} | expected.to_json()
+    charge = charge_of(expected.statement, config.data, "fit", expected.fit.plan.rounds)
+    summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge).to_json()
+    if given.accuracy is not None:
+        summary["accuracy"] = {"asked": given.accuracy, "epsilon": needed_epsilon(expected, given.accuracy)}
+    sys.stdout.write(plan_words.text(summary))
+    return summary
+
+
+def needed_epsilon(expected: Expected, accuracy: float) -> float | None:
+    """The least epsilon with which noise costs at most a share of the cost without it, to about ten percent.
+
+    Args:
+      expected: the job, simulated.
+      accuracy: the share, >= 0.
+
+    Returns:
+      None if no epsilon up to 20 does: then it is the settings that cost, or too few rows.
+    """
+    low, high = _SEARCH
+    if not _reaches(expected, high, accuracy):
+        return None
+    for _ in range(_SEARCH_STEPS):
+        middle = float(np.sqrt(low * high))
+        low, high = (low, middle) if _reaches(expected, middle, accuracy) else (middle, high)
+    return float(f"{high:.3g}")
+
+
+def _reaches(expected: Expected, epsilon: float, accuracy: float) -> bool:
+    """Whether simulated runs with an epsilon are accurate enough; False where no noise has its law on the lattice."""
+    privacy = expected.config.privacy.model_copy(update={"epsilon": epsilon})
+    config = expected.config.model_copy(update={"privacy": privacy})
+    try:
+        fit = PublicFit.of(config, expected.server)
+    except ConfigError:
+        return False
+    return _excess(fit.simulated(config, expected.server, expected.n_units, draws=_SEARCH_DRAWS)) <= accuracy
+
+
+def _excess(simulated: SimulatedFit) -> float:
+    """By which share the mean cost is above that without noise."""
+    best = simulated.without_noise
+    return simulated.mean / best - 1.0 if best > 0.0 else float("inf")
+
+
+def _config(path: str) -> FitConfig:
+    """The private fit in a file; raises ConfigError for another job."""
+    settings = yaml_text.parse(read_text(path))
+    if is_pooled(settings):
+        raise ConfigError("the job must be a private fit, got one without privacy, which spends nothing; run it.")
+    return validated(settings)  # type: ignore[arg-type]
+
+
+def _assumed(config: FitConfig, given: argparse.Namespace) -> int:
+    """The number of privacy units: of the flag, the job, or a round one; never that of the data."""
+    by_client = config.privacy.unit is PrivacyUnit.CLIENT
+    flag, other = ("clients", "rows") if by_client else ("rows", "clients")
+    if getattr(given, other) is not None:
+        raise ConfigError(
+            f"--{other} must be left out for privacy.unit {config.privacy.unit}, got {getattr(given, other)}; give "
+            f"--{flag}."
+        )
+    asked = getattr(given, flag)
+    if asked is not None:
+        return int(asked)
+    known = None if config.plan is None else config.plan.assumed_rows
+    return known or config.data.public_rows or ASSUMED_UNITS
+
+
+def _width(config: FitConfig, given: argparse.Namespace) -> int:
+    """Number of features, where no public data tell it; private files are not asked."""
+    data, encoder = config.data, learned_encoder(config, server_files(config))
+    if not isinstance(data.features, str):
+        return len(data.features) if encoder is None else encoder.n_features
+    if data.feature_names is not None:
+        return len(data.feature_names)
+    if given.width is None or given.width < 1:
+        raise ConfigError(
+            f"--width must be the number of features in the list column {data.features}, an integer >= 1, got "
+            f"{given.width}; give it, or data.feature_names in the job."
+        )
+    return int(given.width)
+
+
+def _release_json(release: Release) -> dict[str, Any]:
+    """A release before it is one."""
+    stddev = release.stddev
+    return {
+        "path": release.path,
+        "shape": list(release.plan.spec.shape),
+        "mechanism": str(release.plan.spec.mechanism),
+        "noise_multiplier": release.plan.noise_multiplier,
+        "noise_stddev": stddev if np.isfinite(stddev) else None,
+    }

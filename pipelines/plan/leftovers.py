@@ -1,0 +1,170 @@
+"""`dapple clean`: folders that killed runs left beside their outputs, with keys and copies of rows in them."""
+
+import argparse
+import contextlib
+import dataclasses
+import fcntl
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.ledger.store import Ledger
+from pipelines.plan.command_line import parsed
+from pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE
+from pipelines.tables.private_source import LISTING_FILE
+from schemas.errors import ConfigError, InputError
+from schemas.privacy.ledger_entry import RunStatus, run_states
+from transforms.files.checkpoint import MANIFEST_FILE
+from transforms.files.publish import RELEASED_FILES
+
+_NAME = re.compile(r"(?P<output>.+)\.partial-(?P<run>[A-Za-z0-9_-][A-Za-z0-9._-]*?)(?P<copy>\.clients)?")
+_OURS = {KEY_FILE, NONCE_FILE, SECRET_FILE, MANIFEST, MANIFEST_FILE, LISTING_FILE, *RELEASED_FILES}
+_SECONDS = 3600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """A folder that a run may have left.
+
+    Attributes:
+      path: of it.
+      run_id: of the run.
+      hours: since anything in it was changed.
+      kept: why it stays unless it is given up; "" if nothing can be made of it.
+      alien: why it is never removed; "" otherwise.
+    """
+
+    path: str
+    run_id: str
+    hours: float
+    kept: str
+    alien: str
+
+    def goes(self, given: argparse.Namespace) -> bool:
+        """Whether it is removed."""
+        return given.delete and not self.alien and (given.abandon or not self.kept)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the summary."""
+        return dataclasses.asdict(self)
+
+
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    """The command; returns the summary that is printed last.
+
+    Raises:
+      ConfigError: if there is no such folder on a local disk.
+      LedgerRefusedError: if the ledger cannot be read.
+    """
+    given = parsed("clean", argv)
+    if not os.path.isdir(given.folder):
+        raise ConfigError(
+            f"the folder must be one on a local disk, got {given.folder}; give that in which outputs lie."
+        )
+    states = None if given.ledger is None else run_states(Ledger(given.ledger).entries())
+    found = [each for each in _leftovers(given.folder, states) if each.hours >= given.hours]
+    deleted = [each.path for each in found if each.goes(given) and _removed(each.path)]
+    for each in found:
+        sys.stdout.write(_line(each, each.path in deleted) + "\n")
+    if not found:
+        sys.stdout.write(f"Nothing in {given.folder} that a run has left for {given.hours:g} hours.\n")
+    return {"folder": given.folder, "found": [each.to_json() for each in found], "deleted": deleted}
+
+
+def _leftovers(folder: str, states: Mapping[str, RunStatus] | None) -> Iterator[Leftover]:
+    """Folders with the name of a staging folder, in order of their names."""
+    for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+        match = _NAME.fullmatch(entry.name)
+        if match is None:
+            continue
+        if entry.is_symlink() or not entry.is_dir():
+            yield Leftover(path=entry.path, run_id=match["run"], hours=0.0, kept="", alien="it is no folder")
+            continue
+        names = set(os.listdir(entry.path))
+        staging = entry.path.removesuffix(".clients") if match["copy"] else entry.path
+        yield Leftover(
+            path=entry.path,
+            run_id=match["run"],
+            hours=max(0.0, time.time() - _last_change(entry.path)) / _SECONDS,
+            kept=_kept(staging, match["run"], states),
+            alien=_alien(entry.path, staging, names, copy=bool(match["copy"])),
+        )
+
+
+def _alien(path: str, staging: str, names: set[str], *, copy: bool) -> str:
+    """Why a folder is not to be removed at all; "" if it is a run's and nobody is at work in it."""
+    if _locked(path) or _locked(staging):
+        return "a run is under way in it"
+    ours = any(name.endswith((".parquet", "manifest.json")) for name in names) if copy else names & _OURS
+    if names and not ours:
+        return "no run has written what is in it"
+    return ""
+
+
+def _kept(staging: str, run_id: str, states: Mapping[str, RunStatus] | None) -> str:
+    """What can still be made of a run; "" if nothing."""
+    status = None if states is None else states.get(run_id)
+    if status is not None and status.committed is not None and os.path.exists(os.path.join(staging, MANIFEST)):
+        return "its release is complete: the same command with this --run_id puts it in place for free"
+    if status is not None and status.state == "reserved":
+        return "its budget is spent: the same command with this --run_id takes it up for free"
+    if os.path.exists(os.path.join(staging, MANIFEST_FILE)):
+        return "it has a checkpoint: the same command with this --run_id goes on"
+    unknown = states is None and not os.path.exists(os.path.join(staging, NONCE_FILE))
+    if unknown and any(os.path.exists(os.path.join(staging, name)) for name in (KEY_FILE, MANIFEST)):
+        return "a ledger may hold it: give --ledger"
+    return ""
+
+
+def _last_change(path: str) -> float:
+    """The latest time of change of a folder and of all in it, seconds since 1970."""
+    times = [os.lstat(path).st_mtime]
+    for place, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            with contextlib.suppress(OSError):
+                times.append(os.lstat(os.path.join(place, name)).st_mtime)
+    return max(times)
+
+
+def _locked(path: str) -> bool:
+    """Whether a run holds the lock of its folder; False of a folder that is gone."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        folder = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(folder)
+    return False
+
+
+def _removed(path: str) -> bool:
+    """Removes a folder while its lock is held, so that no run takes it up meanwhile; False if one was faster."""
+    folder = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise InputError(f"{path} must be a folder that can be removed; check its permissions.") from error
+    finally:
+        os.close(folder)
+    return True
+
+
+def _line(found: Leftover, deleted: bool) -> str:
+    """What is said of a folder."""
+    head = f"{found.path}: run {found.run_id}, untouched for {found.hours:.0f} hours"
+    if deleted:
+        return f"{head}; removed."
+    if found.alien:
+        return f"{found.path}: left alone, since {found.alien}."
+    if found.kept:
+        return f"{head}; {found.kept}, or --delete --abandon removes it."
+    return f"{head}; it holds keys or rows and is of no use: --delete removes it."

@@ -1,0 +1,82 @@
+"""What `dapple plan` prints for people."""
+
+from typing import Any
+
+_NO_UNIT = "rows or clients"
+_UNITS = {"sums": "feature units", "mean": "feature units", "scatter": "feature units squared", "cost": "relative"}
+
+
+def text(summary: dict[str, Any]) -> str:
+    """A plan, a fact per line."""
+    cost = summary["cost"]
+    lines = [
+        f"Plan of {summary['config']}: {summary['algorithm']}, privacy unit {summary['unit']}.",
+        f"It spends epsilon {summary['epsilon']:.6g} at delta {summary['delta']:g}. No private row was read.",
+        f"Assumed number of {_units(summary)}: {summary['assumed']:,}.",
+        "",
+        "Releases, with the noise of one number:",
+        *(_release(each) for each in summary["releases"]),
+        *_noise(summary),
+        "",
+        f"Expected cost per row: {cost['mean']:.5g} (stddev {cost['stddev']:.2g} from run to run), "
+        f"{cost['without_noise']:.5g} without noise, on {summary['simulated_on']}.",
+        f"Statistics take about {summary['seconds']:.3g} core seconds and {summary['statistic_bytes']:,} octets per "
+        "bundle, beside one row group per worker; reading takes its own time.",
+        *_ledger(summary["ledger"]),
+        *_accuracy(summary.get("accuracy")),
+        *_listed("Warnings:", summary["warnings"]),
+        *_listed(
+            "Sharp edges of this job:", [f"{each['sentence']} ({each['anchor']})" for each in summary["sharp_edges"]]
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _units(summary: dict[str, Any]) -> str:
+    return "clients" if summary["unit"] == "client" else "rows"
+
+
+def _release(each: dict[str, Any]) -> str:
+    """One release."""
+    size = " x ".join(map(str, each["shape"]))
+    name = each["path"].rpartition("/")[2]
+    noise = "known after an earlier round" if each["noise_stddev"] is None else f"{each['noise_stddev']:.4g}"
+    return f"  {each['path']} ({size}): stddev {noise} {_UNITS.get(name, _NO_UNIT)}"
+
+
+def _noise(summary: dict[str, Any]) -> list[str]:
+    """What the noise does to an average cluster."""
+    lines, share = [], summary["assumed"]
+    if summary["center_noise"] is not None:
+        lines.append(f"A coordinate of a center moves by about {summary['center_noise']:.4g} feature units.")
+    if summary["size_noise"] is not None:
+        lines.append(f"A size is right to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}.")
+    return lines
+
+
+def _ledger(ledger: dict[str, Any] | None) -> list[str]:
+    """What the ledger leaves."""
+    if ledger is None:
+        return ["", "Ledger: none, so nobody adds this run to others."]
+    if ledger["refused"] and ledger["largest_epsilon"] is None:
+        return ["", f"Ledger: the run would be refused: {ledger['refused']}"]
+    left = f"epsilon {ledger['left']:.4g} of {ledger['limit']:g} is left for {ledger['dataset']}"
+    fits = f"the largest epsilon that fits a run like this is {ledger['largest_epsilon']:g}"
+    return ["", f"Ledger: {left}; {fits}; this run {'would be refused' if ledger['refused'] else 'fits'}."]
+
+
+def _accuracy(found: dict[str, Any] | None) -> list[str]:
+    """The epsilon that an accuracy takes."""
+    if found is None:
+        return []
+    if found["epsilon"] is None:
+        return [
+            f"No epsilon up to 20 keeps the cost of noise within {found['asked']:g}: change bounds, clusters or rows."
+        ]
+    return [f"Epsilon {found['epsilon']:g} keeps the cost of noise within {found['asked']:g} of the cost without it."]
+
+
+def _listed(title: str, entries: list[str]) -> list[str]:
+    """A list with its title; nothing for an empty one."""
+    return ["", title, *(f"- {each}" for each in entries)] if entries else []

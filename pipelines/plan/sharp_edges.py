@@ -1,0 +1,130 @@
+"""Which of the sharp edges apply to a job, by its settings alone."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from schemas.choices import ClippingRule, MaskScheme, NoiseBy, Trust
+from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.tree_config import CentralTreeFit
+from schemas.privacy.plan import PrivacyUnit
+
+PAGE = "docs/sharp-edges.md"
+
+
+class SharpEdge(NamedTuple):
+    """A sharp edge.
+
+    Attributes:
+      name: its target on the page is `edge-NAME`.
+      applies: to which jobs.
+      sentence: what to know before spending.
+    """
+
+    name: str
+    applies: Callable[[FitConfig], bool]
+    sentence: str
+
+    @property
+    def anchor(self) -> str:
+        """The target on the page."""
+        return f"edge-{self.name}"
+
+
+EDGES = (
+    SharpEdge(
+        "settings",
+        lambda job: True,
+        "Choose epsilon, bounds, columns and the number of clusters without looking at the private rows.",
+    ),
+    SharpEdge(
+        "domain",
+        lambda job: isinstance(job, DPLloydFit),
+        "dp_lloyd.domain is public: it must not be read off the smallest and largest private value.",
+    ),
+    SharpEdge(
+        "radius",
+        lambda job: isinstance(job, CentralTreeFit),
+        "tree.radius is public: it must be known without the rows, and a large one costs noise in proportion.",
+    ),
+    SharpEdge(
+        "server-data",
+        lambda job: job.server_data is not None,
+        "server_data shape the output directly, so they must be rows that you may publish.",
+    ),
+    SharpEdge(
+        "encodings",
+        lambda job: bool(job.encode),
+        "Vocabularies, means and stddevs of encode are published: write none that was read off the private rows.",
+    ),
+    SharpEdge(
+        "public-rows",
+        lambda job: job.data.public_rows is not None,
+        "data.public_rows publishes the number of rows or clients.",
+    ),
+    SharpEdge(
+        "again",
+        lambda job: job.ledger is None,
+        "Every run spends again, and without a ledger nobody adds the epsilons up.",
+    ),
+    SharpEdge(
+        "partitions",
+        lambda job: job.data.disjoint_partitions is not None,
+        "Partitions are disjoint only if no privacy unit has rows in two of them, which nobody checks.",
+    ),
+    SharpEdge(
+        "warm-start",
+        lambda job: job.recurring is not None,
+        "recurring.previous must be a released fit that was not chosen by looking at private rows.",
+    ),
+    SharpEdge(
+        "key",
+        lambda job: job.key_uri is not None,
+        "A key at key_uri is kept: whoever reads it, and the nonce of a run, can subtract that run's noise.",
+    ),
+    SharpEdge(
+        "client-id",
+        lambda job: job.privacy.unit is PrivacyUnit.CLIENT,
+        "A client is what data.client_id says: a person with two ids is protected as two.",
+    ),
+    SharpEdge(
+        "records-of-clients",
+        lambda job: job.privacy.unit is PrivacyUnit.RECORD and job.data.client_id is not None,
+        "At unit record one epsilon protects one row, and a client with m rows is protected by about m epsilons only.",
+    ),
+    SharpEdge(
+        "private-norm",
+        lambda job: job.clipping.norm is ClippingRule.PRIVATE,
+        "Rows beyond the clipping norm are shortened without a warning, since even their number is private.",
+    ),
+    SharpEdge(
+        "quality",
+        lambda job: job.quality is not None,
+        "A noisy cost is of clipped rows, so it is too small where many rows lie beyond the bounds.",
+    ),
+    SharpEdge(
+        "staging",
+        lambda job: job.keep_staging or job.privacy.unit is PrivacyUnit.CLIENT,
+        "A killed run leaves a private copy of the rows beside the output: see dapple clean.",
+    ),
+    SharpEdge(
+        "masked-in-one-job",
+        lambda job: job.trust is Trust.MASKED,
+        "fit with trust masked runs both roles in the same workers, whose operator could read everything.",
+    ),
+    SharpEdge(
+        "shared-secret",
+        lambda job: job.trust is Trust.MASKED and job.masked.scheme is MaskScheme.SHARED_SECRET,
+        "With a shared secret any client can unmask any message that it sees.",
+    ),
+    SharpEdge(
+        "noised-sums",
+        lambda job: job.trust is Trust.MASKED and job.masked.noise_by is NoiseBy.AGGREGATOR,
+        "With noise_by aggregator the aggregator must never see the releases, whose noise it knows.",
+    ),
+)
+
+
+def edges_of(job: FitConfig) -> tuple[SharpEdge, ...]:
+    """The sharp edges of a job, in the order of the table."""
+    return tuple(each for each in EDGES if each.applies(job))

@@ -1,0 +1,284 @@
+"""`dapple verify`: whether a run's folder is as the run wrote it, and whether what it says adds up."""
+
+import dataclasses
+import hashlib
+import itertools
+import math
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.ledger.store import Ledger
+from pipelines.plan import signature
+from pipelines.plan.command_line import parsed
+from pipelines.run.folder import MANIFEST, PRIVACY_FILE, manifest_digest
+from pipelines.run.options import beam_options
+from schemas.choices import Algorithm
+from schemas.errors import ConfigError, LedgerRefusedError, ProtocolError
+from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
+from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table
+from schemas.settings import json_schema
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import AccountFile, VerifiedManifest
+from transforms.files import gate
+from transforms.files.octets import write_bytes
+from transforms.files.publish import RELEASES_FILE
+from transforms.privacy import accounting
+
+_REMEDY = "get another copy of the run"
+_NEARLY = 1e-6
+"""Relative difference that two versions of the accountant may make."""
+_MOST_FILES = 100_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunCopy:
+    """A copy of a run's folder.
+
+    Attributes:
+      folder: on any Beam filesystem.
+      octets: of `run.json`.
+      manifest: what it says.
+    """
+
+    folder: str
+    octets: bytes
+    manifest: VerifiedManifest
+
+    @classmethod
+    def of(cls, folder: str) -> "RunCopy":
+        """The run in a folder.
+
+        Raises:
+          ConfigError: if there is no such folder.
+          ProtocolError: if it holds no manifest, or a changed one.
+        """
+        folder = folder.rstrip("/") or folder
+        if not FileSystems.exists(folder) and not FileSystems.exists(FileSystems.join(folder, MANIFEST)):
+            raise ConfigError(f"the folder must be the output of a run, got {folder}, which is not there; check it.")
+        refusal = _refusal(MANIFEST, "be what a run wrote")
+        _check_no_link(folder, MANIFEST)
+        octets = gate.read_octets(FileSystems.join(folder, MANIFEST), refusal)
+        manifest = json_schema.parsed(octets, VerifiedManifest, refusal)
+        if manifest_digest(json_schema.parsed(octets, dict[str, Any], refusal)) != manifest.manifest_digest:
+            raise refusal.because("a changed one")
+        return cls(folder=folder, octets=octets, manifest=manifest)
+
+    def path(self, name: str) -> str:
+        """Of a file; the manifest's names never lead out of the folder."""
+        return FileSystems.join(self.folder, name)
+
+    def check_files(self) -> int:
+        """Compares every file with its digest, and looks for others; returns their number."""
+        listed = self.manifest.files
+        for name in sorted(listed):
+            _check_no_link(self.folder, name)
+            if gate.digest(self.path(name), _refusal(name, "be there")) != listed[name]:
+                raise _refusal(name, "be as the run wrote it").because("a changed one")
+        known = {*listed, MANIFEST, signature.SIGNATURE_FILE}
+        for name in itertools.islice(_names(self.folder), _MOST_FILES):
+            if name not in known:
+                raise ProtocolError(
+                    f"{name!r} must be a file of the run, got one that run.json does not list; remove it."
+                )
+        return len(listed)
+
+    def content(self, name: str) -> bytes:
+        """A file that is believed; its octets are those of the digest."""
+        refusal = _refusal(name, "be as the run wrote it")
+        octets = gate.read_octets(self.path(name), refusal)
+        if hashlib.sha256(octets).hexdigest() != self.manifest.files.get(name):
+            raise refusal.because("a changed one")
+        return octets
+
+
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    """The command; returns the summary that is printed last.
+
+    Raises:
+      ProtocolError: naming the first file that was altered or does not add up.
+    """
+    given = parsed("verify", argv)
+    beam_options([])
+    copy = RunCopy.of(given.folder)
+    n_files = copy.check_files()
+    account = check_account(copy)
+    if given.ledger is not None:
+        _check_ledger(copy, given.ledger, account)
+    signer = _sign(copy, given.sign) if given.sign is not None else _check_signature(copy, given.key)
+    summary = {
+        "folder": copy.folder,
+        "run_id": copy.manifest.run_id,
+        "files": n_files,
+        "epsilon": None if account is None else account.epsilon,
+        "delta": None if account is None else account.delta,
+        "ledger": given.ledger is not None,
+        "signed_by": signer,
+        "key_known": given.key is not None or given.sign is not None,
+        "verified": True,
+    }
+    sys.stdout.write(_words(summary))
+    return summary
+
+
+def check_account(copy: RunCopy) -> AccountFile | None:
+    """Composes the releases of a fit anew and compares them with `privacy.json`.
+
+    Returns:
+      The guarantee; None of another job, whose files are compared with their digests alone.
+    """
+    manifest = copy.manifest
+    if manifest.settings is None:
+        if RELEASES_FILE in manifest.files and manifest.algorithm in set(Algorithm):
+            raise _refusal(MANIFEST, "hold the settings of the fit").because("none")
+        return None
+    account = json_schema.parsed(copy.content(PRIVACY_FILE), AccountFile, _refusal(PRIVACY_FILE, "be a guarantee"))
+    refusal = _refusal(RELEASES_FILE, "be the releases of a run")
+    releases = releases_from_table(gate.table_of(copy.content(RELEASES_FILE), refusal, RELEASE_SCHEMA))
+    with refusal.covers():
+        rounds = _rounds(releases, 1.0 / math.sqrt(2.0) if manifest.settings.noised_twice else 1.0)
+        plan = PrivacyPlan(
+            unit=PrivacyUnit(account.unit), epsilon=0.0, delta=0.0, discretization_slack=0.0, rounds=rounds
+        )
+        same = _alike(accounting.describe(plan), account.events)
+    if not same:
+        raise _refusal(PRIVACY_FILE, "list the mechanisms of releases.parquet").because("others")
+    _check_spent(account, manifest, rounds)
+    return account
+
+
+def _check_spent(account: AccountFile, manifest: VerifiedManifest, rounds: tuple[RoundPlan, ...]) -> None:
+    """Refuses an epsilon that is not that of the rounds, or not what the job asked for."""
+    asked = manifest.settings.privacy  # type: ignore[union-attr]
+    spent = accounting.spent_epsilon(rounds, asked.epsilon, account.delta)
+    if not math.isclose(spent, account.epsilon, rel_tol=_NEARLY):
+        raise _refusal(PRIVACY_FILE, f"state the composed epsilon {spent:.9g}").because(f"{account.epsilon:.9g}")
+    if account.epsilon > asked.epsilon or (account.delta, account.unit) != (asked.delta, asked.unit):
+        raise _refusal(PRIVACY_FILE, "keep what the settings of run.json ask for").because("another guarantee")
+
+
+def _rounds(releases: Sequence[Release], factor: float) -> tuple[RoundPlan, ...]:
+    """Releases as the rounds of a plan, with the noise of the stage that the account counts.
+
+    Args:
+      releases: in order.
+      factor: of what was released, that this stage's noise is.
+    """
+    grouped = itertools.groupby(releases, key=lambda each: each.path.rpartition("/")[0])
+    return tuple(
+        RoundPlan(
+            path=path,
+            releases=tuple(
+                dataclasses.replace(each.plan, noise_multiplier=each.plan.noise_multiplier * factor) for each in group
+            ),
+        )
+        for path, group in grouped
+    )
+
+
+def _alike(found: Sequence[dict[str, Any]], stated: Sequence[dict[str, Any]]) -> bool:
+    """Whether two lists of events are the same, but for the rounding of noise that was added twice."""
+
+    def same(left: object, right: object) -> bool:
+        if isinstance(left, float) and isinstance(right, float | int):
+            return math.isclose(left, right, rel_tol=1e-12)
+        return left == right
+
+    return len(found) == len(stated) and all(
+        left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
+        for left, right in zip(found, stated, strict=True)
+    )
+
+
+def _check_ledger(copy: RunCopy, path: str, account: AccountFile | None) -> None:
+    """Compares the run with its entry in a ledger."""
+    manifest = copy.manifest
+    try:
+        ledger = Ledger(path)
+        status, entries = ledger.status(manifest.run_id), ledger.entries()
+    except LedgerRefusedError as error:
+        raise ProtocolError(str(error)) from error
+    refusal = _refusal(MANIFEST, "be of a run that the ledger holds as committed")
+    if status is None or status.committed is None:
+        raise refusal.because("one that it does not")
+    digest = status.committed.get("manifest")
+    if digest is not None and digest != hashlib.sha256(copy.octets).hexdigest():
+        raise refusal.because("one with another digest there")
+    charge = status.charge
+    if account is not None and (charge.epsilon, charge.delta) != (account.epsilon, account.delta):
+        raise _refusal(PRIVACY_FILE, "state what the ledger has charged").because("another guarantee")
+    head = None if manifest.ledger is None else manifest.ledger.head
+    if head is not None and all(each.digest != head for each in entries):
+        raise _refusal(MANIFEST, "name an entry of the ledger").because("one that the ledger does not hold")
+
+
+def _sign(copy: RunCopy, key: str) -> str:
+    """Signs a run that is whole; returns the public key."""
+    path = copy.path(signature.SIGNATURE_FILE)
+    if FileSystems.exists(path):
+        raise ConfigError(f"--sign must be of a run without a signature, got {path}; remove it first.")
+    octets = signature.signed(copy.octets, key)
+    write_bytes(path, octets)
+    return signature.check(copy.octets, octets, None)
+
+
+def _check_signature(copy: RunCopy, key: str | None) -> str | None:
+    """The public key of the signature; None without signature."""
+    path = copy.path(signature.SIGNATURE_FILE)
+    if key is None and not FileSystems.exists(path):
+        return None
+    _check_no_link(copy.folder, signature.SIGNATURE_FILE)
+    octets = gate.read_octets(path, _refusal(signature.SIGNATURE_FILE, "be there where --key asks for it"))
+    return signature.check(copy.octets, octets, key)
+
+
+def _check_no_link(folder: str, name: str) -> None:
+    """Refuses, on a local disk, a file that is a link, or is in a folder that is one."""
+    if FileSystems.get_scheme(folder) not in (None, "file"):
+        return
+    path = folder.removeprefix("file://")
+    for part in name.split("/"):
+        path = os.path.join(path, part)
+        if os.path.islink(path):
+            raise _refusal(name, "be a file of its own").because("a link")
+
+
+def _names(folder: str) -> Iterator[str]:
+    """Files below a folder, links and what else is there among them, as the manifest names them."""
+    if FileSystems.get_scheme(folder) not in (None, "file"):
+        for each in FileSystems.match([f"{folder}/**"])[0].metadata_list:
+            yield each.path[len(folder) :].lstrip("/")
+        return
+    top = folder.removeprefix("file://")
+    for place, folders, files in os.walk(top):
+        linked = [name for name in folders if stat.S_ISLNK(os.lstat(os.path.join(place, name)).st_mode)]
+        for name in sorted([*files, *linked]):
+            yield os.path.relpath(os.path.join(place, name), top)
+
+
+def _refusal(name: str, rule: str) -> Refusal:
+    """What the user is told of a file that is not what it must be."""
+    return Refusal(kind=ProtocolError, rule=f"{name} must {rule}", remedy=_REMEDY)
+
+
+def _words(summary: dict[str, Any]) -> str:
+    """What was checked, for people."""
+    account = "not recomputed: the job is no private fit"
+    if summary["epsilon"] is not None:
+        account = f"epsilon {summary['epsilon']:.6g} at delta {summary['delta']:g}, composed anew from releases.parquet"
+    signer = "not signed"
+    if summary["signed_by"] is not None:
+        known = "" if summary["key_known"] else ", which was compared with no key of yours: give --key"
+        signer = f"signed by {summary['signed_by']}{known}"
+    ledger = "its entry is that of the run" if summary["ledger"] else "not checked: give --ledger"
+    lines = [
+        f"Run {summary['run_id']}: {summary['files']} files are as the run wrote them.",
+        f"Account: {account}.",
+        f"Ledger: {ledger}.",
+        f"Signature: {signer}.",
+    ]
+    return "\n".join(lines) + "\n"

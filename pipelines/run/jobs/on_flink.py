@@ -1,0 +1,85 @@
+"""Jobs on a Flink cluster, named by their runs: one goes on there when the process that sent it is gone.
+
+Such a job holds the key of its run. Whoever takes the run up, or deletes its staging folder, cancels it first.
+"""
+
+import urllib.error
+import urllib.request
+from typing import Any, NamedTuple
+
+from pipelines.run.options import NAME_PREFIX, job_name
+from schemas.errors import RunnerError
+from schemas.settings import json_schema
+from schemas.settings.refusal import Refusal
+
+_RUNNING = ("INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "RECONCILING")
+_SECONDS = 30.0
+_MOST_OCTETS = 1 << 26
+_RULE = "--flink_master must be the address of a Flink cluster"
+
+
+class FlinkJob(NamedTuple):
+    """A job that is not over.
+
+    Attributes:
+      id: Flink's.
+      name: `dapple-JOB-RUN_ID-DIGEST`, in small letters; the digest tells runs from each other.
+      state: Flink's word.
+    """
+
+    id: str
+    name: str
+    state: str
+
+
+def running_jobs(master: str, run: tuple[str, str] | None = None) -> tuple[FlinkJob, ...]:
+    """Dapple's jobs that are not over.
+
+    Args:
+      master: `HOST:PORT` or the URL of Flink's REST interface, as in `--flink_master`.
+      run: word of the command and run id of one run; None for all.
+
+    Returns:
+      In the order of Flink's list.
+
+    Raises:
+      RunnerError: if Flink does not answer.
+    """
+    found = _ask(master, "jobs/overview")
+    listed = [FlinkJob(each["jid"], each["name"], each["state"]) for each in found.get("jobs", ())]
+    ours = [each for each in listed if each.state in _RUNNING and each.name.startswith(f"{NAME_PREFIX}-")]
+    return tuple(each for each in ours if run is None or each.name == job_name(*run))
+
+
+def cancel(master: str, job: FlinkJob) -> None:
+    """Cancels a job; one that is over is left alone.
+
+    Args:
+      master: as for `running_jobs`.
+      job: as found there.
+
+    Raises:
+      RunnerError: if Flink does not answer.
+    """
+    _ask(master, f"jobs/{job.id}?mode=cancel", method="PATCH")
+
+
+def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
+    """An answer of Flink's REST interface."""
+    root = master if "://" in master else f"http://{master}"
+    request = urllib.request.Request(f"{root.rstrip('/')}/{path}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            octets = answer.read(_MOST_OCTETS)
+    except urllib.error.HTTPError as error:
+        if method == "PATCH" and error.code in (404, 409):
+            return {}
+        raise _unreachable(master) from error
+    except (OSError, ValueError) as error:
+        raise _unreachable(master) from error
+    refusal = Refusal(kind=RunnerError, rule=f"{_RULE} at {master}", remedy="correct it")
+    return json_schema.parsed(octets, dict[str, Any], refusal)
+
+
+def _unreachable(master: str) -> RunnerError:
+    return RunnerError(f"{_RULE}, got no answer of {master}; correct it.")

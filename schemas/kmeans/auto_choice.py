@@ -1,0 +1,141 @@
+"""`algorithm: auto`: a fixed rule that takes the algorithm by what is public, and never by private rows.
+
+The rule and what it was measured on are in docs/start/which-protocol.md.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic
+
+from schemas.choices import Algorithm, ClippingCenter, ClippingRule
+from schemas.errors import ConfigError
+from schemas.kmeans.any_fit import CLIPPING_NORMS
+from schemas.kmeans.lloyd_config import DPLloydConfig
+from schemas.kmeans.tree_config import TreeConfig
+from schemas.settings import rejection
+from schemas.settings.section import is_number, python_scalar
+
+LLOYD_STEPS = 1
+"""Lloyd rounds after FedDP-Init, where the job does not give their number."""
+DP_LLOYD_STEPS = 2
+"""Lloyd rounds of DP-Lloyd, where neither the job gives their number nor the number of rows is public."""
+_ANYWHERE: dict[str, Any] = {"domain": (-1.0, 1.0)}
+_SOME_RADIUS: dict[str, Any] = {"radius": 1.0}
+
+
+def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The job with the algorithm that the rule takes, without sections that this algorithm does not read.
+
+    Args:
+      settings: of a job, as plain data; its algorithm is no matter.
+
+    Raises:
+      ConfigError: in one sentence, if nothing public bounds a row, or if a section that is not read is wrong.
+    """
+    rest = {name: value for name, value in settings.items() if name not in ("dp_lloyd", "tree", "clipping")}
+    bounds, tree, clipping = (_section(settings, name) for name in ("dp_lloyd", "tree", "clipping"))
+    _check_unread(bounds, tree)
+    if settings.get("server_data") not in (None, "none"):
+        return _from_server(rest, clipping)
+    radius = _radius(bounds, tree, clipping)
+    if radius is not None and (_needs_tree(settings) or tree.get("center") is not None):
+        return rest | {"algorithm": Algorithm.CENTRAL_TREE, "tree": tree | {"radius": radius}, "clipping": clipping}
+    if "domain" not in bounds and radius is None:
+        return _from_private_norm(rest, clipping)
+    if "steps" not in bounds and _of_data(settings, "public_rows") is None:
+        bounds = bounds | {"steps": DP_LLOYD_STEPS}
+    return rest | {"algorithm": Algorithm.DP_LLOYD} | _bounded(bounds, clipping, radius, _n_features(settings))
+
+
+def _from_server(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, Any]:
+    """FedDP-KMeans, which starts from public rows; they bound private ones, unless the job says otherwise."""
+    if clipping.get("norm") in (None, ClippingRule.DOMAIN):
+        clipping = clipping | {"norm": ClippingRule.SERVER_RADIUS}
+    lloyd = rest.get("lloyd") or {"steps": LLOYD_STEPS}
+    return rest | {"algorithm": Algorithm.FEDDP_KMEANS, "clipping": clipping, "lloyd": lloyd}
+
+
+def _from_private_norm(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, Any]:
+    """FedDP-KMeans around points of a ball whose radius is bought; refused if not even that is asked for."""
+    if clipping.get("norm") in (None, ClippingRule.DOMAIN):
+        raise ConfigError(
+            "algorithm must be told by public settings what bounds a row for auto, got none; give server_data, "
+            "dp_lloyd.domain, tree.radius, or a number or private as clipping.norm."
+        )
+    clipping = {"center": ClippingCenter.NONE} | clipping
+    return rest | {"algorithm": Algorithm.FEDDP_KMEANS, "clipping": clipping}
+
+
+def _bounded(
+    bounds: dict[str, Any], clipping: dict[str, Any], radius: float | None, n_features: int | None
+) -> dict[str, Any]:
+    """The sections of DP-Lloyd in a box, in a ball about the origin, or in whichever is smaller.
+
+    Args:
+      bounds: section of DP-Lloyd; without a domain where only the radius is public.
+      clipping: as the job gives it.
+      radius: of the ball, feature units; None without one.
+      n_features: None where it is not known before the data are.
+    """
+    domain = bounds.get("domain")
+    in_box = domain is not None and n_features is not None and _half_diagonal(domain, n_features) <= (radius or 0.0)
+    if radius is None or in_box:
+        return {"dp_lloyd": bounds, "clipping": clipping}
+    clipping = {"center": ClippingCenter.NONE} | clipping | {"norm": radius}
+    return {"dp_lloyd": bounds | {"domain": [-radius, radius]}, "clipping": clipping}
+
+
+def _half_diagonal(domain: Any, n_features: int) -> float:
+    """Of the box, feature units; its intervals, one for all features or one for each, have been checked."""
+    pairs = list(domain.values() if isinstance(domain, Mapping) else domain)
+    sides = pairs if isinstance(pairs[0], list | tuple) else [pairs] * n_features
+    return 0.5 * math.hypot(*(float(high) - float(low) for low, high in sides))
+
+
+def _n_features(settings: Mapping[str, Any]) -> int | None:
+    """Number of features as far as settings tell it: of columns that are not encoded."""
+    features = _of_data(settings, "features")
+    return len(features) if isinstance(features, list | tuple) and not settings.get("encode") else None
+
+
+def _of_data(settings: Mapping[str, Any], name: str) -> Any:
+    """What the data section gives under a name; None without it."""
+    data = settings.get("data")
+    return data.get(name) if isinstance(data, Mapping) else getattr(data, name, None)
+
+
+def _radius(bounds: Mapping[str, Any], tree: Mapping[str, Any], clipping: Mapping[str, Any]) -> float | None:
+    """The public radius of a ball about the origin; beside a domain, a clipping norm is one about its middle."""
+    if "radius" in tree:
+        return float(tree["radius"])
+    norm = python_scalar(clipping.get("norm"))
+    given = "domain" not in bounds and is_number(norm, *CLIPPING_NORMS)
+    return float(norm) if given else None  # type: ignore[arg-type]
+
+
+def _needs_tree(settings: Mapping[str, Any]) -> bool:
+    """Whether the job asks for what DP-Lloyd does not have."""
+    lloyd = settings.get("lloyd")
+    steps = lloyd.get("steps") if isinstance(lloyd, Mapping) else getattr(lloyd, "steps", None)
+    counted = is_number(python_scalar(settings.get("n_clusters")), 1, math.inf)
+    return bool(steps) or settings.get("quality") is not None or not counted
+
+
+def _section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A section as plain data: what was given of it."""
+    found = settings.get(name)
+    if isinstance(found, pydantic.BaseModel):
+        return found.model_dump(exclude_unset=True)
+    if found is not None and not isinstance(found, Mapping):
+        raise ConfigError(f"{name} must be a section of settings, got {rejection.shown(found)}; leave it out.")
+    return dict(found or {})
+
+
+def _check_unread(bounds: dict[str, Any], tree: dict[str, Any]) -> None:
+    """Refuses sections that are wrong, whether or not the algorithm reads them; a bound may be in another one."""
+    if bounds:
+        rejection.checked(DPLloydConfig, _ANYWHERE | bounds, "dp_lloyd")
+    if tree:
+        rejection.checked(TreeConfig, _SOME_RADIUS | tree, "tree")

@@ -1,0 +1,81 @@
+"""The section of a `fit` that follows an earlier one."""
+
+from typing import Annotated, Any, Self
+
+import pydantic
+from pydantic import Field
+
+from schemas.errors import ConfigError
+from schemas.kmeans.recurring.epoch import EpochConfig
+from schemas.settings.section import Count, Flag, Scalar, Section, Text
+
+_SHORT = 6
+"""How many times shorter the short memory is, if the job does not say."""
+_Length = Annotated[int, Field(strict=True, ge=2, le=10_000), Scalar]
+
+
+class RecurringConfig(Section):
+    """An earlier run of the same job that this one follows: its cluster numbers, and by default its centers."""
+
+    previous: Text = Field(description="the output folder of the earlier fit")
+    warm_start: Flag = Field(
+        default=True,
+        description="true to start Lloyd rounds from the centers of the earlier fit, or false to find the centers anew "
+        "and take over the numbers of the clusters only",
+    )
+    memory: _Length | None = Field(
+        default=None,
+        description="how many runs the centers remember, an integer from 2 to 10000: they are means of the released "
+        "sums and counts of this run and of those before it, or leave it out",
+    )
+    short_memory: Count | None = Field(
+        default=None,
+        description="how many runs a second memory remembers, against which drift is told, an integer below memory; by "
+        "default a sixth of it",
+    )
+
+    epoch: EpochConfig | None = Field(
+        default=None,
+        description="a section with name, column, first, windows, window and once to release windows under one charge, "
+        "or leave it out",
+    )
+
+    @property
+    def short_length(self) -> int:
+        """Length of the short memory, in runs; 1 is this run alone."""
+        return self.short_memory or max(1, (self.memory or 0) // _SHORT)
+
+    @pydantic.model_validator(mode="after")
+    def _epochs_remember(self) -> Self:
+        if self.epoch is not None and self.memory is None:
+            raise ConfigError(
+                "recurring.memory must be given for recurring.epoch, got nothing; give the number of windows that the "
+                "centers remember."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _memories_fit(self) -> Self:
+        if self.memory is None:
+            if self.short_memory is not None:
+                raise ConfigError(
+                    f"recurring.short_memory must be left out without recurring.memory, got {self.short_memory}; "
+                    "give both."
+                )
+            return self
+        if not self.warm_start:
+            raise ConfigError(
+                f"recurring.memory must be left out with recurring.warm_start: false, got {self.memory}; centers that "
+                "are found anew remember nothing, and the next warm run remembers this one."
+            )
+        if self.short_length >= self.memory:
+            raise ConfigError(
+                f"recurring.short_memory must be below recurring.memory, {self.memory}, got {self.short_length}; give "
+                "a smaller one."
+            )
+        return self
+
+    @pydantic.model_serializer(mode="wrap")
+    def _dump_what_is_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without memories that are not given: ledgers hold digests of jobs from before there were any."""
+        return {name: value for name, value in dump(self).items() if value is not None}

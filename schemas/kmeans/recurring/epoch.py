@@ -1,0 +1,87 @@
+"""The section of a `fit` that is one window of an epoch: a public calendar, and what one budget covers."""
+
+import datetime
+from typing import Annotated, Any, Self
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from schemas.errors import ConfigError
+from schemas.settings import rejection
+from schemas.settings.section import Scalar, Section, Text
+
+MOST_WINDOWS = 10_000
+
+
+def _date(value: object) -> str:
+    """A date as YYYY-MM-DD; YAML reads such words as dates."""
+    text = value.isoformat() if type(value) is datetime.date else value
+    try:
+        if isinstance(text, str) and datetime.date.fromisoformat(text).isoformat() == text:
+            return text
+    except ValueError:
+        pass
+    raise rejection.broken_rule("a date like 2026-01-31")
+
+
+Date = Annotated[str, BeforeValidator(_date)]
+_Count = Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS), Scalar]
+
+
+class EpochConfig(Section):
+    """Windows that share one charge: each row lies in one of them, by the date in the name of its folder."""
+
+    name: Text = Field(description="a name that no other epoch of the data set has, for the ledger")
+    column: Text = Field(description="the Hive partition column whose folders are dates like dt=2026-01-31")
+    first: Date = Field(description="the date of the first window")
+    days: _Count = Field(default=1, description="from one window's date to that of the next, an integer >= 1")
+    windows: _Count = Field(description="how many windows the epoch has, an integer from 1 to 10000")
+    window: Date = Field(description="the date of the window of this run")
+    band: _Count = Field(
+        default=16,
+        description="how many windows each release adds up, so that their noise is correlated, an integer >= 1; 1 for "
+        "independent noise; the partitions of so many windows must stay readable",
+    )
+    once: Text = Field(
+        description="the reason why every row lies in the folder of one date only and for ever, in words"
+    )
+
+    @property
+    def index(self) -> int:
+        """Number of the window of this run, from 0."""
+        return (datetime.date.fromisoformat(self.window) - datetime.date.fromisoformat(self.first)).days // self.days
+
+    @property
+    def dates(self) -> tuple[str, ...]:
+        """Dates of the windows whose statistics this one releases, its own first."""
+        own = datetime.date.fromisoformat(self.window)
+        ages = range(min(self.band, self.index + 1))
+        return tuple((own - datetime.timedelta(days=age * self.days)).isoformat() for age in ages)
+
+    def date_of(self, index: int) -> str:
+        """The date of a window."""
+        first = datetime.date.fromisoformat(self.first)
+        return (first + datetime.timedelta(days=index * self.days)).isoformat()
+
+    @pydantic.model_validator(mode="after")
+    def _window_is_one_of_the_epoch(self) -> Self:
+        if not 0 <= self.index < self.windows or self.date_of(self.index) != self.window:
+            raise ConfigError(
+                f"recurring.epoch.window must be one of the {self.windows} dates from {self.first} on, every "
+                f"{self.days} days, got {self.window}; begin a new epoch, or correct the date."
+            )
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """What `privacy.json`, `run.json` and the ledger say of it."""
+        return {
+            "name": self.name,
+            "window": self.window,
+            "index": self.index,
+            "windows": self.windows,
+            "first": self.first,
+            "days": self.days,
+            "column": self.column,
+            "band": self.band,
+            "once": self.once,
+        }

@@ -1,0 +1,127 @@
+"""Config of a `stream` job: the settings of a fit, and a `stream` section with the calendar of its windows."""
+
+import dataclasses
+import datetime
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import FitConfig, validated
+from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
+from schemas.settings import rejection, yaml_text
+from schemas.settings.section import Count, Section, Text
+
+_SEPARATOR = "/"
+
+
+class StreamOptions(Section):
+    """The calendar of an epoch, where it starts, and what its centers remember."""
+
+    start: Text = Field(description="the output folder of the fit whose centers the first window starts from")
+    name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = Field(
+        description="a name that no other epoch of the data set has: letters, digits, '-', '_' and '.'"
+    )
+    column: Text = Field(description="the Hive partition column whose folders are dates like dt=2026-01-31")
+    first: Date = Field(description="the date of the first window")
+    days: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
+        default=1, description="from one window's date to that of the next, an integer >= 1"
+    )
+    windows: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
+        description="how many windows the epoch has, an integer from 1 to 10000"
+    )
+    until: Date | None = Field(
+        default=None,
+        description="the date of the last window to release now, or leave it out for all whose days are over (UTC)",
+    )
+    band: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
+        default=16, description="see recurring.epoch.band, an integer >= 1"
+    )
+    memory: Annotated[int, Field(strict=True, ge=2, le=10_000)] = Field(
+        default=30, description="how many windows the centers remember, an integer from 2 to 10000"
+    )
+    short_memory: Count | None = Field(default=None, description="see recurring.short_memory, or leave it out")
+    once: Text = Field(
+        description="the reason why every row lies in the folder of one date only and for ever, in words"
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StreamConfig:
+    """One `stream` job.
+
+    Attributes:
+      options: its section.
+      base: settings of the fit of every window, plain data.
+      template: the fit of the first window, checked.
+    """
+
+    options: StreamOptions
+    base: dict[str, Any]
+    template: FitConfig
+
+    @property
+    def ledger(self) -> str | None:
+        """Path of the ledger that every window charges."""
+        return self.template.ledger
+
+    def date(self, index: int) -> str:
+        """The date of a window."""
+        first = datetime.date.fromisoformat(self.options.first)
+        return (first + datetime.timedelta(days=index * self.options.days)).isoformat()
+
+    def is_due(self, index: int, today: datetime.date) -> bool:
+        """Whether a window's days are over, by the clock alone, and nobody has said to wait.
+
+        Args:
+          index: of the window.
+          today: in UTC.
+        """
+        end = datetime.date.fromisoformat(self.date(index)) + datetime.timedelta(days=self.options.days)
+        return end <= today and (self.options.until is None or self.date(index) <= self.options.until)
+
+    def window(self, index: int, output: str) -> FitConfig:
+        """The fit of one window.
+
+        Args:
+          index: of the window.
+          output: folder of the job, in which each window has a folder by its date.
+        """
+        return _fit(self.base, self.options, index, self.date(index), output)
+
+
+def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, date: str, output: str) -> FitConfig:
+    """The fit of one window, checked."""
+    before = datetime.date.fromisoformat(date) - datetime.timedelta(days=options.days)
+    epoch = {name: getattr(options, name) for name in ("name", "column", "first", "days", "windows", "band", "once")}
+    recurring = {
+        "previous": options.start if index == 0 else f"{output.rstrip(_SEPARATOR)}/{before.isoformat()}",
+        "memory": options.memory,
+        "short_memory": options.short_memory,
+        "epoch": epoch | {"window": date},
+    }
+    if options.short_memory is None:
+        del recurring["short_memory"]
+    return validated(dict(base) | {"recurring": recurring})
+
+
+def load_stream_config(text: str) -> StreamConfig:
+    """A job from YAML text; raises ConfigError as `stream_config` does, or if the text is not YAML."""
+    return stream_config(yaml_text.parse(text))
+
+
+def stream_config(settings: object) -> StreamConfig:
+    """A job from plain data, its first window checked.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting.
+    """
+    if not isinstance(settings, Mapping) or "stream" not in settings:
+        raise ConfigError("stream must be given, got nothing; add a section with start, name, column, first, windows.")
+    if "recurring" in settings:
+        raise ConfigError("recurring must be left out of a stream, got a section; its windows follow each other.")
+    options = rejection.checked(StreamOptions, settings["stream"], within="stream")
+    base = {str(name): value for name, value in settings.items() if name != "stream"}
+    template = _fit(base, options, 0, options.first, ".")
+    return StreamConfig(options=options, base=base, template=template)

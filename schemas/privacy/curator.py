@@ -1,0 +1,63 @@
+"""What only the curator can say of a job; it is published as it is written, and changes nothing of the run."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import pydantic
+from pydantic import Field
+
+from schemas.errors import ConfigError
+from schemas.settings.section import Count, Section
+
+PublicText = Annotated[str, Field(strict=True, min_length=1, max_length=2000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$")]
+"""Text that is published: short, and without control characters."""
+SettingName = Annotated[str, Field(strict=True, pattern=r"^[a-z_]+(\.[A-Za-z0-9_]+)*$", max_length=200)]
+"""A setting with its sections, such as `clipping.norm`."""
+
+
+class PlanOptions(Section):
+    """What `dapple plan` assumes."""
+
+    assumed_rows: Count = Field(
+        description="the assumed number of rows (privacy unit client: of clients), an integer >= 1, never read off "
+        "the private data"
+    )
+
+
+class DeploymentConfig(Section):
+    """Fields of the registry entry that a run cannot know; what is left out stays unknown there."""
+
+    url_slug: PublicText | None = Field(default=None, description="the name of the entry in the registry")
+    data_curator_name: PublicText | None = Field(default=None, description="the name of who curates the data")
+    data_curator_type: PublicText | None = Field(default=None, description="the kind of curator, such as a company")
+    intended_use: PublicText | None = Field(default=None, description="what the centers are for")
+    data_product_region: PublicText | None = Field(default=None, description="the region that the data are of")
+    data_product_sector: PublicText | None = Field(default=None, description="the sector that the data are of")
+    publication_date: PublicText | None = Field(default=None, description="the date of publication, in words")
+    release_schedule: PublicText | None = Field(default=None, description="whether and when the run is repeated")
+    access_controls: PublicText | None = Field(default=None, description="who may read the private rows, and how")
+    utility: PublicText | None = Field(default=None, description="what the centers are good for, and how you know")
+    approved_by: PublicText | None = Field(default=None, description="who chose the settings and approved the run")
+    evidence_sources: PublicText | None = Field(default=None, description="where the entry can be checked")
+    registry_author: PublicText | None = Field(default=None, description="who wrote the entry")
+
+    @pydantic.model_serializer(mode="plain")
+    def _given(self) -> dict[str, str]:
+        """What is given, so that a new field changes no digest."""
+        values = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return {name: value for name, value in values if value is not None}
+
+
+def check_justified(justification: Mapping[str, str], known: Iterable[str]) -> None:
+    """Refuses reasons for settings that no job of this kind has.
+
+    Raises:
+      ConfigError: in one sentence.
+    """
+    sections = set(known)
+    for name in justification:
+        if name.partition(".")[0] not in sections:
+            raise ConfigError(
+                f"justification must name settings of the job, got {name!r}; write them with their section, such as "
+                "clipping.norm."
+            )

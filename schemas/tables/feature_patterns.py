@@ -1,0 +1,95 @@
+"""Columns by pattern: `*` stands for any letters, and what a pattern stands for follows from schemas alone."""
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterable
+
+from schemas.errors import ConfigError, SchemaMismatchError
+
+_ANY = "*"
+_MOST_NAMES = 3
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name stands for several columns."""
+    return _ANY in name
+
+
+def has_patterns(features: str | tuple[str, ...]) -> bool:
+    """Whether it takes a schema to say which columns these are."""
+    return not isinstance(features, str) and any(map(is_pattern, features))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturePatterns:
+    """Which columns of a schema are features.
+
+    Attributes:
+      features: names and patterns, as the job gives them.
+      excepted: names and patterns of columns that are none.
+      client_id: column that names the client, which is never a feature.
+    """
+
+    features: tuple[str, ...]
+    excepted: tuple[str, ...] = ()
+    client_id: str | None = None
+
+    def columns(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The features among the columns of a schema, in its order."""
+        return tuple(name for name in names if _any(self.features, name) and not _any(self.excepted, name))
+
+    def resolved(self, names: Iterable[str], where: str) -> tuple[str, ...]:
+        """The features, where every pattern must stand for something.
+
+        Args:
+          names: of the columns of a schema, in its order.
+          where: names it in messages.
+
+        Raises:
+          ConfigError: if a pattern or an exception matches nothing, or a pattern the client id.
+        """
+        names = tuple(names)
+        for setting, patterns in (("features", self.features), ("except", self.excepted)):
+            lost = next((each for each in patterns if not any(_matches(each, name) for name in names)), None)
+            if lost is not None:
+                raise ConfigError(
+                    f"data.{setting} must match columns of {where}, got {lost!r}, which matches none of them; correct "
+                    "or remove it."
+                )
+        found = self.columns(names)
+        if self.client_id in found:
+            raise ConfigError(
+                f"data.features must be other columns than data.client_id, got a pattern that matches "
+                f"{self.client_id!r}; write data.except: [{self.client_id}]."
+            )
+        starred = next((name for name in found if is_pattern(name)), None)
+        if starred is not None or not found:
+            got = "none" if starred is None else f"{starred!r}"
+            raise ConfigError(
+                f"data.features must match columns without '*' in their names, got {got} in {where}; rename them, or "
+                "correct data.features and data.except."
+            )
+        return found
+
+    def check(self, names: Iterable[str], features: tuple[str, ...], where: str) -> None:
+        """Refuses a file in which the patterns stand for other columns than in the first one.
+
+        Raises:
+          SchemaMismatchError: naming some of the columns.
+        """
+        found = set(self.columns(names))
+        others = sorted(found.symmetric_difference(features))[:_MOST_NAMES]
+        if others:
+            raise SchemaMismatchError(
+                f"data.features must match the same columns in every file, got others in {where}, such as "
+                f"{', '.join(map(repr, others))}; list the columns by name, or name the others in data.except."
+            )
+
+
+def _any(patterns: tuple[str, ...], name: str) -> bool:
+    return any(_matches(each, name) for each in patterns)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Letter for letter but for `*`: names such as `x[0]` and `why?` are no patterns."""
+    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))

@@ -1,0 +1,333 @@
+"""Windows of an epoch: one charge, correlated noise, and a promise for all releases together."""
+
+import functools
+import json
+import math
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipelines.kmeans.plan.planned_fit import plan_fit
+from pipelines.ledger.store import Ledger, charges_of, limits_of
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import validated
+from schemas.kmeans.recurring.remembered import Memory
+from schemas.privacy.charge import Limit
+from schemas.tables.client_block import ClientBlock
+from tests.scenes import lake, ledgers
+from transforms.kmeans.dp_lloyd import window_rounds as rounds
+from transforms.kmeans.dp_lloyd import window_server as server
+from transforms.numerics.kmeans.recurring.windows import coefficients, epoch_sensitivity, mixing, own_part
+from transforms.privacy import ledger_filter
+from transforms.privacy_flow.stated_sensitivity import understatement, weights_of
+
+DATES = tuple(f"2026-01-0{day}" for day in range(1, 7))
+EPOCH = {"name": "january", "column": "dt", "first": DATES[0], "windows": 6, "band": 3, "once": "made for a test"}
+
+
+class Place:
+    """A lake by date, a start, and a ledger for one epoch."""
+
+    def __init__(self, folder, rows=600):
+        self.folder = folder
+        for index, date in enumerate(DATES):
+            if index != 3:
+                lake.write_lake(folder / "lake" / f"dt={date}", lake.mixture(rows, seed=index))
+        self.ledger = ledgers.new_ledger(folder, Limit(epsilon=5.0, delta=1e-5), "visits")
+        self.job = lake.job(
+            str(folder / "lake"), None, algorithm="dp_lloyd", dp_lloyd={"domain": [-8.0, 8.0], "steps": 2}
+        )
+        del self.job["server_data"], self.job["clipping"], self.job["feddp_kmeans"]
+        start = self.job | {"data": self.job["data"] | {"path": lake.write_lake(folder / "before", lake.mixture(rows))}}
+        assert self.run("start", start).code == 0
+
+    def run(self, name, settings, run_id=None):
+        (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(settings))
+        words = ("--config", str(self.folder / f"{name}.yaml"), "--output", str(self.folder / name))
+        return lake.run_command("fit", *words, "--run_id", run_id or name)
+
+    def settings(self, index, **epoch):
+        before = "start" if index == 0 else f"january/{DATES[index - 1]}"
+        section = EPOCH | {"window": DATES[index]} | epoch
+        recurring = {"previous": str(self.folder / before), "memory": 4, "epoch": section}
+        data = self.job["data"] | {"name": "visits"}
+        return self.job | {"data": data, "ledger": self.ledger.path, "recurring": recurring}
+
+    def window(self, index, name=None, **epoch):
+        return self.run(name or DATES[index], self.settings(index, **epoch))
+
+    def stream(self, output, until, **changes):
+        """Calls the job for the windows up to a date; returns its outcome and last line."""
+        section = {name: value for name, value in EPOCH.items() if name != "name"} | {"name": output, "memory": 4}
+        section |= {"start": str(self.folder / "start"), "until": until} | changes
+        settings = self.settings(0) | {"stream": section}
+        del settings["recurring"]
+        (self.folder / f"{output}.yaml").write_text(yaml.safe_dump(settings))
+        return lake.run_command(
+            "stream", "--config", str(self.folder / f"{output}.yaml"), "--output", str(self.folder / output)
+        )
+
+    def json(self, index, file):
+        return json.loads((self.folder / "january" / DATES[index] / file).read_text())
+
+    def decoded(self, index):
+        """Releases of a window: sums and counts as arrays."""
+        rows = pq.read_table(self.folder / "january" / DATES[index] / "releases.parquet").to_pylist()
+        return [np.reshape(row["values_lattice"], row["shape"]) * row["lattice_unit"] for row in rows]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    found = Place(tmp_path_factory.mktemp("epoch"))
+    for until, released in ((DATES[0], DATES[:1]), (DATES[4], DATES[1:5]), (DATES[4], ())):
+        outcome = found.stream("january", until)
+        assert outcome.code == 0, outcome.err
+        assert json.loads(outcome.out)["released"] == list(released)
+    assert json.loads(outcome.out)["windows_left"] == 1
+    return found
+
+
+def test_an_epoch_is_charged_once(place):
+    """Five windows are reserved and committed, and cost what one of them states."""
+    states = [entry.kind for entry in Ledger(place.ledger.path).entries()]
+    assert states.count("reserve") == states.count("commit") == 5
+    stated = place.json(4, "privacy.json")
+    assert stated["epoch"]["index"] == 4
+    assert 0.99 * 2.0 <= stated["epsilon"] <= 2.0
+    entries = Ledger(place.ledger.path).entries()
+    spent = ledger_filter.most_spent(limits_of(entries)["visits"], charges_of(entries, "visits"))
+    multipliers = [event["noise_multiplier"] for event in stated["events"]]
+    assert spent.precision == pytest.approx(sum(each**-2 for each in multipliers))
+
+
+def test_an_empty_window_is_released_like_any_other(place):
+    """Nobody came on the fourth day, and the release does not show it but for its noisy counts."""
+    assert {each.name for each in (place.folder / "january" / DATES[3]).iterdir()} == {
+        each.name for each in (place.folder / "january" / DATES[2]).iterdir()
+    }
+    sizes = pq.read_table(place.folder / "january" / DATES[3] / "centers.parquet").column("noisy_size").to_numpy()
+    assert np.abs(sizes).sum() < 300
+
+
+def test_centers_follow_from_all_windows(place):
+    """What one row moves a release by in rows is small against 600, so centers are near the three means."""
+    centers = pq.read_table(place.folder / "january" / DATES[4] / "centers.parquet").column("center").to_pylist()
+    for mean in lake.MEANS:
+        assert min(np.linalg.norm(np.array(center) - mean) for center in centers) < 1.0
+    assert place.json(4, "drift.json")["memory"]["runs"] == 5
+
+
+def test_releases_take_apart_into_windows(place):
+    """Own counts solved by hand from three releases: weights (16, 6, 3) with memory 4 and band 3."""
+    weights = coefficients(3, 4)
+    assert weights == (16, 6, 3)
+    counts = [place.decoded(index)[1] for index in range(3)]
+    first = counts[0] / 16
+    second = (counts[1] - 6 * first) / 16
+    third = (counts[2] - 6 * second - 3 * first) / 16
+    memory = pq.read_table(place.folder / "january" / DATES[2] / "memory.parquet").to_pylist()
+    found = [row["noisy_count"] for row in memory if row["age"] == 0]
+    np.testing.assert_allclose(found, third, rtol=1e-9)
+
+
+def test_a_stream_has_a_page_of_all_windows(place):
+    page = (place.folder / "january" / "index.html").read_text()
+    assert "5 of 6, from 2026-01-01" in page
+    assert "Noisy sizes" in page
+    assert "could not be" not in page
+
+
+def test_a_row_from_the_far_future_changes_nothing(place):
+    """A folder of a date that nobody asks for is not read, and no window is due because of it."""
+    lake.write_lake(place.folder / "lake" / "dt=2099-01-01", lake.mixture(5))
+    try:
+        assert json.loads(place.stream("january", DATES[4]).out)["released"] == []
+        source = plan_fit(validated(place.settings(4))).source
+        assert not [path for path in source.list_files() if "2099" in path]
+    finally:
+        shutil.rmtree(place.folder / "lake" / "dt=2099-01-01")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "a/b"}, "stream.name must"),
+        ({"windows": 0}, "stream.windows must"),
+        ({"first": "2026-02-30"}, "stream.first must"),
+        ({"memory": 1}, "stream.memory must"),
+        ({"once": ""}, "stream.once must"),
+    ],
+)
+def test_refused_streams(place, changes, message):
+    outcome = place.stream("refused", DATES[0], **changes)
+    assert outcome.code == 2
+    assert message in outcome.lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("index", "epoch", "message"),
+    [
+        (2, {}, "must be released once, got it a second time"),
+        (5, {"windows": 7}, "must have equal jobs|with the same section"),
+        (5, {"band": 2}, "must have equal jobs|with the same section"),
+    ],
+)
+def test_a_window_is_released_once_and_as_the_others(place, index, epoch, message):
+    outcome = place.window(index, "again", **epoch)
+    assert outcome.code in (2, 3)
+    assert any(part in outcome.lines[-1] for part in message.split("|"))
+    assert not (place.folder / "again").exists()
+
+
+def test_a_window_follows_the_one_before(place):
+    settings = place.settings(5)
+    settings["recurring"]["previous"] = str(place.folder / "january" / DATES[2])
+    outcome = place.run("skips", settings)
+    assert outcome.code == 2
+    assert "must be the window of 2026-01-05" in outcome.lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epoch": {"window": "2026-01-07"}}, r"window must be one of the 6 dates"),
+        ({"epoch": {"window": "2025-12-31"}}, r"window must be one of the 6 dates"),
+        ({"epoch": {"window": "january"}}, r"window must be a date"),
+        ({"epoch": {"days": 4, "window": "2026-01-03"}}, r"window must be one of the 6 dates"),
+        ({"job": {"ledger": None}}, r"ledger must be given"),
+        ({"recurring": {"memory": None}}, r"recurring\.memory must be given"),
+        ({"dp_lloyd": {"variant": "g"}}, r"dp_lloyd\.variant must be fast"),
+        ({"data": {"partitions": {"dt": "2026-01-01"}}}, r"data\.partitions must leave dt"),
+        ({"privacy": {"unit": "client"}, "data": {"client_id": "who"}}, r"privacy\.unit must be record"),
+        ({"job": {"trust": "masked"}, "data": {"client_id": "who"}}, r"trust must be central"),
+        ({"data": {"client_id": "who", "max_rows_per_client": 1}}, r"max_rows_per_client must be left out"),
+    ],
+)
+def test_refused_settings(place, changes, message):
+    settings = json.loads(json.dumps(place.settings(1)))
+    for section, values in changes.items():
+        holder = {"job": settings, "epoch": settings["recurring"]["epoch"]}.get(section) or settings[section]
+        holder.update(values)
+    with pytest.raises(ConfigError, match=message):
+        validated({name: value for name, value in settings.items() if value is not None})
+
+
+def released(fit, tables):
+    """Exact vectors of the windows of an epoch, for rows by window; centers follow any rule of what was released."""
+    rng, memory, found = np.random.default_rng(3), None, []
+    centers = lake.MEANS + 0.3
+    for index in range(len(tables)):
+        epoch = fit.config.recurring.epoch.model_copy(update={"window": DATES[index]})
+        state = server.initial_state(fit.config, epoch, centers, memory)
+        bound = fit.rounds[0]
+        total = np.zeros(bound.plan.size, dtype=np.int64)
+        for age, date in enumerate(state.dates):
+            placed = bound.at(state, f"lake/dt={date}/a.parquet")
+            assert placed.age == age
+            total += bound.statistic(ClientBlock(tables[index - age]), placed)
+        found.append(total)
+        one = Memory(
+            origins=state.positions[None],
+            sums=np.zeros((1, *centers.shape)),
+            counts=np.ones((1, len(centers))),
+            sums_stddevs=np.ones(1),
+            counts_stddevs=np.ones(1),
+        )
+        memory = one if memory is None else memory.then(one, 99)
+        centers = centers + rng.normal(0.0, 0.5, centers.shape)
+    return np.array(found)
+
+
+def test_neighbors_over_a_whole_epoch(place):
+    """One row more in any window, near or far: all releases together move by at most the sensitivity that each states.
+
+    A row at the rim of the radius comes within a hundredth of it, so that a smaller statement would be false.
+    """
+    fit = plan_fit(validated(place.settings(0)))
+    weights = rounds.weights_of(fit.config)
+    tables = [lake.mixture(40, seed=index) for index in range(6)]
+    whole = released(fit, tables)
+    stated = fit.rounds[0].plan.releases[0].spec.sensitivity
+    assert stated == epoch_sensitivity(weights, 1 << 26)
+    closest, rng = 0.0, np.random.default_rng(4)
+    for window in range(6):
+        for row in [np.full(4, 7.9), np.full(4, 1e300), *rng.uniform(-8.0, 8.0, (6, 4))]:
+            more = [np.vstack([table, row]) if index == window else table for index, table in enumerate(tables)]
+            moved = released(fit, more) - whole
+            sums, counts = moved[:, :12].astype(float), moved[:, 12:].astype(float)
+            assert np.sqrt((sums**2).sum()) <= stated
+            assert np.sqrt((counts**2).sum()) <= fit.rounds[0].plan.releases[1].spec.sensitivity
+            closest = max(closest, float(np.sqrt((sums**2).sum())) / stated)
+    assert closest > 0.9
+
+
+def test_a_row_that_comes_late_or_is_erased_moves_less(place):
+    """A row of the first window that is there in some of the releases only."""
+    fit = plan_fit(validated(place.settings(0)))
+    tables = [lake.mixture(40, seed=index) for index in range(6)]
+    whole = released(fit, tables)
+    more = [np.vstack([tables[0], np.full(4, 7.9)]), *tables[1:]]
+    moved = (released(fit, more) - whole).astype(float)
+    stated = fit.rounds[0].plan.releases[0].spec.sensitivity
+    for windows in ([1, 2], [0, 2], [0], [2]):
+        assert 0.0 < np.sqrt((moved[windows, :12] ** 2).sum()) < np.sqrt((moved[:, :12] ** 2).sum()) <= stated
+
+
+def test_windows_with_other_noise_count_with_the_least():
+    """Multipliers 4 and 5 of one release, 7 and 6 of another, in two windows: 4 and 6 count."""
+
+    def window(index, first, second):
+        events = tuple(
+            {"path": path, "mechanism": "discrete_gaussian", "noise_multiplier": noise}
+            for path, noise in (("sums", first), ("counts", second))
+        )
+        epoch = {"name": "e", "window": DATES[index], "index": index}
+        return ledgers.charge(events=events, dataset="visits", epoch=epoch)
+
+    spent = ledger_filter.total(Limit(epsilon=9.0, delta=1e-5), [window(0, 4.0, 7.0), window(1, 5.0, 6.0)])
+    assert spent.precision == pytest.approx(4.0**-2 + 6.0**-2)
+    assert spent.n_gaussian == 1
+
+
+def test_a_plan_for_one_window_alone_is_refused(place):
+    """The checker asks for the sensitivity of the epoch, not for that of one window."""
+    fit = plan_fit(validated(place.settings(0)))
+    bound = fit.rounds[0]
+    name = "transforms.kmeans.dp_lloyd.window_rounds:window_statistic"
+    weights = weights_of(bound.statistic)
+    assert weights == (16, 6, 3)
+    assert understatement(name, bound.plan, replaces=False, weights=weights) is None
+    heavier = functools.partial(rounds.window_statistic, weights=(16, 7, 3))
+    assert understatement(name, bound.plan, replaces=False, weights=weights_of(heavier)) is not None
+
+
+def test_coefficients():
+    assert coefficients(1, 30) == (16,)
+    assert coefficients(4, 30) == (16, 8, 6, 5)
+    assert all(weight > 0 for weight in coefficients(10_000, 2))
+    assert epoch_sensitivity((3, 4), 10) == 50
+    assert epoch_sensitivity((1, 1), 10) == 15
+
+
+def test_own_parts_and_their_noise():
+    """Parts that are solved for are the windows' own; their noise is the mixing of the noises."""
+    rng, weights = np.random.default_rng(5), (16, 6, 3)
+    exact, noise = rng.normal(0.0, 9.0, 9), rng.normal(0.0, 1.0, 9)
+    noisy = [sum(w * exact[t - i] for i, w in enumerate(weights) if t >= i) + noise[t] for t in range(9)]
+    own = []
+    for each in noisy:
+        own.append(float(own_part(np.array(each), np.array(own[::-1]), weights)))
+    np.testing.assert_allclose(own, exact + mixing(weights, 9) @ noise / 16)
+
+
+@pytest.mark.parametrize(("length", "band", "factor"), [(30, 32, 4.75), (30, 16, 4.45), (7, 8, 2.0)])
+def test_correlated_noise_is_as_much_smaller_as_predicted(length, band, factor):
+    """Variance of a decayed sum of 365 windows against independent noise of the same epsilon: spec, K = 1."""
+    weights = coefficients(band, length)
+    decayed = (1.0 - 1.0 / length) ** np.arange(365)[::-1]
+    correlated = sum(w**2 for w in weights) / weights[0] ** 2 * ((decayed @ mixing(weights, 365)) ** 2).sum()
+    assert (decayed**2).sum() / correlated == pytest.approx(factor, abs=0.06)
+    assert math.isclose((decayed**2).sum(), (decayed @ mixing((1,), 365)) @ (decayed @ mixing((1,), 365)))

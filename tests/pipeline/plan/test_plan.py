@@ -1,0 +1,177 @@
+"""`dapple plan`: what it says before anything is spent, and that no private row decides it."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from schemas.privacy.charge import Limit
+from tests.scenes import lake
+from tests.scenes.ledgers import gaussian, new_ledger
+from transforms.kmeans import simulated_fit
+from transforms.tables import read
+
+
+@pytest.fixture
+def place(tmp_path):
+    lake.write_server(tmp_path / "server.parquet")
+    return tmp_path
+
+
+def job(place, **settings):
+    return lake.job(str(place / "lake"), str(place / "server.parquet"), **settings)
+
+
+@pytest.fixture(autouse=True)
+def _few_simulated_rows(monkeypatch):
+    monkeypatch.setattr(simulated_fit, "MOST_ROWS", 2000)
+
+
+def plan(place, settings, *flags):
+    (place / "job.yaml").write_text(yaml.safe_dump(settings))
+    return lake.run_command("plan", "--config", str(place / "job.yaml"), *flags)
+
+
+def summary(place, settings, *flags):
+    done = plan(place, settings, *flags)
+    assert done.code == 0, done.err
+    return json.loads(done.out.splitlines()[-1]) | {"text": done.out}
+
+
+def public_lloyd(**settings):
+    found = lake.job("nowhere", None, algorithm="dp_lloyd", dp_lloyd={"domain": [0, 10]}, **settings)
+    found["data"]["features"] = ["age", "hours"]
+    return {name: value for name, value in found.items() if name not in ("clipping", "feddp_kmeans")}
+
+
+def test_a_plan_reads_no_private_row(place, monkeypatch):
+    """The same words with no data, with some, and with others; nothing opens a private file."""
+    asked = job(place, plan={"assumed_rows": 500})
+    before = summary(place, asked)
+    monkeypatch.setattr(read, "first_schema", lambda *_: pytest.fail("a private footer was read"))
+    for n_rows in (30, 300):
+        (place / "lake").mkdir(exist_ok=True)
+        lake.pq.write_table(lake.table_of(lake.mixture(n_rows)), place / "lake" / f"part-{n_rows}.parquet")
+        after = summary(place, asked)
+        assert {**after, "seconds": 0, "text": ""} == {**before, "seconds": 0, "text": ""}
+    assert (before["assumed"], before["simulated_on"]) == (500, "server data")
+
+
+def test_server_data_that_are_the_private_rows_are_refused(place):
+    data = lake.write_lake(place / "lake", lake.mixture(60))
+    done = plan(place, lake.job(data, f"{data}/part-00.parquet"))
+    assert (done.code, "server_data.path must be public" in done.err) == (2, True)
+
+
+def test_what_is_said_of_releases_noise_and_cost(place):
+    found = summary(place, job(place), "--rows", "3000")
+    releases = {each["path"].rpartition("/")[2]: each for each in found["releases"]}
+    assert (releases["sums"]["shape"], releases["counts"]["shape"]) == ([3, 4], [3])
+    assert found["size_noise"] == pytest.approx(releases["counts"]["noise_multiplier"], rel=1e-6)
+    assert found["center_noise"] == pytest.approx(releases["sums"]["noise_stddev"] * 3 / 3000)
+    assert 0.99 < found["cost"]["mean"] / found["cost"]["without_noise"] < 1.01
+    assert 0.99 * 2.0 < found["epsilon"] <= 2.0
+    assert found["warnings"] == []
+    assert "No private row was read." in found["text"]
+    assert {each["anchor"].partition("#")[2] for each in found["sharp_edges"]} >= {"edge-settings", "edge-server-data"}
+
+
+def test_too_few_rows_and_a_large_delta_are_warned_of(place):
+    said = " ".join(summary(place, job(place, privacy__delta=0.02, privacy__epsilon=0.2), "--rows", "60")["warnings"])
+    assert "delta 0.02 is larger than 1 / the assumed number of rows (60)" in said
+    assert "an average cluster has 20 rows, and the noise of a size is" in said
+
+
+def test_clipped_server_rows_are_warned_of(place):
+    said = " ".join(summary(place, job(place, clipping__norm=1.0), "--rows", "500")["warnings"])
+    assert "100% of the server rows are longer than the clipping norm" in said
+
+
+def test_a_plan_needs_no_data_at_all(tmp_path):
+    found = summary(tmp_path, public_lloyd())
+    assert (found["simulated_on"], found["ledger"], found["assumed"]) == ("stand-in rows", None, 100_000)
+    assert "made-up clusters" in " ".join(found["warnings"])
+
+
+def test_the_width_of_a_list_column_is_asked_for(tmp_path):
+    asked = public_lloyd()
+    asked["data"]["features"] = "x"
+    done = plan(tmp_path, asked)
+    assert (done.code, "--width must be the number of features in the list column x" in done.err) == (2, True)
+    assert len(summary(tmp_path, asked, "--width", "3", "--rows", "500")["releases"]) >= 3
+
+
+def test_clients_are_counted_as_clients(place):
+    client = job(place, unit="client")
+    assert summary(place, client, "--clients", "100")["assumed"] == 100
+    done = plan(place, client, "--rows", "3000")
+    assert (done.code, "--rows must be left out for privacy.unit client, got 3000; give --clients." in done.err) == (
+        2,
+        True,
+    )
+
+
+def test_the_other_way_round_finds_an_epsilon(place):
+    found = summary(place, job(place), "--rows", "2000", "--accuracy", "0.01")["accuracy"]["epsilon"]
+    assert 0.01 < found < 20.0
+    cost = summary(place, job(place, privacy__epsilon=found), "--rows", "2000")["cost"]
+    assert cost["mean"] / cost["without_noise"] < 1.02
+    hopeless = summary(place, job(place), "--rows", "30", "--accuracy", "0")
+    assert hopeless["accuracy"]["epsilon"] is None
+    assert "No epsilon up to 20" in hopeless["text"]
+
+
+def test_the_ledger_says_what_is_left_and_what_fits(place):
+    ledger = new_ledger(place, Limit(epsilon=3.0, delta=1e-5))
+    asked = job(place, ledger=ledger.path, data__name="census")
+    asked["plan"] = {"assumed_rows": 500}
+    before = summary(place, asked)["ledger"]
+    assert (before["left"], before["refused"]) == (3.0, "")
+    ledger.reserve("a", gaussian(1.7), {})
+    found = summary(place, asked)["ledger"]
+    assert 0.0 < found["left"] < 3.0
+    assert "this run would be refused" in plan(place, asked).out
+    assert f"at most epsilon {found['largest_epsilon']:g}" in found["refused"]
+    fits = summary(place, asked | {"privacy": asked["privacy"] | {"epsilon": found["largest_epsilon"]}})["ledger"]
+    assert fits["refused"] == ""
+    assert len(ledger.entries()) == 2
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_ledger_without_a_limit_is_said_and_not_made(place, limited):
+    if limited:
+        new_ledger(place, Limit(epsilon=3.0, delta=1e-5), "other")
+    found = summary(place, job(place, ledger=str(place / "ledger.sqlite"), data__name="census"), "--rows", "500")
+    assert found["ledger"]["largest_epsilon"] is None
+    assert "the run would be refused" in found["text"]
+    assert (place / "ledger.sqlite").exists() is limited
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "said"),
+    [
+        (
+            {"algorithm": "optimal", "data": {"path": "x", "features": "x"}, "n_clusters": 2},
+            (),
+            "must be a private fit",
+        ),
+        ({}, (), "must"),
+        (public_lloyd(), ("--rows", "0"), "the assumed number of rows or clients must be from 1"),
+        (public_lloyd(), ("--rows", "1e3"), "the command line must be `dapple plan"),
+        (public_lloyd(), ("--accuracy", "nan"), "--accuracy must be a finite number of at least 0"),
+        (public_lloyd(plan={"assumed_rows": 0}), (), "plan.assumed_rows must be"),
+    ],
+)
+def test_wrong_words_are_refused(tmp_path, settings, flags, said):
+    done = plan(tmp_path, settings, *flags)
+    assert (done.code, said in done.err) == (2, True)
+
+
+def test_nightly_runs_are_planned_together(tmp_path):
+    ledger = new_ledger(tmp_path, Limit(epsilon=4.0, delta=1e-6))
+    done = lake.run_command("ledger", "plan", "--ledger", ledger.path, "--dataset", "census", "--runs", "365")
+    each = json.loads(done.out.splitlines()[-1])["epsilon"]
+    assert each == pytest.approx(4.0 / np.sqrt(365), rel=0.35)
+    for words in (("--dataset", "other", "--runs", "3"), ("--dataset", "census", "--runs", "0")):
+        assert lake.run_command("ledger", "plan", "--ledger", ledger.path, *words).code in (2, 3)

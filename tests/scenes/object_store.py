@@ -1,0 +1,109 @@
+"""A server that speaks Amazon's protocol of object stores, on this machine, which can be told to throttle."""
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+BUCKET = "lake"
+_SLOW_DOWN = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+
+
+class Throttle:
+    """Refuses requests as a busy store does.
+
+    Attributes:
+      every: one in so many requests is refused; 0 for none.
+      refused: how many were.
+    """
+
+    def __init__(self, app: Callable[..., Any]):
+        self.every = 0
+        self.refused = 0
+        self._app = app
+        self._numbers = itertools.count(1)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        """One request."""
+        if self.every and next(self._numbers) % self.every == 0:
+            self.refused += 1
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response("503 Slow Down", [("Content-Type", "text/xml"), ("Content-Length", str(len(_SLOW_DOWN)))])
+            return [_SLOW_DOWN]
+        return self._app(environ, start_response)
+
+
+@contextlib.contextmanager
+def object_store(port: int) -> Iterator[Throttle]:
+    """A store with the empty bucket `BUCKET`, which libraries of stores find by the environment."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    throttle = Throttle(DomainDispatcherApplication(create_backend_app))
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = make_server("127.0.0.1", port, throttle, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    place = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    try:
+        # Beam makes a session for each call, and each reads the description of the protocol from the disk.
+        with mock.patch.dict(os.environ, place), _one_session():
+            client().create_bucket(Bucket=BUCKET)
+            yield throttle
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+@contextlib.contextmanager
+def _one_session() -> Iterator[None]:
+    """Every session is the same, and none waits long before it asks again."""
+    import boto3.session
+    import botocore.retryhandler
+
+    shared = boto3.session.Session()
+    with (
+        mock.patch.object(boto3.session, "Session", return_value=shared),
+        mock.patch.object(boto3, "DEFAULT_SESSION", shared),
+        mock.patch.object(botocore.retryhandler, "delay_exponential", return_value=0.01),
+    ):
+        yield
+
+
+def client() -> Any:
+    """Amazon's own library on the store."""
+    import boto3
+
+    return boto3.client("s3")
+
+
+def names(prefix: str = "") -> list[str]:
+    """Objects whose names begin so."""
+    pages = client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+    return sorted(each["Key"] for page in pages for each in page.get("Contents", ()))
+
+
+def octets(name: str) -> bytes:
+    """Content of an object."""
+    return bytes(client().get_object(Bucket=BUCKET, Key=name)["Body"].read())
+
+
+def upload(folder: str, prefix: str) -> str:
+    """Copies the files below a folder; returns where they are."""
+    for root, _, files in os.walk(folder):
+        for each in files:
+            path = os.path.join(root, each)
+            client().upload_file(path, BUCKET, f"{prefix}/{os.path.relpath(path, folder)}")
+    return f"s3://{BUCKET}/{prefix}"

@@ -1,0 +1,67 @@
+"""Parties of masked aggregation by jobs of their own: clients, an aggregator, and the folders between them."""
+
+import pathlib
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.masked.message import MaskedMessages
+from tests.scenes import lake
+from transforms.masked.exchange_files import MESSAGES, Exchange
+from transforms.numerics.masked.sealed import private_key
+
+_Parties = TypeVar("_Parties", bound="ExchangingParties")
+
+
+class ExchangingParties:
+    """Jobs that lie in a folder: `JOB-0.yaml` and so on of the clients, `aggregate.yaml` of the aggregator.
+
+    Attributes:
+      folder: of all jobs and rows.
+      exchange: where messages go.
+      released: where releases go.
+    """
+
+    job_file = "job"
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.exchange, self.released = str(folder / "exchange"), str(folder / "released")
+
+    def clients_job(self, name: str, client: int, *flags: str, released: str | None = None) -> lake.Outcome:
+        """A job of the clients' role on the settings of a client."""
+        config = str(self.folder / f"{self.job_file}-{client}.yaml")
+        places = ("--exchange", self.exchange, "--released", released or self.released)
+        return lake.run_command(name, "--config", config, *places, *flags)
+
+    def aggregate(self) -> lake.Outcome:
+        """One step of the aggregator."""
+        return lake.run_command(
+            "aggregate", "--config", str(self.folder / "aggregate.yaml"), "--exchange", self.exchange
+        )
+
+    def unmask(self, client: int = 0, released: str | None = None) -> lake.Outcome:
+        """Opens the run, or the next round; of a new run the aggregator then says its key."""
+        outcome = self.clients_job("unmask", client, "--run_id", "run", released=released)
+        if outcome.code == 0 and not pathlib.Path(self.exchange, "aggregator.json").exists():
+            assert self.aggregate().code == 0
+        return outcome
+
+    def read(self, index: int, path: str) -> MaskedMessages:
+        """Messages of a file, as the aggregator reads them."""
+        exchange = Exchange(self.exchange)
+        return exchange.read_messages(index, path, private_key(lake.KEY, exchange.plan().nonce, MESSAGES))
+
+    def words(self, n_rounds: int) -> NDArray[np.int64]:
+        """All words of messages and sums that the aggregator has seen."""
+        exchange, rounds = Exchange(self.exchange), range(n_rounds)
+        found = [self.read(index, path).values.ravel() for index in rounds for path in exchange.message_files(index)]
+        found += [release.values.ravel() for index in rounds for release in exchange.read_sum(index)[0].releases]
+        return np.concatenate(found)
+
+
+def opened(parties: _Parties) -> _Parties:
+    """Parties whose run is open."""
+    assert parties.unmask().code == 0
+    return parties

@@ -1,0 +1,103 @@
+"""`algorithm: auto`: the rule of docs/start/which-protocol.md, row by row, and what it refuses."""
+
+import json
+
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import validated
+
+BASE = {
+    "algorithm": "auto",
+    "data": {"path": "lake", "features": ["a", "b"]},
+    "n_clusters": 3,
+    "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
+}
+SERVER = {"server_data": {"path": "server"}}
+BOX, BALL = {"dp_lloyd": {"domain": [0, 4]}}, {"tree": {"radius": 2}}
+BY_COLUMN = {"dp_lloyd": {"domain": {"a": [0, 1], "b": [0, 9]}}}
+
+RULE = [
+    (SERVER, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | BOX | BALL, ("feddp_kmeans", "server_radius", None)),
+    (SERVER | {"clipping": {"norm": 3.0}}, ("feddp_kmeans", 3.0, None)),
+    (BOX, ("dp_lloyd", "domain", (0.0, 4.0))),
+    (BY_COLUMN, ("dp_lloyd", "domain", {"a": (0.0, 1.0), "b": (0.0, 9.0)})),
+    (BALL, ("dp_lloyd", 2.0, (-2.0, 2.0))),
+    ({"clipping": {"norm": 3}}, ("dp_lloyd", 3.0, (-3.0, 3.0))),
+    (BOX | BALL, ("dp_lloyd", 2.0, (-2.0, 2.0))),
+    (BOX | {"tree": {"radius": 2.9}}, ("dp_lloyd", "domain", (0.0, 4.0))),
+    (BY_COLUMN | {"tree": {"radius": 4.6}}, ("dp_lloyd", "domain", {"a": (0.0, 1.0), "b": (0.0, 9.0)})),
+    (BY_COLUMN | {"tree": {"radius": 4.5}}, ("dp_lloyd", 4.5, (-4.5, 4.5))),
+    (BOX | {"clipping": {"norm": 1.5}}, ("dp_lloyd", 1.5, (0.0, 4.0))),
+    (BALL | {"quality": {}}, ("central_tree", 2.0, None)),
+    (BALL | {"n_clusters": {"max": 5, "choose": "elbow"}}, ("central_tree", 2.0, None)),
+    (BALL | {"lloyd": {"steps": 1}}, ("central_tree", 2.0, None)),
+    ({"tree": {"radius": 2, "center": [1, 1]}}, ("central_tree", 2.0, None)),
+    ({"clipping": {"norm": "private"}}, ("feddp_kmeans", "private", None)),
+]
+
+
+def chosen(more):
+    config = validated(BASE | more)
+    return str(config.algorithm), config.clipping.norm, getattr(getattr(config, "dp_lloyd", None), "domain", None)
+
+
+@pytest.mark.parametrize(("more", "expected"), RULE)
+def test_the_rule_goes_by_what_is_public(more, expected):
+    assert chosen(more) == expected
+
+
+@pytest.mark.parametrize("more", [each for each, _ in RULE])
+def test_the_rule_does_not_look_at_the_budget_or_the_rows(more):
+    others = {"data": BASE["data"] | {"path": "another"}, "privacy": BASE["privacy"] | {"epsilon": 0.01}, "seed": 5}
+    assert chosen(more) == chosen(more | others)
+
+
+def test_a_list_column_has_no_width_before_it_is_read_so_that_the_ball_is_taken():
+    assert chosen(BOX | {"tree": {"radius": 99}, "data": {"path": "lake", "features": "x"}}) == (
+        "dp_lloyd",
+        99.0,
+        (-99.0, 99.0),
+    )
+
+
+def test_rounds_are_given_where_the_job_leaves_them_out():
+    assert validated(BASE | SERVER).lloyd.steps == 1
+    assert validated(BASE | SERVER | {"lloyd": {"steps": 0}}).lloyd.steps == 0
+    assert validated(BASE | BALL).dp_lloyd.steps == 2
+    assert validated(BASE | {"dp_lloyd": {"domain": [0, 1], "steps": 5}}).dp_lloyd.steps == 5
+    assert validated(BASE | BALL | {"data": BASE["data"] | {"public_rows": 1000}}).dp_lloyd.steps == "auto"
+
+
+@pytest.mark.parametrize(
+    ("more", "rule"),
+    [
+        ({}, "algorithm must be told by public settings what bounds a row for auto, got none"),
+        ({"server_data": "none"}, "algorithm must be told by public settings"),
+        ({"tree": {"depth": 5}}, "algorithm must be told by public settings"),
+        ({"clipping": {"norm": "domain"}}, "algorithm must be told by public settings"),
+        ({"clipping": {"norm": -3.0}}, r"clipping\.norm must be"),
+        ({"clipping": {"norm": "server_radius"}}, r"clipping\.norm must be a number or private"),
+        ({"clipping": {"norm": 3.0, "center": "server_mean"}}, r"clipping\.center none"),
+        ({"clipping": "x"}, "clipping must be a section of settings, got 'x'"),
+        (SERVER | {"tree": {"radiu": 2}}, r"tree\.radiu is not a setting; did you mean radius\?"),
+        (SERVER | {"dp_lloyd": {"domain": [1, 0]}}, r"dp_lloyd\.domain must be two finite numbers"),
+        ({"tree": {"radius": float("nan")}}, r"tree\.radius must be a number"),
+        ({"tree": {"radius": "2"}}, r"tree\.radius must be a number"),
+        (BOX | {"quality": {}}, "quality must be left out for algorithm dp_lloyd"),
+        (BOX | {"algorithm": "Auto"}, "algorithm must be 'auto', 'feddp_kmeans'"),
+    ],
+)
+def test_what_it_cannot_choose_by_is_refused(more, rule):
+    with pytest.raises(ConfigError, match=rule):
+        validated(BASE | more)
+
+
+def test_a_checked_job_is_that_of_the_algorithm_itself():
+    """So digests, ledgers and resumed runs do not know of the rule."""
+    auto = validated(BASE | BALL)
+    by_hand = {"dp_lloyd": {"domain": [-2, 2], "steps": 2}, "clipping": {"norm": 2.0}}
+    assert auto == validated(BASE | by_hand | {"algorithm": "dp_lloyd"})
+    again = json.loads(json.dumps(auto.model_dump(mode="json")))
+    assert validated({name: value for name, value in again.items() if value is not None}) == auto

@@ -1,0 +1,113 @@
+"""What killed runs left is found; what can still be taken up, and what is no run's, stays."""
+
+import fcntl
+import json
+import os
+
+import pytest
+
+from schemas.privacy.charge import Limit
+from tests.scenes import lake
+from tests.scenes.ledgers import gaussian, new_ledger
+
+
+def left(place, name, *files):
+    folder = place / name
+    folder.mkdir()
+    for each in files:
+        (folder / each).write_bytes(b"secret")
+        os.utime(folder / each, (0, 0))
+    os.utime(folder, (0, 0))
+    return folder
+
+
+def clean(place, *flags):
+    done = lake.run_command("clean", str(place), *flags)
+    assert (done.code, done.err) == (0, "")
+    return json.loads(done.out.splitlines()[-1]) | {"text": done.out}
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    book = new_ledger(tmp_path, Limit(epsilon=10.0, delta=1e-5))
+    for run in ("open", "done", "void", "sealed"):
+        book.reserve(run, gaussian(20.0), {})
+    for run in ("done", "sealed"):
+        book.commit(run, {"manifest": "0" * 64})
+    book.void("void", "InputError")
+    return book
+
+
+def test_it_lists_first_and_removes_when_told(tmp_path):
+    folder = left(tmp_path, "out.partial-r1", "run.key", "run.nonce")
+    copy = left(tmp_path, "out.partial-r1.clients", "part-0.parquet")
+    found = clean(tmp_path)
+    assert ([each["run_id"] for each in found["found"]], found["deleted"]) == (["r1", "r1"], [])
+    assert folder.exists()
+    assert clean(tmp_path, "--delete")["deleted"] == [str(folder), str(copy)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_young_folders_and_outputs_stay(tmp_path):
+    fresh = left(tmp_path, "out.partial-r1", "run.key", "run.nonce")
+    os.utime(fresh / "run.key")
+    left(tmp_path, "out", "run.json")
+    assert clean(tmp_path, "--delete")["found"] == []
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_a_ledger_holds_is_given_up_by_name_only(tmp_path, ledger):
+    for run in ("open", "done", "void", "sealed"):
+        left(tmp_path, f"out.partial-{run}", "run.key", *(["run.json"] if run == "sealed" else []))
+    found = clean(tmp_path, "--ledger", ledger.path, "--delete")
+    assert {path.rpartition("-")[2] for path in found["deleted"]} == {"done", "void"}
+    assert "takes it up for free, or --delete --abandon removes it" in found["text"]
+    assert "puts it in place for free" in found["text"]
+    found = clean(tmp_path, "--ledger", ledger.path, "--delete", "--abandon")
+    assert {path.rpartition("-")[2] for path in found["deleted"]} == {"open", "sealed"}
+
+
+def test_without_the_ledger_a_run_that_one_may_hold_stays(tmp_path):
+    key = left(tmp_path, "out.partial-r1", "run.key")
+    rows = left(tmp_path, "out.partial-r1.clients", "part-0.parquet")
+    rounds = left(tmp_path, "out.partial-r2", "run.key", "run.nonce", "checkpoint.json")
+    assert clean(tmp_path, "--delete")["deleted"] == []
+    assert key.exists()
+    assert rows.exists()
+    assert rounds.exists()
+
+
+def test_a_run_under_way_is_left_alone(tmp_path):
+    folder = left(tmp_path, "out.partial-r1", "run.key", "run.nonce")
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    found = clean(tmp_path, "--delete", "--abandon")
+    os.close(lock)
+    assert (found["deleted"], found["found"][0]["alien"]) == ([], "a run is under way in it")
+
+
+def test_folders_of_others_and_links_are_left_alone(tmp_path):
+    mine = left(tmp_path, "thesis.partial-draft", "chapter.txt")
+    mine_too = left(tmp_path, "thesis.partial-draft.clients", "chapter.txt")
+    target = left(tmp_path, "elsewhere", "run.key", "run.nonce")
+    (tmp_path / "out.partial-r1").symlink_to(target)
+    assert clean(tmp_path, "--delete", "--abandon", "--hours", "0")["deleted"] == []
+    assert mine.exists()
+    assert mine_too.exists()
+    assert target.exists()
+
+
+def test_links_inside_are_not_followed(tmp_path):
+    target = left(tmp_path, "elsewhere", "precious")
+    folder = left(tmp_path, "out.partial-r1", "run.key", "run.nonce")
+    (folder / "link").symlink_to(target)
+    assert clean(tmp_path, "--delete", "--hours", "0")["deleted"] == [str(folder)]
+    assert (target / "precious").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(("nowhere",), 2), ((".", "--hours", "nan"), 2), ((".", "--ledger", "none.sqlite"), 3)]
+)
+def test_wrong_words_are_refused(tmp_path, monkeypatch, words, code):
+    monkeypatch.chdir(tmp_path)
+    assert lake.run_command("clean", *words).code == code

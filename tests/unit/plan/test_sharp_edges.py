@@ -1,0 +1,45 @@
+"""Which sharp edges are told of a job, and that each has its place on the page."""
+
+import re
+
+import pytest
+
+from pipelines.plan.sharp_edges import EDGES, PAGE, edges_of
+from schemas.kmeans.fit_config import validated
+from tests.scenes import lake
+from tests.unit.test_docs_paths import ROOT
+
+TARGETS = re.findall(r"^\W*\((edge-[a-z-]+)\)=$", (ROOT / PAGE).read_text(), re.MULTILINE)
+
+
+def names(settings):
+    return {each.name for each in edges_of(validated(settings))}
+
+
+@pytest.mark.parametrize("edge", EDGES, ids=lambda each: each.name)
+def test_every_edge_has_its_target_on_the_page(edge):
+    assert TARGETS.count(edge.anchor) == 1
+    assert edge.sentence.endswith(".")
+
+
+def test_edges_follow_from_settings():
+    assert names(lake.job("lake", "server")) == {"settings", "server-data", "again"}
+    tree = {"algorithm": "central_tree", "tree": {"radius": 10.0}}
+    client = names(lake.job("lake", None, "client") | tree)
+    assert client == {"settings", "radius", "again", "client-id", "staging"}
+    masked = lake.job("lake", "server", trust="masked", data__client_id="who", data__public_rows=9)
+    assert names(masked) >= {"masked-in-one-job", "shared-secret", "noised-sums", "records-of-clients", "public-rows"}
+
+
+def test_every_edge_applies_to_some_job():
+    jobs = (
+        lake.job("lake", "server", "client", keep_staging=True, quality={"share": 0.1}, key_uri="key"),
+        lake.job("lake", "server", trust="masked", data__client_id="who", data__public_rows=9),
+        lake.job("lake", "server", clipping__norm="private", recurring={"previous": "out", "warm_start": False}),
+        lake.job("lake", None) | {"algorithm": "central_tree", "tree": {"radius": 10.0}},
+        {name: value for name, value in lake.job("lake", None).items() if name not in ("clipping", "feddp_kmeans")}
+        | {"algorithm": "dp_lloyd", "dp_lloyd": {"domain": [0, 1]}},
+        lake.job("lake", "server", data__features=["a"], encode={"a": {"kind": "standardize", "from": "server"}}),
+        lake.job("lake", "server", data__partitions={"day": 1}, data__disjoint_partitions="one day each"),
+    )
+    assert set().union(*map(names, jobs)) == {each.name for each in EDGES}

@@ -1,0 +1,217 @@
+"""The statistic of shards is the same however many threads work on them, and whether their rows were kept or read."""
+
+import dataclasses
+import os
+import secrets
+
+import numpy as np
+import pytest
+
+from schemas.errors import InputError, LatticeOverflowError
+from schemas.tables.client_block import ClientBlock
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from tests.scenes import lake
+from transforms.numerics.privacy.noise import draw_release
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.frame import Box, Components, Frame, QuantizedFrame
+from transforms.numerics.statistics.lattice import Lattice
+from transforms.rounds import shard_sums
+from transforms.rounds.row_cache import CACHES, WorkerLimits
+from transforms.rounds.shard_sums import ShardReader, contract_digest, summed
+from transforms.tables.file_seal import seal_of
+
+N_ROWS, CLIENT_ROWS = 240, 10
+OPTIONS = {"simplify": {"rounds": 1, "w_min": 0.1}, "reduce_diameter": {"sigma_max": 1.0, "w_min": 0.1}, "restarts": 20}
+LLOYD = {"algorithm": "dp_lloyd", "dp_lloyd": {"domain": [-8, 8]}, "clipping": {"norm": "domain"}}
+JOBS = {
+    "record": {"quality": {}, "lloyd": {"steps": 1}},
+    "client": {"unit": "client", "quality": {}},
+    "paper-client": {"unit": "client", "privacy__allocation": "paper", "lloyd": {"steps": 1}},
+    "moved": {"feddp_kmeans": OPTIONS},
+    "tree": {"algorithm": "central_tree", "tree": {"radius": 10.0}, "clipping": {}, "feddp_kmeans": {}},
+    "dp_lloyd": LLOYD,
+}
+
+
+class Lake:
+    """Rows in two files of three row groups each."""
+
+    def __init__(self, folder):
+        self.points = lake.mixture(N_ROWS)
+        clients = np.arange(N_ROWS) // CLIENT_ROWS
+        self.path = lake.write_lake(folder / "lake", self.points, clients, n_files=2, row_group_size=40)
+        self.server = lake.write_server(folder / "server.parquet")
+        self.shards = [EMPTY_SHARD]
+        for name in sorted(os.listdir(self.path)):
+            file = os.path.join(self.path, name)
+            self.shards += [ShardRef(file, index, 40, 1, 0, file, seal_of(file).text) for index in range(3)]
+
+    def planned(self, name):
+        changes = dict(JOBS[name])
+        unit = changes.pop("unit", "record")
+        settings = lake.job(self.path, self.server, unit, **changes)
+        if settings["algorithm"] != "feddp_kmeans":
+            settings = {key: value for key, value in settings.items() if key not in ("feddp_kmeans", "server_data")}
+            settings["clipping"] = settings["clipping"] or None
+        return lake.planned({key: value for key, value in settings.items() if value is not None})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return Lake(tmp_path_factory.mktemp("shards"))
+
+
+@pytest.fixture
+def run():
+    name = secrets.token_hex(4)
+    with CACHES.held(name):
+        yield name
+
+
+def reader(fit, bound, state, limits):
+    identity = contract_digest(fit.contract)
+    return ShardReader(contract=fit.contract, identity=identity, bound=bound, state=state, limits=limits)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_round_is_what_it_was(world, run, name):
+    """Read, kept in the first round that can, and taken from there by three threads: the integers of one plain loop."""
+    fit, state, reads = world.planned(name), None, []
+    state = fit.initial
+    for bound in fit.rounds:
+        plain = summed(reader(fit, bound, state, WorkerLimits()), world.shards)
+        for cores in (0, 1, 3):
+            limits = WorkerLimits(run=run, cores=cores, cache_bytes=1 << 20)
+            np.testing.assert_array_equal(summed(reader(fit, bound, state, limits), world.shards), plain)
+        reads.append(bound.bits)
+        state = bound.step(state, draw_release(lake.KEY, bound.plan, plain))
+    assert set(reads) & {lattice.SUM_BITS, lattice.OUTER_BITS}
+
+
+def test_rows_that_were_kept_are_not_read_again(world, run, monkeypatch):
+    fit = world.planned("record")
+    limits = WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
+    first = summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards)
+
+    def refuse(*_):
+        raise AssertionError("a kept row was read")
+
+    monkeypatch.setattr(shard_sums, "read_blocks", refuse)
+    again = summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards[1:])
+    np.testing.assert_array_equal(again, first)
+
+
+@pytest.mark.parametrize("change", ["seal", "frame", "contract", "run"])
+def test_what_makes_other_rows_is_another_key(world, run, monkeypatch, change):
+    fit = world.planned("record")
+    limits = WorkerLimits(run=run, cores=1, cache_bytes=1 << 20)
+    known = reader(fit, fit.rounds[0], fit.initial, limits)
+    shard = world.shards[1]
+    summed(known, [shard])
+    seen = []
+    monkeypatch.setattr(shard_sums, "read_blocks", lambda *given: iter(seen.append(given) or []))
+    center = fit.initial.frame.lattice.center + 1.0
+    other_frame = Frame(fit.initial.frame.lattice._replace(center=center))
+    changed, part = {
+        "seal": (known, dataclasses.replace(shard, seal="1 2 3")),
+        "frame": (dataclasses.replace(known, state=dataclasses.replace(fit.initial, frame=other_frame)), shard),
+        "contract": (dataclasses.replace(known, identity=b"other"), shard),
+        "run": (dataclasses.replace(known, limits=dataclasses.replace(limits, run="other")), shard),
+    }[change]
+    summed(changed, [part])
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_a_file_that_is_replaced_before_it_was_kept_is_refused(world, run, tmp_path, cores):
+    path = lake.write_lake(tmp_path / "lake", world.points)
+    file = os.path.join(path, os.listdir(path)[0])
+    shard = ShardRef(file, 0, N_ROWS, 1, 0, file, seal_of(file).text)
+    fit, limits = world.planned("record"), WorkerLimits(run=run, cores=cores, cache_bytes=1 << 20)
+    lake.write_lake(tmp_path / "lake", 2.0 * world.points)
+    with pytest.raises(InputError, match="must stay as it was"):
+        summed(reader(fit, fit.rounds[0], fit.initial, limits), [*world.shards, shard])
+
+
+def test_a_file_that_is_replaced_afterwards_is_not_read(world, run, tmp_path):
+    path = lake.write_lake(tmp_path / "lake", world.points)
+    file = os.path.join(path, os.listdir(path)[0])
+    shard = ShardRef(file, 0, N_ROWS, 1, 0, file, seal_of(file).text)
+    fit, limits = world.planned("record"), WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
+    first = summed(reader(fit, fit.rounds[0], fit.initial, limits), [shard])
+    lake.write_lake(tmp_path / "lake", 2.0 * world.points)
+    np.testing.assert_array_equal(summed(reader(fit, fit.rounds[0], fit.initial, limits), [shard]), first)
+
+
+def frames():
+    plain = Lattice(np.array([0.1, -0.2]), 3.0)
+    moved = Components(plain._replace(clipping_norm=9.0), np.array([[0.0, 0.0], [9e4, 9e4]]), np.ones((2, 2)))
+    return [Frame(plain), Frame(plain._replace(clipping_norm=3.5)), Frame(plain, moved), Frame(plain, None, Box(-1, 2))]
+
+
+def test_frames_that_differ_have_other_digests():
+    assert len({frame.digest() for frame in frames()}) == len(frames())
+    assert [frame.digest() for frame in frames()] == [frame.digest() for frame in frames()]
+
+
+@pytest.mark.parametrize("frame", frames())
+def test_integers_pass_a_frame_as_they_are(frame):
+    """Also those of rows far out and of the widest float."""
+    points = np.array([[1e308, -1e300], [0.0, 0.0], [5.0, -7.0], [0.3, 0.4]])
+    integers = frame.quantize(points, 20)
+    known = QuantizedFrame.of(frame, 20)
+    np.testing.assert_array_equal(known.quantize(integers.astype(np.int32), 20), integers)
+    assert known.lattice is frame.lattice
+
+
+@pytest.mark.parametrize(
+    ("points", "bits"),
+    [
+        (np.array([[1 << 20, 1]], dtype=np.int32), 20),
+        (np.array([[-(1 << 31), 0]], dtype=np.int32), 20),
+        (np.array([[1, 1]], dtype=np.int32), 16),
+        (np.array([[1.0, 1.0]]), 20),
+    ],
+    ids=["longer", "longest", "other bits", "rows"],
+)
+def test_rows_that_no_frame_made_are_refused(points, bits):
+    """Octets that changed in a file must not move a sum farther than its sensitivity."""
+    with pytest.raises(LatticeOverflowError, match="must be those that were quantized"):
+        QuantizedFrame.of(frames()[0], 20).quantize(points, bits)
+
+
+def test_a_thread_that_fails_stops_the_others(world, run, monkeypatch):
+    fit = world.planned("record")
+    done = []
+
+    def fail(bound, block, state):
+        done.append(block)
+        raise InputError("a row must be right, got a wrong one; correct it.")
+
+    monkeypatch.setattr(shard_sums, "measured", fail)
+    limits = WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
+    with pytest.raises(InputError, match="must be right"):
+        summed(reader(fit, fit.rounds[0], fit.initial, limits), 50 * world.shards)
+    assert len(done) <= 4
+
+
+def test_no_part_is_lost_between_two_threads(monkeypatch):
+    """One takes the last part of a shard; before it can work on it, the other finds the shard at its end."""
+    queue = shard_sums._Queue([iter(["a", "b"]), iter(["c"])])
+    take, others = shard_sums._Line.take, []
+
+    def interrupted(line):
+        work = take(line)
+        if work == "b":
+            others.extend(queue)
+        return work
+
+    monkeypatch.setattr(shard_sums._Line, "take", interrupted)
+    assert sorted([*queue, *others]) == ["a", "b", "c"]
+
+
+def test_no_rows_are_a_zero(world):
+    fit = world.planned("record")
+    known = reader(fit, fit.rounds[0], fit.initial, WorkerLimits(cores=2))
+    np.testing.assert_array_equal(summed(known, [EMPTY_SHARD]), np.zeros(fit.rounds[0].plan.size, dtype=np.int64))
+    assert isinstance(ClientBlock(np.zeros((0, 2))), tuple)

@@ -1,0 +1,100 @@
+"""Large public arrays of a state lie in a file: graphs stay small, steps get them back, and other files are refused."""
+
+import dataclasses
+import pathlib
+
+import apache_beam as beam
+import numpy as np
+import pytest
+
+from pipelines.kmeans.fit import build
+from pipelines.run.options import beam_options
+from schemas.errors import InputError
+from tests.scenes import lake
+from transforms.numerics.privacy.noise import draw_release
+from transforms.privacy_flow.checker import check_graph
+from transforms.rounds import staged_state as module
+from transforms.rounds.round import server_step
+from transforms.rounds.staged_state import begun, lightened, restored, staged_state
+
+MOVED = {"feddp_kmeans": {"reduce_diameter": {"sigma_max": 1.0, "w_min": 0.1}, "restarts": 20}}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("staged")
+    clients = np.arange(60) // 10
+    return lake.write_lake(folder / "lake", lake.mixture(60), clients), lake.write_server(folder / "server.parquet")
+
+
+def planned(places, n_server=None, unit="record", **changes):
+    fit = lake.planned(lake.job(*places, unit, **changes))
+    if n_server is None:
+        return fit
+    more = lake.mixture(n_server, seed=5)
+    flags = np.ones(n_server, dtype=np.bool_)
+    large = dataclasses.replace(fit.initial, server=more, active=flags, frozen=~flags)
+    return dataclasses.replace(fit, initial=dataclasses.replace(large, assigner=large.assigner._replace(centers=more)))
+
+
+def test_a_small_state_stays_in_the_graph(places, tmp_path):
+    fit = planned(places)
+    with staged_state(fit.initial, str(tmp_path)) as (light, staged):
+        assert light is fit.initial
+        assert staged is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("changes", [{}, MOVED, {"unit": "client"}], ids=["plain", "moved", "client"])
+def test_rounds_find_what_they_left_in_the_file(places, tmp_path, monkeypatch, changes):
+    """Every array is staged, as in a large job: statistics and steps see what they saw before."""
+    fit = planned(places, **changes)
+    monkeypatch.setattr(module, "_LARGE", 0)
+    plain = fit.initial
+    with staged_state(fit.initial, str(tmp_path)) as (light, staged):
+        assert light.server.shape == (len(plain.server), 0)
+        state = begun(light, staged)
+        for bound in fit.rounds:
+            np.testing.assert_array_equal(state.assigner.centers, plain.assigner.centers)
+            sums = np.arange(bound.plan.size, dtype=np.int64) << 21
+            releases = draw_release(lake.KEY, bound.plan, sums)
+            state, plain = server_step(releases, state, bound, staged), bound.step(plain, releases)
+            assert len(state.server) == len(plain.server)
+            assert state.server.size == 0
+        np.testing.assert_array_equal(restored(state, staged).server, plain.server)
+        np.testing.assert_array_equal(state.centers, plain.centers)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_step_has_changed_is_sent_on(places, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_LARGE", 0)
+    fit = planned(places)
+    with staged_state(fit.initial, str(tmp_path)) as (light, staged):
+        whole = restored(light, staged)
+        moved = dataclasses.replace(whole, server=2.0 * whole.server)
+        found = lightened(moved, staged)
+        assert found.server is moved.server
+        assert found.active.size == 0
+        assert restored(found, staged).server is moved.server
+
+
+@pytest.mark.parametrize("content", [b"", b"other", None], ids=["empty", "other", "other arrays"])
+def test_another_file_is_refused(places, tmp_path, monkeypatch, content):
+    monkeypatch.setattr(module, "_LARGE", 0)
+    fit = planned(places)
+    with staged_state(fit.initial, str(tmp_path)) as (light, staged):
+        octets = module.arrays_to_bytes({"server": np.zeros((3, 4))}) if content is None else content
+        pathlib.Path(staged.path).write_bytes(octets)
+        with pytest.raises(InputError, match="must stay as the launcher wrote them"):
+            restored(light, staged)
+
+
+def test_a_graph_is_small_whatever_the_server_data(places, tmp_path):
+    """100,000 points of 4 features were 12.8 MB in the first state alone."""
+    fit = planned(places, 100_000)
+    fit = dataclasses.replace(fit, source=lake.staged(fit.source, tmp_path / "listing"))
+    with staged_state(fit.initial, str(tmp_path)) as (light, staged):
+        pipeline = beam.Pipeline(options=beam_options([]))
+        build(pipeline, dataclasses.replace(fit, initial=light), lake.write_key(tmp_path / "key"), "out", staged=staged)
+        check_graph(pipeline, fit.promise)
+        assert len(pipeline.to_runner_api().SerializeToString()) < 1_000_000

@@ -1,0 +1,82 @@
+"""Before and after the round of a window: pure functions of releases and public data."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.recurring.epoch import EpochConfig
+from schemas.kmeans.recurring.remembered import Memory
+from transforms.kmeans.dp_lloyd.starts import rounds_frame
+from transforms.kmeans.dp_lloyd.state import LloydSettings, lattice_centers, lattice_radius
+from transforms.kmeans.dp_lloyd.window_state import WindowState
+from transforms.numerics.kmeans import folding
+from transforms.numerics.kmeans.centers import NoisyMeans
+from transforms.numerics.kmeans.recurring.windows import own_part
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS
+from transforms.rounds.protocol import Releases
+
+
+def initial_state(
+    config: DPLloydFit, epoch: EpochConfig, centers: NDArray[np.float64], memory: Memory | None
+) -> WindowState:
+    """State before the round of a window.
+
+    Args:
+      config: the job.
+      epoch: its section.
+      centers: shape (k, d), feature units: released before this window.
+      memory: own parts of the windows before it, those of this epoch only; None for the first one.
+    """
+    n_features = centers.shape[1]
+    settings, frame = LloydSettings.from_config(config), rounds_frame(config, n_features)
+    middle, dates = frame.lattice.center, epoch.dates
+    inside = folding.into_domain(centers - middle, settings.box.half_side, settings.options.post_process)
+    now = lattice_centers(frame, inside)
+    older = 0 if memory is None else min(len(memory), len(dates) - 1)
+    past = np.zeros((0, *now.shape)) if memory is None else memory.origins[::-1][:older]
+    unit = frame.lattice.unit(lattice.SUM_BITS)
+    return WindowState(
+        settings=settings,
+        frame=frame,
+        server=np.zeros((0, n_features)),
+        column=epoch.column,
+        dates=dates[: older + 1],
+        anchors=np.concatenate([now[None], np.rint((past - middle) / unit)]),
+        radius=lattice_radius(frame, settings.first_radius(n_features)),
+        earlier_sums=np.zeros((0, *now.shape)) if memory is None else memory.sums[::-1][:older],
+        earlier_counts=np.zeros((0, len(now))) if memory is None else memory.counts[::-1][:older],
+    )
+
+
+def window_step(state: WindowState, releases: Releases, *, weights: Sequence[int]) -> WindowState:
+    """After the round: what this window alone adds to the series; centers stay where they were."""
+    told = _with_units(state, releases)
+    return dataclasses.replace(state, noisy=own_means(state, told, weights), releases=told)
+
+
+def own_means(state: WindowState, releases: Releases, weights: Sequence[int]) -> NoisyMeans:
+    """The own part of a window, with the noise that it would have if windows added nothing of each other.
+
+    Args:
+      state: before its round.
+      releases: of the round, told their lattice units.
+      weights: of the ages.
+    """
+    sums, counts = releases
+    return NoisyMeans(
+        own_part(sums.decoded, state.earlier_sums, weights),
+        own_part(counts.decoded, state.earlier_counts, weights),
+        sums.stddev / weights[0],
+        counts.stddev / weights[0],
+    )
+
+
+def _with_units(state: WindowState, releases: Releases) -> Releases:
+    """Releases that know what a lattice step means."""
+    sums, counts = releases
+    unit = state.unit / (RELATIVE_UNITS // state.radius)
+    return sums.with_unit(unit), counts.with_unit(1.0 / lattice.SUM_UNITS)

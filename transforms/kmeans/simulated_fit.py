@@ -1,0 +1,149 @@
+"""What a fit would find on public or stand-in rows, with the very noise of its plan; no private row is read.
+
+Rows are drawn with replacement from public ones, at most `MOST_ROWS` of them, and stand for the assumed number: their
+exact sums are multiplied to those of that many rows, and then get the noise of the plan. So noise, thresholds and
+public counts are those of the real run. The keys of this noise are public and fixed, and label no other draw.
+"""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.model import ClusterModel
+from schemas.privacy.plan import PrivacyUnit
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.privacy.noise import draw_release
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.frame import Box
+from transforms.numerics.statistics.nearest import NearestCenters
+from transforms.rounds.protocol import Round, measured
+
+MOST_ROWS = 20_000
+"""Rows that one simulation works on, at most; they stand for any number."""
+DRAWS = 5
+_STAND_IN_CLUSTER = 0.1
+"""Stddev of a stand-in cluster in each direction, in units of half a side (of the radius) over sqrt(d)."""
+_LABEL = b"dapple simulated fit, a public key"
+
+
+class SimulatedFit(NamedTuple):
+    """Costs of simulated runs.
+
+    Attributes:
+      costs: shape (draws,): mean squared distance of the simulated rows to their nearest center, feature units squared.
+      without_noise: that of k-means of the same rows, which no run reaches but by chance.
+      model: of the last run; its releases know their noise in feature units.
+      seconds: of one core, for the statistics of one run on the simulated rows.
+    """
+
+    costs: NDArray[np.float64]
+    without_noise: float
+    model: ClusterModel
+    seconds: float
+
+    @property
+    def mean(self) -> float:
+        """Mean cost of a run."""
+        return float(self.costs.mean())
+
+    @property
+    def spread(self) -> float:
+        """Stddev of the cost from run to run; NaN for one draw."""
+        return float(self.costs.std(ddof=1)) if len(self.costs) > 1 else float("nan")
+
+
+def simulate_rounds(
+    initial: Any,
+    rounds: Sequence[Round],
+    rows: ClientBlock,
+    n_units: int,
+    n_clusters: int,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> SimulatedFit:
+    """Runs of planned rounds on public rows.
+
+    Args:
+      initial: state before the first round.
+      rounds: of the plan, in order.
+      rows: of `drawn_rows`.
+      n_units: assumed number of rows (privacy unit client: of clients) that they stand for, from 1 to 2**31 - 1.
+      n_clusters: with which the cost without noise is found.
+      draws: runs, >= 1, each with noise of its own.
+      seed: public.
+    """
+    simulated = len(rows.points) if rows.offsets is None else rows.n_clients
+    costs, seconds = [], 0.0
+    with threadpool_limits(limits=1):
+        for draw in range(draws):
+            key = hashlib.sha256(_LABEL + b"/%d/%d" % (seed, draw)).digest()
+            model, spent = _model(initial, rounds, rows, n_units / simulated, key)
+            costs.append(mean_cost(rows.points, model.centers))
+            seconds += spent / draws
+    points = rows.points.astype(np.float64)
+    best = seeding.weighted_kmeans(points, np.ones(len(points)), min(n_clusters, len(points)), 1, seed).centers
+    return SimulatedFit(np.array(costs), mean_cost(points, best), model, seconds)
+
+
+def _model(
+    initial: Any, rounds: Sequence[Round], rows: ClientBlock, factor: float, key: bytes
+) -> tuple[ClusterModel, float]:
+    """What one run releases whose exact sums are those of the rows times a factor, and seconds of its statistics."""
+    state, seconds = initial, 0.0
+    for each in rounds:
+        start = time.thread_time()
+        found = measured(each, rows, state.broadcast())
+        seconds += time.thread_time() - start
+        state = each.step(state, draw_release(key, each.plan, np.rint(found * factor).astype(np.int64)))
+    return state.model(), seconds
+
+
+def mean_cost(points: NDArray[np.floating], centers: NDArray[np.float64]) -> float:
+    """Mean squared distance of rows, shape (n, d), to the nearest of some centers, shape (k, d)."""
+    return float(NearestCenters.of(centers).rows(points).squared.mean())
+
+
+def drawn_rows(config: FitConfig, points: NDArray[np.float64], n_units: int, seed: int) -> ClientBlock:
+    """Rows drawn with replacement from public points, shape (q, d); clients of `clipping.client_rows` each, if asked.
+
+    Rows of one client are drawn like all others, so that clients differ less than private ones may.
+
+    Raises:
+      ConfigError: if the number of units is out of range.
+    """
+    if not 1 <= n_units <= lattice.MAX_ROWS:
+        raise ConfigError(
+            f"the assumed number of rows or clients must be from 1 to {lattice.MAX_ROWS}, got {n_units}; give another."
+        )
+    rng = np.random.default_rng([seed, 6])
+    if config.privacy.unit is PrivacyUnit.RECORD:
+        return ClientBlock(points[rng.integers(0, len(points), min(n_units, MOST_ROWS))])
+    client_rows = min(config.clipping.client_rows or 1, MOST_ROWS)
+    n_clients = max(1, min(n_units, MOST_ROWS // client_rows))
+    taken = rng.integers(0, len(points), n_clients * client_rows)
+    return ClientBlock(points[taken], np.arange(n_clients + 1, dtype=np.int64) * client_rows)
+
+
+def stand_in_points(config: FitConfig, n_features: int, seed: int) -> NDArray[np.float64]:
+    """A mixture of as many clusters as the job asks for inside its public bounds, shape (MOST_ROWS, d)."""
+    rng = np.random.default_rng([seed, 7])
+    norm = config.clipping.norm
+    ball = norm if isinstance(norm, float) else 1.0
+    centers = seeding.points_in_ball(config.max_clusters, n_features, ball, seed)
+    width = ball
+    if isinstance(config, DPLloydFit):
+        box = Box(*config.dp_lloyd.domain)
+        centers = rng.uniform(box.low, box.high, centers.shape)
+        width = box.half_side * np.sqrt(n_features)
+    spread = rng.normal(0.0, _STAND_IN_CLUSTER * width / np.sqrt(n_features), (MOST_ROWS, n_features))
+    return np.asarray(centers[np.arange(MOST_ROWS) % len(centers)] + spread)

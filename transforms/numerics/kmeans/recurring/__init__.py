@@ -1,0 +1,1 @@
+"""What releases of a series say together: matching, drift, memory, windows."""

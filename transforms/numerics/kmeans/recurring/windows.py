@@ -1,0 +1,84 @@
+"""Windows with correlated noise: what each one adds of those before it, and how releases are taken apart again.
+
+A window releases a weighted sum of its own exact statistic and those of the windows before it, with fresh noise.
+Whoever has all releases so far solves for the single windows: the noise of these is correlated so that it cancels in
+sums over many windows. Weights are integers, so that the weighted sum is exact.
+
+Source: Fichtenberger, Henzinger, Upadhyay (2022), "Constant matters: Fine-grained complexity of differentially private
+continual observation", for the square root of the matrix of prefix sums; here with decay, rounded and banded.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+COEFFICIENT_BITS = 4
+"""The weight of a window's own statistic is 2**COEFFICIENT_BITS; finer weights gain less than a hundredth."""
+
+
+def coefficients(band: int, length: int) -> tuple[int, ...]:
+    """Weight of the statistic of each age in a release, the window's own first.
+
+    Args:
+      band: how many windows a release adds up, >= 1.
+      length: of the memory that is to have little noise, in windows, >= 2.
+
+    Returns:
+      Positive integers, descending, at most `band`: those that are rounded to zero are left out.
+
+    Example:
+      >>> coefficients(4, 30)
+      (16, 8, 6, 5)
+    """
+    found, factor, decay = [], 1.0, 1.0 - 1.0 / length
+    for age in range(band):
+        factor *= (2 * age - 1) / (2 * age) if age else 1.0
+        found.append(round(2**COEFFICIENT_BITS * factor * decay**age))
+    return tuple(weight for weight in found if weight)
+
+
+def epoch_sensitivity(weights: Sequence[int], units: int) -> int:
+    """How far one privacy unit, which takes part in one window, moves all releases of an epoch together, in L2.
+
+    It moves the release of `i` windows later by `weights[i]` times its statistic. So the squares add up.
+
+    Args:
+      weights: of the ages.
+      units: how far it moves the statistic of its window, lattice units.
+
+    Returns:
+      Lattice units, rounded up.
+    """
+    return math.isqrt(units**2 * sum(weight**2 for weight in weights) - 1) + 1
+
+
+def own_part(noisy: NDArray[np.float64], earlier: NDArray[np.float64], weights: Sequence[int]) -> NDArray[np.float64]:
+    """A window's own noisy statistic, solved for.
+
+    Args:
+      noisy: what the window released, any shape.
+      earlier: shape (n, *noisy.shape): own parts of the windows before it, the youngest first; those that are missing
+        began before the epoch.
+      weights: of the ages.
+    """
+    rest = sum((weight * part for weight, part in zip(weights[1:], earlier, strict=False)), start=np.zeros_like(noisy))
+    return np.asarray((noisy - rest) / weights[0])
+
+
+def mixing(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
+    """How the own parts of successive windows are made of their noises.
+
+    Returns:
+      Shape (n, n), lower triangular: row t has what own part t takes of the noise of each window, in units of what it
+      would take if windows added nothing of each other.
+    """
+    series = np.zeros(n_windows)
+    for age in range(n_windows):
+        seen = min(len(weights) - 1, age)
+        rest = sum(weights[back] * series[age - back] for back in range(1, seen + 1))
+        series[age] = 1.0 if age == 0 else -rest / weights[0]
+    rows = np.arange(n_windows)
+    distance = rows[:, None] - rows[None, :]
+    return np.where(distance >= 0, series[np.maximum(distance, 0)], 0.0)

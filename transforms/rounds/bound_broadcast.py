@@ -1,0 +1,79 @@
+"""A broadcast that is computed again must be the same to the last bit, or the run ends.
+
+A runner may compute a server step again for one consumer and not for the other. If the copies differed, the round would
+measure other sums and draw a second time, uncharged. So whoever computes a broadcast first leaves its digest.
+"""
+
+import dataclasses
+import enum
+import hashlib
+from typing import Any
+
+import numpy as np
+import pydantic
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.errors import PrivacyFlowError, ProtocolError
+from transforms.files import new_file
+from transforms.files.write_once import write_once
+from transforms.numerics.privacy.keystream import encode_label
+
+SUFFIX = ".broadcast"
+"""Of files that hold a digest."""
+
+
+def state_digest(value: Any) -> bytes:
+    """SHA-256 of a state and of all that it holds: equal for equal bits, whoever made it.
+
+    Args:
+      value: a dataclass or tuple of arrays, numbers, strings, octets, settings, None and of such.
+
+    Raises:
+      TypeError: if it holds something else, whose digest would be that of a place in memory.
+    """
+    return hashlib.sha256(_label(value)).digest()
+
+
+def _label(value: Any) -> bytes:
+    """What tells a value from others of its type and of other types."""
+    kind = type(value).__qualname__
+    if dataclasses.is_dataclass(value):
+        return encode_label(kind, *(_label(getattr(value, field.name)) for field in dataclasses.fields(value)))
+    if isinstance(value, np.ndarray | np.generic):
+        found = np.asarray(value)
+        return encode_label("array", found.dtype.str, str(found.shape), found.tobytes())
+    if isinstance(value, tuple | list):
+        return encode_label(kind, *map(_label, value))
+    if isinstance(value, float):
+        return encode_label("float", value.hex())
+    if value is None or isinstance(value, bool | int | str | bytes | enum.Enum):
+        return encode_label(kind, value if isinstance(value, bytes) else repr(value))
+    if isinstance(value, pydantic.BaseModel):
+        return encode_label(kind, value.model_dump_json())
+    raise TypeError(f"a state must hold arrays, numbers, strings and such, got {kind}.")
+
+
+def bound(state: Any, path: str) -> Any:
+    """The state; whoever comes second must have the same bits.
+
+    Args:
+      state: that is broadcast; public.
+      path: of the digest, in the private staging folder.
+
+    Raises:
+      PrivacyFlowError: if a broadcast of other bits was given to somebody.
+    """
+    try:
+        write_once(path, state_digest(state), private=True)
+    except ProtocolError as error:
+        raise PrivacyFlowError(
+            "a broadcast must be the same to the last bit whenever it is computed, got other bits on another worker; "
+            "use workers of one CPU type and run the job again."
+        ) from error
+    return state
+
+
+def can_bind(folder: str) -> bool:
+    """Whether a folder tells who was first to write a file."""
+    scheme = FileSystems.get_scheme(folder)
+    return scheme in (None, "file") or scheme in new_file.CONDITIONAL

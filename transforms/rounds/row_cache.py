@@ -1,0 +1,212 @@
+"""Rows that a worker keeps between the rounds of a run: as lattice integers, in memory, then in a file without a name.
+
+The rows are private. They never lie on a store or in the staging folder. The file has no name from the moment it is
+open, so nothing is left of it when the process ends, however it ends. A file of the input that is replaced after its
+rows were kept is not read at all; rows that are not kept are read under the seal of their file, as in the first round.
+"""
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+import threading
+from collections.abc import Hashable, Iterable, Iterator
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.tables.client_block import ClientBlock
+
+_MEMORY_SHARE = 4
+"""Memory gets one in so many octets of what a worker may keep, the file all others."""
+_MOST_MEMORY = 1 << 28
+_ON_DISK = "/var/tmp"
+_LEAST_FREE = 1 << 30
+"""Octets that stay free on the disk of the file."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLimits:
+    """What a worker process may use for the rounds of a run; no matter for results.
+
+    Attributes:
+      run: names the run among those of a process; random, since rows of one run are never read by another.
+      cores: threads that work on rows; 0 where the runner counts them: one, and one that reads ahead.
+      cache_bytes: octets of rows that are kept between rounds; 0 to read rows anew in every round.
+    """
+
+    run: str = ""
+    cores: int = 0
+    cache_bytes: int = 0
+
+
+NO_LIMITS = WorkerLimits()
+"""The runner counts the cores, and nothing is kept."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Piece:
+    """Rows in memory, or where in the file they are.
+
+    Attributes:
+      rows: int32, shape (n_rows, n_features); None if they are in the file.
+      offset: in the file, octets.
+      shape: of the rows.
+      offsets: of their clients, as a `ClientBlock` has them.
+    """
+
+    rows: NDArray[np.int32] | None
+    offset: int = 0
+    shape: tuple[int, ...] = ()
+    offsets: NDArray[np.int64] | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Octets in memory."""
+        return sum(each.nbytes for each in (self.rows, self.offsets) if each is not None)
+
+
+class RowCache:
+    """The rows that one run keeps in this process; threads may share it.
+
+    Args:
+      n_bytes: most octets, memory and file together.
+    """
+
+    def __init__(self, n_bytes: int):
+        self._lock = threading.Lock()
+        self._memory = min(n_bytes // _MEMORY_SHARE, _MOST_MEMORY)
+        self._disk = n_bytes - self._memory
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._entries: dict[Hashable, tuple[Piece, ...]] = {}
+
+    def pieces(self, key: Hashable) -> tuple[Piece, ...] | None:
+        """What is kept under a key; None if nothing is."""
+        return self._entries.get(key)
+
+    def filled(self, key: Hashable, blocks: Iterable[ClientBlock]) -> Iterator[ClientBlock]:
+        """The blocks of a shard, which are kept under a key if all of them were read and found room.
+
+        Args:
+          key: of the shard; where two workers read the same one, the first counts.
+          blocks: rows as int32.
+        """
+        pieces: list[Piece] = []
+        whole = False
+        try:
+            room = True
+            for block in blocks:
+                piece = self._keep(block) if room else None
+                room = piece is not None
+                pieces += [] if piece is None else [piece]
+                yield block
+            whole = room
+        finally:
+            with self._lock:
+                if not whole or self._entries.setdefault(key, tuple(pieces))[:1] != tuple(pieces)[:1]:
+                    # Their place in the file stays unused.
+                    self._memory += sum(each.n_bytes for each in pieces)
+
+    def load(self, piece: Piece) -> ClientBlock:
+        """Rows that were kept.
+
+        Raises:
+          OSError: if the file cannot be read.
+        """
+        if piece.rows is not None:
+            return ClientBlock(piece.rows, piece.offsets)
+        rows = np.empty(piece.shape, dtype=np.int32)
+        view, offset, file = memoryview(rows.data).cast("B"), piece.offset, self._file
+        while file is not None and len(view):
+            n_read = os.preadv(file.fileno(), [view], offset)
+            if not n_read:
+                raise OSError("the file of the rows that a worker keeps has ended too early")
+            view, offset = view[n_read:], offset + n_read
+        return ClientBlock(rows, piece.offsets)
+
+    def _keep(self, block: ClientBlock) -> Piece | None:
+        """Takes rows; None if there is no room."""
+        rows, n_offsets = block.points, 0 if block.offsets is None else block.offsets.nbytes
+        with self._lock:
+            in_memory = rows.nbytes + n_offsets <= self._memory
+            place = None if in_memory else self._reserved(rows.nbytes)
+            if not in_memory and (place is None or n_offsets > self._memory):
+                return None
+            kept = Piece(
+                rows=None if place else rows, offset=place[1] if place else 0, shape=rows.shape, offsets=block.offsets
+            )
+            self._memory -= kept.n_bytes
+        if place is not None:
+            try:
+                _write(place[0], rows, place[1])
+            except OSError:
+                with self._lock:
+                    self._memory += kept.n_bytes
+                return None
+        return kept
+
+    def _reserved(self, n_bytes: int) -> tuple[IO[bytes], int] | None:
+        """A place in the file; None if it would become too large. The caller holds the lock."""
+        try:
+            if self._file is None:
+                # Readable by its owner only, and without a name: nothing else can open it.
+                self._file = tempfile.TemporaryFile(buffering=0, dir=_folder())  # noqa: SIM115 - as long as the cache
+            disk = os.fstatvfs(self._file.fileno())
+        except OSError:
+            return None
+        if n_bytes > self._disk - self._end or n_bytes + _LEAST_FREE > disk.f_bavail * disk.f_frsize:
+            return None
+        offset, self._end = self._end, self._end + n_bytes
+        return self._file, offset
+
+
+def _folder() -> str | None:
+    """Where the file is made: where TMPDIR says, else on a disk, since /tmp may lie in memory; None for the default."""
+    return _ON_DISK if "TMPDIR" not in os.environ and os.access(_ON_DISK, os.W_OK | os.X_OK) else None
+
+
+def _write(file: IO[bytes], rows: NDArray[Any], offset: int) -> None:
+    """Writes all octets; raises OSError."""
+    view = memoryview(rows.data).cast("B")
+    while len(view):
+        n_written = os.pwrite(file.fileno(), view, offset)
+        view, offset = view[n_written:], offset + n_written
+
+
+class _Caches:
+    """The caches of this process, by run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._caches: dict[str, RowCache] = {}
+        self._held: set[str] = set()
+
+    def of_run(self, limits: WorkerLimits) -> RowCache | None:
+        """The cache of a run; None if it keeps nothing. Runs that nobody holds make room for the next one."""
+        if not (limits.run and limits.cache_bytes):
+            return None
+        with self._lock:
+            found = self._caches.get(limits.run)
+            if found is None:
+                for run in self._caches.keys() - self._held:
+                    del self._caches[run]
+                found = self._caches[limits.run] = RowCache(limits.cache_bytes)
+            return found
+
+    @contextlib.contextmanager
+    def held(self, run: str) -> Iterator[None]:
+        """Keeps the rows of a run in this process until its rounds are over, and not longer."""
+        with self._lock:
+            self._held.add(run)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.discard(run)
+                self._caches.pop(run, None)
+
+
+CACHES = _Caches()
+"""Of this process."""

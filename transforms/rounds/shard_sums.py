@@ -1,0 +1,167 @@
+"""The statistic of shards: their rows are read, or taken from what the worker has kept, by all threads it may use."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.tables.client_block import ClientBlock
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.numerics.statistics.frame import Frame, QuantizedFrame
+from transforms.rounds.protocol import Round, measured
+from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
+from transforms.tables.read import prefetched_blocks, read_blocks
+
+Work = Callable[[], NDArray[np.int64]]
+_QUANTIZED_ROWS = 2048
+
+
+def contract_digest(contract: TableContract) -> bytes:
+    """What tells contracts apart that make other rows of a shard; 16 octets."""
+    return hashlib.blake2b(pickle.dumps(contract), digest_size=16).digest()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShardReader:
+    """How shards become parts of the statistic of a round.
+
+    Attributes:
+      contract: how shards are read.
+      identity: digest of the contract.
+      bound: the round.
+      state: that was broadcast.
+      limits: of the worker.
+    """
+
+    contract: TableContract
+    identity: bytes
+    bound: Round
+    state: Any
+    limits: WorkerLimits
+
+    def works(self, shard: ShardRef) -> Iterator[Work]:
+        """Parts of the statistic of a shard, to be computed in any order by any thread; their sum is the statistic.
+
+        Raises:
+          InputError: if the shard cannot be read, or is not the one that was listed.
+        """
+        cache, bits = CACHES.of_run(self.limits), self.bound.bits
+        if cache is None or bits is None or shard == EMPTY_SHARD:
+            state = self.state if self.bound.at is None else self.bound.at(self.state, shard.path)
+            yield from (functools.partial(measured, self.bound, block, state) for block in self._blocks(shard))
+            return
+        frame: Frame = self.state.frame
+        key = (shard, self.identity, frame.digest(), bits)
+        known = dataclasses.replace(self.state, frame=QuantizedFrame.of(frame, bits))
+        kept = cache.pieces(key)
+        if kept is None:
+            rows = (each._replace(points=_quantized(each.points, frame, bits)) for each in self._blocks(shard))
+            yield from (functools.partial(measured, self.bound, block, known) for block in cache.filled(key, rows))
+        else:
+            yield from (functools.partial(self._of_kept, cache, piece, known) for piece in kept)
+
+    def _blocks(self, shard: ShardRef) -> Iterator[ClientBlock]:
+        """Rows as the file has them. Where no cores are counted, a second thread reads ahead."""
+        return read_blocks(shard, self.contract) if self.limits.cores else prefetched_blocks(shard, self.contract)
+
+    def _of_kept(self, cache: RowCache, piece: Piece, known: Any) -> NDArray[np.int64]:
+        """The statistic of rows that were kept."""
+        return measured(self.bound, cache.load(piece), known)
+
+
+def _quantized(points: NDArray[np.floating], frame: Frame, bits: int) -> NDArray[np.int32]:
+    """Rows as lattice integers, a few at a time, so that their temporary copies stay in the processor's cache."""
+    integers = np.empty(points.shape, dtype=np.int32)
+    for start in range(0, len(points), _QUANTIZED_ROWS):
+        part = slice(start, start + _QUANTIZED_ROWS)
+        integers[part] = frame.quantize(points[part], bits)
+    integers.flags.writeable = False
+    return integers
+
+
+def summed(reader: ShardReader, shards: Sequence[ShardRef]) -> NDArray[np.int64]:
+    """The statistic of some shards together: a sum of integers, the same for any number of threads.
+
+    Returns:
+      int64, shape (size of the round's plan,).
+
+    Raises:
+      InputError: if a shard cannot be read.
+    """
+    queue = _Queue(reader.works(shard) for shard in shards)
+    n_threads = max(reader.limits.cores, 1)
+    if n_threads == 1:
+        return _drained(queue, reader.bound.plan.size)
+    with concurrent.futures.ThreadPoolExecutor(n_threads) as pool:
+        pending = [pool.submit(_drained, queue, reader.bound.plan.size) for _ in range(n_threads)]
+        totals = [each.result() for each in pending]
+    return np.sum(totals, axis=0, dtype=np.int64)
+
+
+def _drained(queue: "_Queue", size: int) -> NDArray[np.int64]:
+    """The sum of what one thread gets from a queue; if it fails, the others stop."""
+    total = np.zeros(size, dtype=np.int64)
+    try:
+        for work in queue:
+            total += work()
+    except BaseException:
+        queue.close()
+        raise
+    return total
+
+
+class _Line:
+    """The work of one shard, of which one thread at a time takes the next part."""
+
+    def __init__(self, works: Iterator[Work]):
+        self._works = works
+        self._lock = threading.Lock()
+
+    def take(self) -> Work | None:
+        """The next part, read by this thread; None at the end."""
+        with self._lock:
+            return next(self._works, None)
+
+
+class _Queue:
+    """Work of many shards for many threads: each thread takes a shard of its own, and at the end helps with others'.
+
+    Args:
+      lines: the work of each shard.
+    """
+
+    def __init__(self, lines: Iterable[Iterator[Work]]):
+        self._rest = iter(lines)
+        self._open: list[_Line] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Has no more to give."""
+        self._is_closed = True
+
+    def __iter__(self) -> Iterator[Work]:
+        """Parts for one thread; whatever a thread has taken, it is given."""
+        while not self._is_closed and (line := self._next()) is not None:
+            while not self._is_closed and (work := line.take()) is not None:
+                yield work
+            with self._lock, contextlib.suppress(ValueError):
+                self._open.remove(line)
+
+    def _next(self) -> _Line | None:
+        """A shard that nobody has begun, or else one that is not done; None if there is none."""
+        with self._lock:
+            works = next(self._rest, None)
+            if works is not None:
+                self._open.append(_Line(works))
+                return self._open[-1]
+            return self._open[0] if self._open else None

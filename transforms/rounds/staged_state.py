@@ -1,0 +1,112 @@
+"""Large public arrays of a state: out of the graph and of what is broadcast, in a file that steps read where they run.
+
+A graph that holds them is too large for most runners, and every worker would be sent them in every round.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.errors import InputError
+from schemas.settings.refusal import Refusal
+from transforms.files import gate
+from transforms.files.checkpoint import arrays_to_bytes
+from transforms.files.octets import write_bytes
+from transforms.numerics.statistics.assignment import Assigner
+
+STATE_FILE = "initial.npz"
+_LARGE = 1 << 16
+"""Octets; smaller arrays stay in the state."""
+_ASSIGNER = "assigner"
+
+
+class StagedArrays(NamedTuple):
+    """Where the large arrays of the first state lie.
+
+    Attributes:
+      path: of an npz file in the staging folder.
+      digest: SHA-256 of that file, 64 hex digits.
+    """
+
+    path: str
+    digest: str
+
+
+@contextlib.contextmanager
+def staged_state(state: Any, folder: str) -> Iterator[tuple[Any, StagedArrays | None]]:
+    """A state as graphs can hold it, until the graphs are done.
+
+    Args:
+      state: before the first round; public.
+      folder: private; exists, and workers share it.
+
+    Yields:
+      The state without its large arrays, and where these are; the state itself and None if it has none.
+    """
+    arrays = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+    large = {name: value for name, value in arrays.items() if type(value) is np.ndarray and value.nbytes > _LARGE}
+    assigner = arrays.get(_ASSIGNER)
+    if type(assigner) is Assigner and assigner.projection is None and assigner.centers.nbytes > _LARGE:
+        large[_ASSIGNER] = assigner.centers
+    if not large:
+        yield state, None
+        return
+    path, content = FileSystems.join(folder, STATE_FILE), arrays_to_bytes(large)
+    write_bytes(path, content)
+    light = {name: None if name == _ASSIGNER else _absent(value) for name, value in large.items()}
+    try:
+        yield dataclasses.replace(state, **light), StagedArrays(path, hashlib.sha256(content).hexdigest())
+    finally:
+        _arrays.cache_clear()
+        with contextlib.suppress(OSError, BeamIOError):
+            FileSystems.delete([path])
+
+
+def begun(state: Any, staged: StagedArrays) -> Any:
+    """The first state with what its statistic reads: the points that rows are assigned to, if there are any."""
+    centers = _arrays(staged).get(_ASSIGNER)
+    return state if centers is None else dataclasses.replace(state, assigner=Assigner(centers))
+
+
+def restored(state: Any, staged: StagedArrays) -> Any:
+    """A state with the arrays that it left in the file."""
+    found = {name: value for name, value in _arrays(staged).items() if _is_absent(getattr(state, name, None), value)}
+    return dataclasses.replace(state, **found) if found else state
+
+
+def lightened(state: Any, staged: StagedArrays) -> Any:
+    """A state without the arrays that the file has; those that a step has changed stay."""
+    names = [name for name, value in _arrays(staged).items() if getattr(state, name, None) is value]
+    return dataclasses.replace(state, **{name: _absent(getattr(state, name)) for name in names}) if names else state
+
+
+def _absent(array: NDArray[Any]) -> NDArray[Any]:
+    """What stands for an array: as many rows, but without columns; nothing at all for a vector."""
+    return np.zeros((len(array), 0), dtype=array.dtype) if array.ndim > 1 else array[:0].copy()
+
+
+def _is_absent(value: Any, array: NDArray[Any]) -> bool:
+    """Whether a value stands for an array."""
+    return type(value) is np.ndarray and value.shape == _absent(array).shape
+
+
+@functools.lru_cache(maxsize=2)
+def _arrays(staged: StagedArrays) -> dict[str, NDArray[Any]]:
+    """The arrays of a file, read once by a process; raises InputError if it is not as it was written."""
+    rule = "the public points in the staging folder must stay as the launcher wrote them"
+    refusal = Refusal(kind=InputError, rule=rule, remedy="use a folder that workers and launcher share")
+    content = gate.read_octets(staged.path, refusal)
+    if hashlib.sha256(content).hexdigest() != staged.digest:
+        raise refusal.because("other ones")
+    arrays = gate.arrays_of(content, refusal)
+    for each in arrays.values():
+        each.flags.writeable = False
+    return arrays
