@@ -78,20 +78,26 @@ def lineage_event(
     rule = f"run must be the output folder of a finished job, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     manifest = gate.read_json(FileSystems.join(run, MANIFEST), _Finished, refusal)
-    ended = datetime.datetime.now(datetime.UTC) if time is None else time
     facet = _facet(run, manifest, refusal) | {
         "ledgerEntry": None if ledger is None else _entry(ledger, manifest.run_id)
     }
-    run_id = uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}{namespace}/{job}/{manifest.run_id}")
+    ended = datetime.datetime.now(datetime.UTC) if time is None else time
+    return _event(f"{namespace}/{job}/{manifest.run_id}", ended, facet) | {
+        "job": {"namespace": namespace, "name": job, "facets": {}},
+        "inputs": [_dataset(path) for path in inputs],
+        "outputs": [_dataset(run)],
+    }
+
+
+def _event(name: str, ended: datetime.datetime, facet: dict[str, Any]) -> dict[str, Any]:
+    """An event without job and data sets; the name of a run gives its id."""
+    run_id = uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}{name}")
     return {
         "eventType": "COMPLETE",
         "eventTime": ended.isoformat(),
         "producer": PRODUCER,
         "schemaURL": SPEC,
         "run": {"runId": str(run_id), "facets": {FACET: facet}},
-        "job": {"namespace": namespace, "name": job, "facets": {}},
-        "inputs": [_dataset(path) for path in inputs],
-        "outputs": [_dataset(run)],
     }
 
 
