@@ -13,7 +13,9 @@ from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPla
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import audit
 from tests.scenes.lake import MEANS, mixture
+from transforms.kmeans.dp_lloyd import window_rounds, window_server
 from transforms.kmeans.dp_lloyd.state import LloydState
+from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.tables import row_sampling
@@ -100,6 +102,30 @@ def lloyd_config(unit: str = "record", public_rows: int | None = None, **options
         "dp_lloyd": {"domain": [-7, 7], "steps": 1} | options,
     }
     return validated(settings | ({"clipping": {"client_rows": CLIENT_ROWS}} if unit == "client" else {}))
+
+
+def epoch_audited() -> Audited:
+    """All releases of an epoch in which rows of its first window take part, calibrated to spend `audit.EPSILON`."""
+    calendar = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 3, "band": 3, "once": "made for tests"}
+    recurring = {"previous": "none", "memory": 4, "epoch": calendar | {"window": "2026-01-01"}}
+    named = {"data": {"path": "lake", "features": "x", "name": "days"}, "ledger": "none.sqlite", "recurring": recurring}
+    job = validated(lloyd_config().model_dump(mode="json", exclude_none=True) | named)
+    plan = accounting.calibrate(
+        job.privacy.unit,
+        window_rounds.round_specs(job, SERVER.shape[1]),
+        audit.EPSILON,
+        audit.DELTA,
+        PROTOCOLS[job.algorithm].allocation(job),
+    )
+    (found,) = window_rounds.rounds(job, plan)
+    state = window_server.initial_state(job, job.epoch, MEANS + 0.2, None)
+    ages = range(len(window_rounds.weights_of(job)))
+    anchors = np.repeat(state.anchors, len(ages), axis=0)
+    return Audited(
+        tuple(found._replace(plan=dataclasses.replace(found.plan, path=f"windows/age_{age}")) for age in ages),
+        tuple(dataclasses.replace(state, anchors=anchors, age=age) for age in ages),
+        plan.epsilon,
+    )
 
 
 def audited(job: FitConfig, *names: str) -> Audited:
@@ -200,10 +226,11 @@ def _sampled(base: NDArray[np.float64], rows: NDArray[np.float64]) -> ClientBloc
 def _rows(state: Any, reach: float) -> NDArray[np.float64]:
     """A row in every direction, `reach` clipping norms away from the center, and what moves sums in a domain."""
     rows = state.frame.lattice.center + directions() * (reach * state.frame.lattice.clipping_norm)
-    return np.concatenate([rows, _domain_rows(state, reach)]) if isinstance(state, LloydState) else rows
+    in_domain = isinstance(state, LloydState | WindowState)
+    return np.concatenate([rows, _domain_rows(state, reach)]) if in_domain else rows
 
 
-def _domain_rows(state: LloydState, reach: float) -> NDArray[np.float64]:
+def _domain_rows(state: LloydState | WindowState, reach: float) -> NDArray[np.float64]:
     """A row towards every corner of the domain, and rows just inside the radius of every center."""
     corners = np.array(list(itertools.product((-1.0, 1.0), repeat=state.n_features)))
     rows = state.frame.lattice.center + corners * (reach * state.frame.lattice.clipping_norm)

@@ -88,6 +88,20 @@ def test_a_round_of_sampled_rows_keeps_its_claim(allocation, name, part):
     assert part * claim <= min(found) <= max(found) <= claim
 
 
+def test_an_epoch_keeps_its_claim():
+    """A row of one window takes part in three releases, which are scored together."""
+    target, job = canaries.epoch_audited(), canaries.lloyd_config()
+    found = canaries.lower_bounds(target, canaries.neighbors_of("record", job, target))
+    assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
+
+
+def test_an_epoch_that_pays_for_one_window_is_caught():
+    """Weights 16, 6 and 3, and noise for half of their norm."""
+    target, job = canaries.epoch_audited(), canaries.lloyd_config()
+    pair = canaries.neighbors_of("record", job, target)
+    assert max(canaries.lower_bounds(canaries.with_sensitivity(target, 0.5), pair)) > target.claim
+
+
 def audited_statistics():
     """Names of the statistics of all rounds above."""
     jobs = [(canaries.config(unit, allocation, **sections), name) for unit, allocation, name, sections in CASES]
@@ -97,6 +111,7 @@ def audited_statistics():
         (found,) = (each for path, each in canaries.bound(job).items() if path.endswith("/" + name))
         partial = isinstance(found.statistic, functools.partial)
         yield name_of(found.statistic.func if partial else found.statistic)
+    yield name_of(canaries.epoch_audited().rounds[0].statistic.func)
 
 
 def test_no_statistic_of_a_round_goes_without_an_audit():

@@ -17,7 +17,7 @@ TELLTALE = 31.41592653
 """Stands in the first coordinate of every private row, and for text in names; must never be shown."""
 NAMES = ["a", "b", "c", "d"]
 PROGRESS = re.compile(
-    r"dapple: (run \S+: (reading public server data and )?calibrating noise|plan: \d+ rounds?, epsilon|"
+    r"dapple: (run \S+: algorithm \w+, (reading public server data and )?calibrating noise|plan: \d+ rounds?, epsilon|"
     r"bringing the rows of each client together where they are apart$|released \S+/\S+$)"
 )
 

@@ -59,6 +59,11 @@ class WindowState:
         return self.frame.lattice.unit(lattice.SUM_BITS)
 
     @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.frame.lattice.center)
+
+    @property
     def centers(self) -> NDArray[np.float64]:
         """Integers, shape (k, d): where the rows of this window are measured from."""
         found: NDArray[np.float64] = self.anchors[0]
