@@ -213,7 +213,7 @@ def test_no_job_runs_a_graph_by_another_way():
     }
     assert makers == {"graph.py"}
     calls = [line.strip() for line in (ROOT / "pipelines" / "run" / "graph.py").read_text().splitlines()]
-    assert calls.index("found = check_graph(pipeline, promise)") < calls.index("pipeline.run().wait_until_finish()")
+    assert calls.index("found = check_graph(pipeline, promise)") < calls.index("_wait(pipeline.run())")
 
 
 @pytest.mark.slow
