@@ -14,7 +14,7 @@ from pipelines.profile import job as profile
 from pipelines.reports import encode
 from pipelines.run import graph
 from pipelines.run.options import beam_options
-from pipelines.trusted_zone import assign, evaluate, pooled_fit, sweep
+from pipelines.trusted_zone import pooled_fit, sweep, trusted_folder
 from schemas.choices import NoiseBy
 from schemas.errors import ConfigError, PrivacyFlowError
 from schemas.privacy.flow import TRUSTED_ZONE, GraphPrivacy, Zone
@@ -98,7 +98,7 @@ def checked(monkeypatch):
         found.append((promise, check_graph(root, promise)))
         raise ConfigError("stop")
 
-    for module in (assign, encode, evaluate, pooled_fit, profile, sweep):
+    for module in (encode, pooled_fit, profile, sweep, trusted_folder):
         monkeypatch.setattr(module, "run_graph", check)
     return found
 
