@@ -1,8 +1,8 @@
 """What sections of a job are made of: frozen models, and the types of their scalar settings."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -13,7 +13,9 @@ from schemas.settings import rejection
 
 def python_scalar(value: object) -> object:
     """NumPy scalars as Python's, so that a sweep over an array of values needs no casts."""
-    return value.item() if isinstance(value, np.generic) else value
+    # Whoever has NumPy scalars has imported it; a job file is refused without that wait.
+    numpy = sys.modules.get("numpy")
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value  # type: ignore[attr-defined]
 
 
 Scalar = BeforeValidator(python_scalar)
