@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
 from pipelines.kmeans.plan.replay import replay
+from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
 from pipelines.run.run_keys import RunNonce
@@ -316,7 +317,7 @@ class ClientsRole:
         """
         if index != self.n_released() or self.exchange.broadcast(index) != broadcast_digest(state):
             raise ProtocolError(
-                f"--released must hold the releases of the {index} rounds before this one, got others; run "
+                f"--released must hold the releases of the {counted(index, 'round')} before this one, got others; run "
                 "`dapple unmask` first."
             )
         self._note(self.rounds[index].path, "broadcast", broadcast_digest(state), client)

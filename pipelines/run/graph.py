@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from pipelines.run import run_keys
 from pipelines.run.failures import LOST_WORKER, original_error
 from schemas.privacy.flow import GraphPrivacy, Promise
+from transforms.files.progress import PROGRESS
 from transforms.privacy_flow.checker import check_graph
 
 
@@ -45,7 +46,8 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
             build(pipeline)
             found = check_graph(pipeline, promise)
             run_keys.check_held_keys(pipeline)
-            _wait(pipeline.run())
+            with PROGRESS.pipeline():
+                _wait(pipeline.run())
             return found
     except Exception as error:
         known = original_error(error)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -36,6 +37,7 @@ from transforms.files.checkpoint import (
     SaveArrays,
     read_state,
 )
+from transforms.files.progress import duration
 from transforms.privacy.keys import create_key, delete_key, read_key
 
 _LOGGER = logging.getLogger(__name__)
@@ -106,6 +108,7 @@ def run_chunks(
     _check_state(state, protocol, checkpoints.refusal)
     if state.rounds:
         _LOGGER.info("going on after round %d of %d", state.rounds, protocol.n_rounds)
+    start, done_before = time.monotonic(), state.rounds
     while state.rounds < protocol.n_rounds:
         first, last = state.rounds + 1, min(state.rounds + rounds_per_pipeline, protocol.n_rounds)
         path = checkpoints.arrays_path(last)
@@ -115,7 +118,8 @@ def run_chunks(
             rounds=last, binding=binding, plan={"events": plan}, events=protocol.events(last), arrays=read_state(path)
         )
         checkpoints.save(state)
-        _LOGGER.info("rounds %d to %d of %d are done", first, last, protocol.n_rounds)
+        left = (time.monotonic() - start) * (protocol.n_rounds - last) / (last - done_before)
+        _LOGGER.info("rounds %d to %d of %d are done, %s left", first, last, protocol.n_rounds, duration(left))
     return state.arrays
 
 

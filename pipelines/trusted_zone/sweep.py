@@ -8,6 +8,7 @@ import functools
 import logging
 import math
 import os
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ from schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, load_sweep
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA
 from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
+from transforms.files.progress import duration
 from transforms.rounds.protocol import Round
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -192,6 +194,7 @@ def execute(
     done = set(folder.done().column("cell").to_pylist())
     left = [cell for cell in config.cells if cell.digest not in done]
     size, total = config.options.cells_per_pipeline, len(config.cells)
+    began = time.monotonic()
     try:
         listed = private_source(left[0].config) if left else None
         for start in range(0, len(left), size):
@@ -201,6 +204,9 @@ def execute(
             cells = plan_cells(part, listed)
             with spending(_reservation(cells, config.ledger, f"{run_id}/{first}")):
                 _run_part(cells, options, folder, listed)
+            ran = start + len(part)
+            remaining = duration((time.monotonic() - began) * (len(left) - ran) / ran)
+            _LOGGER.info("%d of %d cells are done, %s left", len(done) + ran, total, remaining)
         return folder.finish()
     except BaseException:
         folder.discard_empty()

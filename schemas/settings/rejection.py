@@ -78,7 +78,7 @@ def checked(model: type[_Checked], settings: object, within: str = "") -> _Check
     try:
         return model.model_validate(dict(settings) if isinstance(settings, Mapping) else settings)
     except pydantic.ValidationError as error:
-        raise ConfigError(sentence(error, model, within)) from error
+        raise ConfigError(sentence(error, model, within)) from None
 
 
 def mapping(settings: object, start: str) -> dict[str, Any]:

@@ -1,18 +1,21 @@
 """What sections of a job are made of: frozen models, and the types of their scalar settings."""
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from schemas.choices import Auto
+from schemas.errors import ConfigError
 from schemas.settings import rejection
 
 
 def python_scalar(value: object) -> object:
     """NumPy scalars as Python's, so that a sweep over an array of values needs no casts."""
-    return value.item() if isinstance(value, np.generic) else value
+    # Whoever has NumPy scalars has imported it; a job file is refused without that wait.
+    numpy = sys.modules.get("numpy")
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 Scalar = BeforeValidator(python_scalar)
@@ -36,8 +39,29 @@ Epsilon = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), AfterV
 Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False), Scalar]
 
 
-class Section(pydantic.BaseModel):
-    """A group of settings; unknown keys are errors."""
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(pydantic.BaseModel)
+
+
+class _Called(ModelMetaclass):
+    """Refuses what Python code passes to a section in the one sentence that a job file gets."""
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        """A section; raises ConfigError for a setting that breaks its rule."""
+        try:
+            return super().__call__(*args, **settings)
+        except pydantic.ValidationError as error:
+            raise ConfigError(rejection.sentence(error, self)) from None  # type: ignore[arg-type]
+
+
+class Section(pydantic.BaseModel, metaclass=_Called):
+    """A group of settings; unknown keys are errors.
+
+    Raises:
+      ConfigError: one sentence, if it is called with a setting that breaks its rule.
+    """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

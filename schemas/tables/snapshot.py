@@ -1,6 +1,7 @@
 """Snapshots of tables in formats with a log of their own: which one a job asks for, and which one it read."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import pydantic
@@ -45,6 +46,18 @@ class TableConfig(Section):
         """Jobs without a catalog keep the digests that they had before there was one."""
         content: dict[str, Any] = dump(self)
         return {name: value for name, value in content.items() if value is not None or name not in _NEWER}
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _names_that_move_are_refused(cls, table: object) -> object:
+        """A branch or a tag leads elsewhere tomorrow; the id of a snapshot does not."""
+        given = [name for name in ("branch", "tag", "ref") if isinstance(table, Mapping) and name in table]
+        if given:
+            raise ConfigError(
+                f"data.table must name a snapshot by its id, since a branch or a tag can be moved, got {given[0]}; "
+                "give the snapshot id that it leads to as data.table.version."
+            )
+        return table
 
     @pydantic.model_validator(mode="after")
     def _catalogs_are_of_iceberg(self) -> Self:

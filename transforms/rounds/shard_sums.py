@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics.frame import Frame, QuantizedFrame
 from transforms.rounds.protocol import Round, measured
 from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
@@ -67,7 +68,8 @@ class ShardReader:
             rows = (each._replace(points=_quantized(each.points, frame, bits)) for each in self._blocks(shard))
             yield from (functools.partial(measured, self.bound, block, known) for block in cache.filled(key, rows))
         else:
-            yield from (functools.partial(self._of_kept, cache, piece, known) for piece in kept)
+            with PROGRESS.reading(shard.n_rows):
+                yield from (functools.partial(self._of_kept, cache, piece, known) for piece in kept)
 
     def _blocks(self, shard: ShardRef) -> Iterator[ClientBlock]:
         """Rows as the file has them. Where no cores are counted, a second thread reads ahead."""

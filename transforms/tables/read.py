@@ -22,6 +22,7 @@ from schemas.tables.prepared_layout import decode_runs
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import gate
 from transforms.files.parquet_footer import ColumnSize
+from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
 from transforms.tables.file_seal import check_content, open_listed, open_sealed, refusal_of
@@ -74,7 +75,7 @@ def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
     Raises:
       InputError: if a row group cannot be read.
     """
-    with open_shard(shard) as file:
+    with PROGRESS.reading(shard.n_rows), open_shard(shard) as file:
         return _columns(file, shard, columns)
 
 
@@ -129,7 +130,7 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
 
 def read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
     """`read_columns`, a few thousand rows at a time."""
-    with open_shard(shard) as file:
+    with PROGRESS.reading(shard.n_rows), open_shard(shard) as file:
         yield from _batches(file, shard, columns)
 
 
@@ -287,6 +288,7 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
                 columns = sizes[first + offset] if sizes else []
                 n_values += _checked_size(group, contract, columns, f"{path}, row group {first + offset}")
             if n_rows:
+                PROGRESS.found(n_rows)
                 n_bytes = 8 * n_values + _CLIENT_ID_BYTES * n_rows
                 yield ShardRef(path, first, n_rows, run, n_bytes, listed.file, seal.text)
             first += run

@@ -19,6 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from schemas.kmeans.model import ClusterModel
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
+from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics.frame import SharedFrame
 from transforms.privacy.noise_stage import AddKeyedNoise
 from transforms.rounds.aggregation import SumKeyedStatistics
@@ -38,14 +39,16 @@ class Cell(NamedTuple):
 class _CellStatisticsFn(SmallBlocksFn):
     """Reads a shard once and adds up the statistic of every cell; one vector per cell leaves each bundle."""
 
-    def __init__(self, contract: TableContract, rounds: dict[int, Round]):
+    def __init__(self, contract: TableContract, rounds: dict[int, Round], news: str):
         self._contract = contract
+        self._news = news
         self._rounds = rounds
         self._totals: dict[int, np.ndarray] = {}
 
     def start_bundle(self) -> None:
         """Zero for every cell."""
         self._totals = {number: np.zeros(each.plan.size, dtype=np.int64) for number, each in self._rounds.items()}
+        PROGRESS.step(self._news)
 
     def process(self, shard: ShardRef, states: Mapping[int, Any]) -> None:
         """Adds the shard to the totals."""
@@ -143,10 +146,15 @@ class RunCells(beam.PTransform):
         """Runs the cells in step: their first rounds together, then their second ones."""
         starts = shards.pipeline | "Public" >> beam.Create([_packed(self.cells)], reshuffle=False)
         states = starts | "States" >> beam.FlatMap(_unpacked)
-        for step in range(max((len(cell.rounds) for cell in self.cells), default=0)):
+        n_cells, n_steps = len(self.cells), max((len(cell.rounds) for cell in self.cells), default=0)
+        for step in range(n_steps):
             active = {cell.number: cell.rounds[step] for cell in self.cells if step < len(cell.rounds)}
             states = shards | f"Round{step}" >> _RunRound(
-                rounds=active, states=states, contract=self.contract, key_uri=self.key_uri
+                rounds=active,
+                states=states,
+                contract=self.contract,
+                key_uri=self.key_uri,
+                news=f"round {step + 1} of {n_steps}: {n_cells - len(active)} of {n_cells} cells are done",
             )
         return states | "Models" >> beam.Map(_model)
 
@@ -159,6 +167,7 @@ class _RunRound(beam.PTransform):
     states: beam.PCollection
     contract: TableContract
     key_uri: str
+    news: str
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Statistics, sums, noise, server steps."""
@@ -166,7 +175,7 @@ class _RunRound(beam.PTransform):
         broadcasts = AsDict(self.states | "Broadcast" >> beam.Map(_broadcast))
         releases = (
             shards
-            | "Statistics" >> beam.ParDo(_CellStatisticsFn(self.contract, self.rounds), broadcasts)
+            | "Statistics" >> beam.ParDo(_CellStatisticsFn(self.contract, self.rounds, self.news), broadcasts)
             | "Aggregate" >> SumKeyedStatistics()
             | "Noise" >> AddKeyedNoise(plan=plans, key_uri=self.key_uri)
         )

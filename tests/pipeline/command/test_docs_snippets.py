@@ -16,6 +16,7 @@ import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.command.main import COMMANDS
+from pipelines.command.words import WORDS
 from pipelines.plan.command_line import TOOLS
 from schemas.clustered_fl.config import load_clustered_fl_config
 from schemas.kmeans.fit_config import load_config
@@ -122,6 +123,27 @@ def test_a_command_exists(page, text):
             assert words[0] in COMMANDS
             flags = {word.partition("=")[0] for word in words if word.startswith("--")}
             assert flags <= FLAGS[words[0]] | beam_flags()
+
+
+PAGES_OF_JOBS = [
+    *(ROOT / "docs" / "jobs").glob("*.md"),
+    ROOT / "README.md",
+    ROOT / "docs" / "start" / "five-minutes.md",
+]
+
+
+@pytest.mark.parametrize("page", PAGES_OF_JOBS, ids=lambda page: page.name)
+def test_a_command_takes_the_job_above_it(page):
+    """What a reader copies runs: the settings above a command are those of its job, and whole."""
+    job, n_commands = "", 0
+    for language, text in FENCE.findall(page.read_text()):
+        if language == "yaml":
+            job = text
+        for _, *words in words_of(text) if language == "console" else ():
+            if "--config" in words and "$" not in text:
+                assert WORDS[words[0]].loaded(job)
+                n_commands += 1
+    assert n_commands
 
 
 def imported(tree):

@@ -259,7 +259,7 @@ def test_clients_that_know_other_releases_are_refused(parties, tmp_path):
     assert parties.aggregate().code == parties.unmask().code == 0
     outcome = parties.upload(2, released=str(tmp_path / "elsewhere"))
     assert outcome.code == 5
-    assert "--released must hold the releases of the 1 rounds before this one" in outcome.err
+    assert "--released must hold the releases of the 1 round before this one" in outcome.err
 
 
 def test_jobs_before_the_run_is_open_are_refused(tmp_path):

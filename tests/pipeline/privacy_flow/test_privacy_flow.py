@@ -14,7 +14,7 @@ from pipelines.profile import job as profile
 from pipelines.reports import encode
 from pipelines.run import graph
 from pipelines.run.options import beam_options
-from pipelines.trusted_zone import assign, evaluate, pooled_fit, sweep
+from pipelines.trusted_zone import pooled_fit, sweep, trusted_folder
 from schemas.choices import NoiseBy
 from schemas.errors import ConfigError, PrivacyFlowError
 from schemas.privacy.flow import TRUSTED_ZONE, GraphPrivacy, Zone
@@ -98,7 +98,7 @@ def checked(monkeypatch):
         found.append((promise, check_graph(root, promise)))
         raise ConfigError("stop")
 
-    for module in (assign, encode, evaluate, pooled_fit, profile, sweep):
+    for module in (encode, pooled_fit, profile, sweep, trusted_folder):
         monkeypatch.setattr(module, "run_graph", check)
     return found
 
@@ -213,7 +213,7 @@ def test_no_job_runs_a_graph_by_another_way():
     }
     assert makers == {"graph.py"}
     calls = [line.strip() for line in (ROOT / "pipelines" / "run" / "graph.py").read_text().splitlines()]
-    assert calls.index("found = check_graph(pipeline, promise)") < calls.index("pipeline.run().wait_until_finish()")
+    assert calls.index("found = check_graph(pipeline, promise)") < calls.index("_wait(pipeline.run())")
 
 
 @pytest.mark.slow

@@ -75,6 +75,15 @@ def test_a_sweep_of_all_kinds_of_methods(done):
     assert all(row["n_clusters"] == 3 for row in found)
 
 
+def test_cells_that_are_done_are_told(done):
+    lines = done[1].lines
+    counted = [line for line in lines if " cells are done" in line]
+    assert counted[0].startswith("dapple: round 1 of ")
+    assert counted[0].endswith(": 0 of 12 cells are done")
+    assert counted[-1] == "dapple: 16 of 16 cells are done, about 0 s left"
+    assert len(counted) == len(set(counted))
+
+
 def test_results_are_marked_and_typed(done):
     for name, schema in (("results.parquet", CELL_SCHEMA), ("summary.parquet", POINT_SCHEMA)):
         found = pq.read_schema(done[0] / "out" / name)

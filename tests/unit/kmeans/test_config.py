@@ -456,8 +456,18 @@ def test_construction_in_python():
     assert config.lloyd.steps == 1
     assert DataConfig(path="lake", features=["a"]).features == ("a",)
     assert SimplifyConfig(w_min=0.5).rounds is Auto.AUTO
-    with pytest.raises(pydantic.ValidationError, match=r"data\.client_id must be given for privacy\.unit client"):
+    with pytest.raises(ConfigError, match=r"data\.client_id must be given for privacy\.unit client"):
         FedDPKMeansFit(**(parts | {"privacy": load_config(FULL).privacy}))
+
+
+def test_python_code_is_refused_in_the_sentence_of_the_job():
+    with pytest.raises(ConfigError) as caught:
+        DataConfig(path="lake", feature=["age"])
+    assert str(caught.value) == "feature is not a setting; did you mean features?"
+    assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
+    with pytest.raises(ConfigError) as caught:
+        load_config("algorithm: feddp_kmeans")
+    assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
 
 
 def _sections(model):

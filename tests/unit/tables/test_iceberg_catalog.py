@@ -109,6 +109,15 @@ def test_sections_that_make_no_sense_are_refused(settings, match):
         rejection.checked(DataConfig, {"features": ["x"]} | settings, within="data")
 
 
+@pytest.mark.parametrize("name", ["branch", "tag", "ref"])
+def test_names_that_can_be_moved_are_refused(name):
+    table = {"format": "iceberg", "catalog": "prod", "identifier": "clinic.visits", name: "main"}
+    with pytest.raises(
+        ConfigError, match=f"snapshot by its id, since a branch or a tag can be moved, got {name}; give "
+    ):
+        DataConfig(table=table, features=["x"])
+
+
 def test_a_section_survives_its_dump_and_old_ones_are_dumped_as_before():
     data = data_of()
     assert DataConfig.model_validate(data.model_dump()) == data

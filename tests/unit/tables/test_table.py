@@ -17,6 +17,7 @@ from schemas.errors import ConfigError, InputError, SchemaMismatchError
 from schemas.settings import rejection
 from schemas.tables.contract import TableContract, group_by_client
 from schemas.tables.data_section import DataConfig
+from transforms.tables.read import ServerFiles
 
 WHERE = "lake/part-0.parquet, row group 3"
 NAN, INF = float("nan"), float("inf")
@@ -575,3 +576,17 @@ def test_parquet_round_trip(kind):
     first, second = (contract.to_block(file.read_row_group(index), WHERE) for index in range(2))
     np.testing.assert_array_equal(first.points, [[1, 2], [5, 6], [3, 4], [7, 8]])
     np.testing.assert_array_equal(second.points, [[9, 10]])
+
+
+def test_server_rows_find_their_columns_by_name(tmp_path):
+    """Swapped columns are the same rows, and columns under other names are refused."""
+    rows = pa.table({"age": [31.0, 52.0], "hours": [40.0, 12.5]})
+    for name, table in {"same": rows, "swapped": rows.select(["hours", "age"])}.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    pq.write_table(rows.rename_columns(["age", "hour"]), tmp_path / "other.parquet")
+    found = [ServerFiles.at(str(tmp_path / f"{name}.parquet")) for name in ("same", "swapped", "other")]
+    contract = scalars("age", "hours")
+    assert found[0].points(contract).tolist() == found[1].points(contract).tolist() == [[31.0, 40.0], [52.0, 12.5]]
+    assert found[0].rows(("age", "hours")) == found[1].rows(("age", "hours"))
+    for action, argument in ((found[2].points, contract), (found[2].rows, ("age", "hours"))):
+        assert refusal(action, argument, kind=SchemaMismatchError).startswith("column 'hours' of ")
