@@ -147,9 +147,9 @@ def separation_index(distance: float, stddevs: float) -> float:
 def synth(n_features: int, n_clusters: int, seed: int = 0, n_rows: int = SYNTH_ROWS) -> Rows:
     """Clusters of sizes 1 : 2 : ... : k with up to 100 outliers, shape (about n_rows, n_features).
 
-    After clusterGeneration (Qiu and Joe) as FastLloyd calls it: the separation of the nearest two clusters is drawn from
-    0.16 to 0.26. Unlike there, covariances are diagonal, separation counts on the line through the two means, and means
-    lie on a lattice.
+    After clusterGeneration (Qiu and Joe) as FastLloyd calls it: the separation of the nearest two clusters is drawn
+    from 0.16 to 0.26. Unlike there, covariances are diagonal, separation counts on the line through the two means, and
+    means lie on a lattice.
     """
     random = np.random.default_rng([seed, n_features, n_clusters])
     weights = np.arange(1, n_clusters + 1) / (n_clusters * (n_clusters + 1) / 2)

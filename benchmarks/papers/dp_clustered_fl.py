@@ -331,6 +331,7 @@ def toy_sections(images: Images, shift: str, seeds: range) -> Iterator[list[str]
     rows = (
         [name, mean(each.accuracy for each in runs(method, cells, MIDDLE, training))]
         for name, method in METHODS.items()
+        if name in ("R-DPCFL", "IFCA, identical start", "Local")
     )
     yield [f"## Toy: {shift}, N = {TOY_ROWS}, E = 2", *table(["", f"epsilon {MIDDLE:g}"], rows)]
 

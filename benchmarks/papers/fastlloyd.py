@@ -2,8 +2,9 @@
 
 Every draw runs the real rounds (statistic, noise stage, server step) in this process. The folder of the data holds
 one npz file per data set with the rows as `X` (`benchmarks.data` says which need one); they are scaled to [-1, 1], the
-number of rows is public and delta is 1 / (n log n), as in the paper. NICV is the mean squared distance to the nearest center, AUC its integral over epsilon
-by trapezoids. The reference is compared as `clean`: the public code with independent and rounded noise.
+number of rows is public and delta is 1 / (n log n), as in the paper. NICV is the mean squared distance to the nearest
+center, AUC its integral over epsilon by trapezoids. The reference is compared as `clean`: the public code with
+independent and rounded noise.
 
     python -m benchmarks.papers.fastlloyd --data FOLDER --out benchmarks/results/fastlloyd.md
 """

@@ -4,7 +4,7 @@ import contextlib
 import importlib
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -122,6 +122,7 @@ FIGURES: dict[str, Figure] = {
         "papers.naive",
         "--out OUT/naive.md",
         "--rows 500 --seeds 1 --out OUT/naive.md",
+        result="naive.md",
     ),
     "fastlloyd": Figure(
         FASTLLOYD,
@@ -129,6 +130,7 @@ FIGURES: dict[str, Figure] = {
         "papers.fastlloyd",
         "--data DATA --out OUT/fastlloyd.md",
         "--datasets iris --seeds 1 --out OUT/fastlloyd.md",
+        {"SPEED": ((100, 2, 2),)},
         result="fastlloyd.md",
     ),
     "fastlloyd-all": Figure(
@@ -155,14 +157,15 @@ FIGURES: dict[str, Figure] = {
         "papers.fastlloyd_synthetic",
         "--out OUT/fastlloyd_synthetic.md",
         "--seeds 1 --rows 300 --largest 2 --out OUT/fastlloyd_synthetic.md",
+        result="fastlloyd_synthetic.md",
     ),
     "fastlloyd-scaling": Figure(
         FASTLLOYD,
         "Figure 3, on mixtures of our own",
         "papers.fastlloyd_scaling",
         "--out OUT",
-        "--rows 500 --seeds 1 --mixture-seeds 0 --out OUT",
-        {"FEATURES": (2,), "CLUSTERS": (2,)},
+        "--rows 500 --seeds 1 --mixture-seeds 1 --out OUT",
+        {"FEATURES": (2,), "CLUSTERS": (2,), "MIXTURE_ROWS": 500, "MIXTURE_EPSILONS": (1.0,)},
         "fastlloyd_scaling.md",
     ),
     "fastlloyd-messages": Figure(
@@ -171,6 +174,7 @@ FIGURES: dict[str, Figure] = {
         "papers.fastlloyd_messages",
         "--out OUT/fastlloyd_messages.md",
         "--largest 400 --out OUT/fastlloyd_messages.md",
+        result="fastlloyd_messages.md",
     ),
     "r-dpcfl-noise": Figure(
         R_DPCFL,
@@ -178,6 +182,7 @@ FIGURES: dict[str, Figure] = {
         "papers.update_noise",
         "--out OUT/update_noise.md",
         "--rounds 2 --batches 3300 6600 --out OUT/update_noise.md",
+        result="update_noise.md",
     ),
     "r-dpcfl-rotation": _digits("Figures 6 to 8, 9 left", "rotation", "small", 4, "dp_clustered_fl_rotation.md"),
     "r-dpcfl-label-flip": _digits("Figures 6 to 8, 9 left", "label flip", "small", 4, "dp_clustered_fl_label_flip.md"),
@@ -212,7 +217,10 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
     words = [_placed(word, folders) for word in (figure.toy if toy else figure.words).split()]
     for folder in (work, *(Path(word) if not Path(word).suffix else Path(word).parent for word in _outputs(words))):
         folder.mkdir(parents=True, exist_ok=True)
-    with _called(figure.module, words), mock.patch.multiple(module, **(figure.constants if toy else {})):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sys, "argv", [_path(figure.module), *words]))
+        for constant, value in figure.constants.items() if toy else ():
+            stack.enter_context(mock.patch.object(module, constant, value))
         module.main()
 
 
@@ -226,9 +234,6 @@ def _outputs(words: list[str]) -> list[str]:
     return [value for option, value in itertools.pairwise(words) if option == "--out"]
 
 
-@contextlib.contextmanager
-def _called(module: str, words: list[str]) -> Iterator[None]:
-    """With the arguments of this process as if that module had been started."""
-    path = Path("benchmarks", *module.split(".")).with_suffix(".py")
-    with mock.patch.object(sys, "argv", [str(path), *words]):
-        yield
+def _path(module: str) -> str:
+    """Of the file, as if Python had been asked to start it."""
+    return str(Path("benchmarks", *module.split(".")).with_suffix(".py"))

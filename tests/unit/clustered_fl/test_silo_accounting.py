@@ -44,6 +44,14 @@ def test_batches_as_large_as_the_client_are_not_sampled():
     assert (later.sampling_rate, later.count) == (1.0, 199)
 
 
+@pytest.mark.parametrize(("share", "expected"), [(0.1, 20), (0.05, 10), (0.001, 1), (1.0, 200)])
+def test_every_round_with_a_selection_is_charged(share, expected):
+    for algorithm in FederatedAlgorithm:
+        selecting = algorithm in (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
+        assert selection_rounds(algorithm, 200, share) == (expected if selecting else 0)
+    assert selection_rounds(FederatedAlgorithm.IFCA, 200) == 20
+
+
 def test_selections_are_concentrated():
     events = (SiloEvent(name="selections", count=8, select_epsilon=0.5),)
     alone = silo_epsilon(events, silo_budget(accountant="paper_code"))
