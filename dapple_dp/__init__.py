@@ -24,6 +24,9 @@ if TYPE_CHECKING:
         fit,
         profile,
     )
+    from pipelines.command.beam_yaml import DappleAssign, DappleDecodeReports, DappleEncodeReports, DappleFit
+    from pipelines.ledger.lineage import lineage_event
+    from pipelines.trusted_zone.table_out import write_delta, write_iceberg
     from schemas.errors import (
         BudgetExceededError,
         ConfigError,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from schemas.trusted_zone.assign_config import AssignConfig
     from schemas.trusted_zone.evaluate_config import EvaluateConfig
     from schemas.trusted_zone.metrics import Metrics
+    from transforms.trusted_zone.model_handler import DappleModelHandler
 
     __version__: str
 
@@ -53,7 +57,12 @@ __all__ = [
     "ClusterModel",
     "ConfigError",
     "DPKMeans",
+    "DappleAssign",
+    "DappleDecodeReports",
+    "DappleEncodeReports",
     "DappleError",
+    "DappleFit",
+    "DappleModelHandler",
     "DecodeConfig",
     "DecodeResult",
     "EvaluateConfig",
@@ -75,8 +84,11 @@ __all__ = [
     "decode",
     "evaluate",
     "fit",
+    "lineage_event",
     "profile",
     "validated",
+    "write_delta",
+    "write_iceberg",
 ]
 
 _HOMES = {
@@ -92,6 +104,9 @@ _HOMES = {
         "fit",
         "profile",
     ),
+    "pipelines.command.beam_yaml": ("DappleAssign", "DappleDecodeReports", "DappleEncodeReports", "DappleFit"),
+    "pipelines.ledger.lineage": ("lineage_event",),
+    "pipelines.trusted_zone.table_out": ("write_delta", "write_iceberg"),
     "schemas.errors": (
         "BudgetExceededError",
         "ConfigError",
@@ -112,6 +127,7 @@ _HOMES = {
     "schemas.trusted_zone.assign_config": ("AssignConfig",),
     "schemas.trusted_zone.evaluate_config": ("EvaluateConfig",),
     "schemas.trusted_zone.metrics": ("Metrics",),
+    "transforms.trusted_zone.model_handler": ("DappleModelHandler",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -34,6 +34,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from pipelines.ledger.store import Ledger
+from schemas.privacy.charge import Limit
 from tests.scenes import federation, lake
 from tests.scenes.octet_digests import FOLDER, Digests, digests_of
 
@@ -74,7 +76,8 @@ class Desk:
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / f"{job}.yaml"
         config.write_text(yaml.safe_dump(settings, sort_keys=False))
-        places = words if "--exchange" in words else ("--output", str(folder / job), "--run_id", "octets", *words)
+        named = () if job == "stream" else ("--run_id", "octets")
+        places = words if "--exchange" in words else ("--output", str(folder / job), *named, *words)
         outcome = lake.run_command(job, "--config", str(config), *places)
         if outcome.code:
             raise SystemExit(f"{case}: {outcome.err}")
@@ -179,6 +182,21 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
 def fit(desk: Desk, name: str) -> Digests:
     """A case of `FITS`."""
     return digests_of(desk.released(f"fit/{name}"))
+
+
+def stream(desk: Desk, name: str) -> Digests:
+    """Two windows of an epoch, from a start of its own."""
+    for date in ("2026-01-01", "2026-01-02"):
+        lake.write_lake(desk.folder / "days" / f"dt={date}", lake.mixture(60, seed=int(date[-1])))
+    ledger = desk.folder / "days.sqlite"
+    ledger.unlink(missing_ok=True)
+    Ledger(str(ledger)).set_limit("days", Limit(epsilon=9.0, delta=1e-5))
+    settings = FITS["dp_lloyd-fast"](desk)
+    settings["data"] = {"path": str(desk.folder / "days"), "features": "x", "name": "days"}
+    calendar = {"column": "dt", "first": "2026-01-01", "windows": 2, "memory": 2, "once": "made for tests"}
+    start = str(desk.released("fit/dp_lloyd-fast"))
+    settings |= {"ledger": str(ledger), "stream": {"start": start, "name": "days"} | calendar}
+    return digests_of(desk.run(name, "stream", settings))
 
 
 def prepare(desk: Desk, name: str) -> Digests:
@@ -327,6 +345,7 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
 
 CASES: dict[str, tuple[Callable[[Desk, str], Digests], str]] = {
     **{f"fit/{name}": (fit, name) for name in FITS},
+    "stream": (stream, "stream"),
     "prepare": (prepare, "prepare"),
     **{name: (model_job, name) for name in ("assign-ids", "assign-plain", "evaluate-label", "evaluate-plain")},
     **{name: (profile, name) for name in ("profile-record", "profile-client")},

@@ -73,8 +73,17 @@ def run_in_memory(config: FitConfig, folder: str) -> ReleasedRun:
     run = Run(settings=config, options=options, place=OutputFolder(options))
     with carried_out(fit_job.JOB, run) as (planned, result):
         outputs.write_outputs(run.folder, planned, result, report=False)
-        run.place.publish(outputs.manifest(planned, result, options.run_id))
+        run.place.publish(_without_places(outputs.manifest(planned, result, options.run_id)))
     return _released(planned, result, _folder_files(folder))
+
+
+def _without_places(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest that does not name the files in which rows lay for the run alone."""
+    for section in ("data", "server_data"):
+        holder = manifest["settings"][section]
+        if holder:
+            holder["path"] = outputs.NOT_SAID
+    return manifest
 
 
 def _released(planned: PlannedFit, result: FitResult, files: dict[str, bytes]) -> ReleasedRun:

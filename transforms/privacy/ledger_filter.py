@@ -226,11 +226,22 @@ def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
 
 
 def _once_per_epoch(charges: Iterable[Charge]) -> list[Charge]:
-    """Charges, of every epoch one: its windows state what all of them cost together."""
+    """Charges, of every epoch one, with the least noise that any window had: it bounds what all of them cost."""
     found: dict[object, Charge] = {}
     for place, charge in enumerate(charges):
-        found.setdefault(place if charge.epoch is None else str(charge.epoch["name"]), charge)
+        name = place if charge.epoch is None else str(charge.epoch["name"])
+        found[name] = _least_noise(found[name], charge) if name in found else charge
     return list(found.values())
+
+
+def _least_noise(one: Charge, other: Charge) -> Charge:
+    """A charge of every release of two windows, each with the lesser of its noises."""
+    events = {event["path"]: event for event in one.events}
+    for event in other.events:
+        known = events.get(event["path"], event)
+        events[event["path"]] = min(known, event, key=lambda each: float(each["noise_multiplier"]))
+    noise = LatticeNoise(*map(max, zip(one.noise, other.noise, strict=True)))
+    return dataclasses.replace(one, events=tuple(events.values()), noise=noise)
 
 
 def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
@@ -239,7 +250,7 @@ def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
         return
     same = [each for each in held if each.epoch is not None and each.epoch["name"] == charge.epoch["name"]]
     for each in same:
-        if each.of_epoch != charge.of_epoch or _but_window(each) != _but_window(charge):
+        if each.of_epoch != charge.of_epoch:
             raise LedgerRefusedError(
                 f"windows of epoch {charge.epoch['name']} must have equal jobs, got another one than that of "
                 f"{(each.epoch or {})['window']}; write the same settings, or begin an epoch of another name."
@@ -249,11 +260,6 @@ def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
                 f"the window of {charge.epoch['window']} of epoch {charge.epoch['name']} must be released once, got it "
                 "a second time; a window that was released is never opened again."
             )
-
-
-def _but_window(charge: Charge) -> dict[str, object]:
-    """A charge without what differs between windows of an epoch."""
-    return {name: value for name, value in charge.to_json().items() if name != "epoch"}
 
 
 def _columns(scope: str) -> str:

@@ -4,7 +4,7 @@ import concurrent.futures
 import hashlib
 import hmac
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
@@ -17,7 +17,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import MANIFEST_FILE
 from transforms.privacy.keys import read_key
 from transforms.tables import hive
-from transforms.tables.listing import FileList
+from transforms.tables.listing import ListedFile
 from transforms.tables.read import first_schema, unlisted
 from transforms.tables.source import Source
 
@@ -97,7 +97,7 @@ def _content(path: str) -> str:
 
 def _columns(source: Source, contract: TableContract) -> Iterator[str]:
     """Names and types of the columns that are read."""
-    if not len(_listed(source)):
+    if next(iter(_listed(source)), None) is None:
         return
     path, schema = first_schema(source)
     schema = hive.with_field(schema, path, contract.client_id)
@@ -105,7 +105,7 @@ def _columns(source: Source, contract: TableContract) -> Iterator[str]:
         yield f"{name}\t{find(schema, name, path).type}"
 
 
-def _listed(source: Source) -> FileList:
+def _listed(source: Source) -> Iterable[ListedFile]:
     """The files that the job has listed, by path."""
     if source.listed is None:
         raise unlisted()

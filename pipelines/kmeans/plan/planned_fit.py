@@ -14,6 +14,7 @@ from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
 from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.kmeans.recurring.drift import Drift
@@ -25,6 +26,7 @@ from schemas.reports.config import EncodeConfig
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoder import Encoder
+from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
@@ -93,7 +95,7 @@ class PlannedFit:
                 "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
                 "roles": "simulated in one job",
             }
-        epoch = None if self.config.epoch is None else self.config.epoch.to_json()
+        epoch = epoch_facts(self.config) if isinstance(self.config, DPLloydFit) and self.config.epoch else None
         return PrivacyStatement.from_plan(
             self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked, epoch=epoch
         )
@@ -184,7 +186,10 @@ def _warm_protocol(config: FitConfig, warm: PreviousRun) -> RoundsProtocol:
     epoch = config.epoch
     if epoch is None:
         return warm_protocol(config, warm.model.centers)
-    warm.check_window(epoch)
+    if not isinstance(config, DPLloydFit):
+        raise TypeError("a window must be a fit of algorithm dp_lloyd; give recurring.epoch.")
+    if epoch.index:
+        warm.check_window(epoch_facts(config, epoch.index - 1))
     return warm_protocol(config, warm.model.centers, warm.memory if epoch.index else None)
 
 

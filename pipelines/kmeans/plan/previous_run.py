@@ -10,7 +10,6 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, model_from_tables
-from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA, Memory
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import RELEASE_SCHEMA
@@ -91,19 +90,19 @@ class PreviousRun:
                 f"{config.max_clusters}; write that, or recurring.warm_start: false."
             )
 
-    def check_window(self, epoch: EpochConfig) -> None:
-        """Refuses a run that is not the window before one of an epoch; any fit may stand before the first window.
+    def check_window(self, wanted: dict[str, Any]) -> None:
+        """Refuses a run that is not the window before one of an epoch.
+
+        Args:
+          wanted: what `run.json` of that window says of its epoch.
 
         Raises:
           ConfigError: in one sentence.
         """
-        if epoch.index == 0:
-            return
-        wanted = epoch.to_json() | {"window": epoch.date_of(epoch.index - 1), "index": epoch.index - 1}
         if self.epoch != wanted or self.memory is None:
             raise ConfigError(
-                f"{_SETTING} must be the window of {wanted['window']} of epoch {epoch.name} with the same section, got "
-                f"another run in {self.folder}; name that window's run."
+                f"{_SETTING} must be the window of {wanted['window']} of epoch {wanted['name']} with the same section, "
+                f"got another run in {self.folder}; name that window's run."
             )
 
     def check_frame(self, frame: Frame) -> None:

@@ -215,7 +215,7 @@ def test_refused_settings(place, changes, message):
         validated({name: value for name, value in settings.items() if value is not None})
 
 
-def released(fit, tables, weights):
+def released(fit, tables):
     """Exact vectors of the windows of an epoch, for rows by window; centers follow any rule of what was released."""
     rng, memory, found = np.random.default_rng(3), None, []
     centers = lake.MEANS + 0.3
@@ -249,19 +249,47 @@ def test_neighbors_over_a_whole_epoch(place):
     fit = plan_fit(validated(place.settings(0)))
     weights = rounds.weights_of(fit.config)
     tables = [lake.mixture(40, seed=index) for index in range(6)]
-    whole = released(fit, tables, weights)
+    whole = released(fit, tables)
     stated = fit.rounds[0].plan.releases[0].spec.sensitivity
     assert stated == epoch_sensitivity(weights, 1 << 26)
     closest, rng = 0.0, np.random.default_rng(4)
     for window in range(6):
         for row in [np.full(4, 7.9), np.full(4, 1e300), *rng.uniform(-8.0, 8.0, (6, 4))]:
             more = [np.vstack([table, row]) if index == window else table for index, table in enumerate(tables)]
-            moved = released(fit, more, weights) - whole
+            moved = released(fit, more) - whole
             sums, counts = moved[:, :12].astype(float), moved[:, 12:].astype(float)
             assert np.sqrt((sums**2).sum()) <= stated
             assert np.sqrt((counts**2).sum()) <= fit.rounds[0].plan.releases[1].spec.sensitivity
             closest = max(closest, float(np.sqrt((sums**2).sum())) / stated)
     assert closest > 0.9
+
+
+def test_a_row_that_comes_late_or_is_erased_moves_less(place):
+    """A row of the first window that is there in some of the releases only."""
+    fit = plan_fit(validated(place.settings(0)))
+    tables = [lake.mixture(40, seed=index) for index in range(6)]
+    whole = released(fit, tables)
+    more = [np.vstack([tables[0], np.full(4, 7.9)]), *tables[1:]]
+    moved = (released(fit, more) - whole).astype(float)
+    stated = fit.rounds[0].plan.releases[0].spec.sensitivity
+    for windows in ([1, 2], [0, 2], [0], [2]):
+        assert 0.0 < np.sqrt((moved[windows, :12] ** 2).sum()) < np.sqrt((moved[:, :12] ** 2).sum()) <= stated
+
+
+def test_windows_with_other_noise_count_with_the_least():
+    """Multipliers 4 and 5 of one release, 7 and 6 of another, in two windows: 4 and 6 count."""
+
+    def window(index, first, second):
+        events = tuple(
+            {"path": path, "mechanism": "discrete_gaussian", "noise_multiplier": noise}
+            for path, noise in (("sums", first), ("counts", second))
+        )
+        epoch = {"name": "e", "window": DATES[index], "index": index}
+        return ledgers.charge(events=events, dataset="visits", epoch=epoch)
+
+    spent = ledger_filter.total(Limit(epsilon=9.0, delta=1e-5), [window(0, 4.0, 7.0), window(1, 5.0, 6.0)])
+    assert spent.precision == pytest.approx(4.0**-2 + 6.0**-2)
+    assert spent.n_gaussian == 1
 
 
 def test_a_plan_for_one_window_alone_is_refused(place):

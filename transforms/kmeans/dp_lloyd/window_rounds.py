@@ -10,6 +10,7 @@ Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", for the statistic; see 
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,22 @@ def weights_of(config: DPLloydFit) -> tuple[int, ...]:
     if section is None or section.epoch is None or section.memory is None:
         raise ValueError("weights must be asked for with an epoch and a memory; give both sections.")
     return coefficients(section.epoch.band, section.memory)
+
+
+def epoch_facts(config: DPLloydFit, index: int | None = None) -> dict[str, Any]:
+    """What outputs and ledger say of the epoch of a job: its calendar, its weights, and what all windows may spend.
+
+    Args:
+      config: the job.
+      index: of the window that it is said of; None for that of the job.
+    """
+    section = config.recurring
+    if section is None or section.epoch is None:
+        raise ValueError("facts must be asked for of a window of an epoch; give the section.")
+    epoch, privacy = section.epoch, config.privacy
+    budget = {"epsilon": privacy.epsilon, "delta": privacy.delta, "weights": list(weights_of(config))}
+    window = {} if index is None else {"window": epoch.date_of(index), "index": index}
+    return epoch.to_json() | budget | window
 
 
 def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:

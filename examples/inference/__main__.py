@@ -1,0 +1,36 @@
+"""`python -m examples.inference`: the example on a Flink of its own, which is fetched; returns 3 where that cannot be.
+
+`python -m examples.inference FLAGS` runs it on the runner of these flags, whose workers see this machine's files. With
+`--watch` Beam's `WatchFilePattern` names new nights.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from examples.inference import stream
+from examples.runners import downloads
+from examples.runners.flink_cluster import FlinkCluster, Ports
+
+MOST_SECONDS = 240.0
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the example."""
+    watch, flags = "--watch" in words, [word for word in words if word != "--watch"]
+    if flags:
+        return stream.run(flags, MOST_SECONDS, watch=watch)
+    cluster = FlinkCluster(stream.OUTPUT / "flink", Ports.free(), task_managers=1)
+    try:
+        cluster.up()
+        # Flink ends a source that starts timers only, and the timers with it, unless it is told to wait.
+        patient = f"--shutdown_sources_after_idle_ms={MOST_SECONDS * 1000:.0f}"
+        return stream.run([*cluster.flags, patient], MOST_SECONDS, watch=watch)
+    except downloads.UnavailableError as error:
+        print(f"examples.inference: {error}", file=sys.stderr)
+        return 3
+    finally:
+        cluster.down()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,208 @@
+"""Centers and assignments of a run as rows of a Delta or Iceberg table, once per run id.
+
+The files of a run stay what they are. A table gets their rows with two more columns: `run_id`, and `run_digest`, the
+SHA-256 of the run's `run.json`. Rows of one run come in one commit of the table, all or none of them.
+"""
+
+import contextlib
+import hashlib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+from pydantic import Field
+
+from pipelines.run.folder import MANIFEST
+from pipelines.trusted_zone.assign import ASSIGNMENTS
+from pipelines.trusted_zone.trusted_folder import check_apart
+from schemas.choices import TableFormat
+from schemas.errors import ConfigError, RunnerError
+from schemas.settings import json_schema
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import RunManifest
+from schemas.tables.columns import plain
+from transforms.files import gate
+from transforms.files.publish import CENTERS_FILE
+
+RUN_ID, RUN_DIGEST = "run_id", "run_digest"
+
+
+class _Named(RunManifest):
+    """The manifest of a run; its id needs no quotes in a predicate."""
+
+    run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,512}$")]
+
+
+class WrittenRows(NamedTuple):
+    """Rows of a run.
+
+    Attributes:
+      run_id: of the run.
+      digest: of its manifest.
+      private: whether the rows belong to the trusted zone.
+      table: the rows, with run id and digest first.
+    """
+
+    run_id: str
+    digest: str
+    private: bool
+    table: pa.Table
+
+    def is_there(self, digests: pa.ChunkedArray) -> bool:
+        """Whether a table that holds these digests under the run id has the rows already.
+
+        Raises:
+          ConfigError: if they are those of another run of the same name.
+        """
+        found = set(digests.to_pylist())
+        if found - {self.digest}:
+            raise ConfigError(
+                f"run_id must name one run in a table, got {self.run_id!r} of another run there; write to another "
+                "table or run the job again under a run id of its own."
+            )
+        return bool(found)
+
+
+def write_delta(run: str, path: str, storage_options: Mapping[str, str] | None = None) -> int:
+    """Adds the centers of a fit, or the assignments of an `assign`, to a Delta table; a second call adds nothing.
+
+    Args:
+      run: output folder of a finished job, on any Beam filesystem. Its rows are held in memory.
+      path: root of the table, partitioned by `run_id`; made if it is not there. Assignments are as private as their
+        rows: their table lies outside of released outputs.
+      storage_options: of `deltalake`, for object stores.
+
+    Returns:
+      Number of rows that were added; 0 if the table had the run.
+
+    Raises:
+      ConfigError: if the run has no such rows, the table has another run of this id, or `deltalake` is missing.
+      RunnerError: if the table does not take the rows, for example since another writer was faster.
+    """
+    deltalake = _library("deltalake", TableFormat.DELTA)
+    if "%" in path:
+        raise ConfigError(f"path must be without '%' for a Delta table, got {path}; rename the folder.")
+    rows = read_rows(run)
+    _check_zone(rows, path)
+    options = dict(storage_options or {})
+    with _writing(rows, path):
+        if deltalake.DeltaTable.is_deltatable(path, options):
+            own = [(RUN_ID, "=", rows.run_id)]
+            known = deltalake.DeltaTable(path, storage_options=options).to_pyarrow_table(
+                columns=[RUN_DIGEST], filters=own
+            )
+            if rows.is_there(known.column(RUN_DIGEST)):
+                return 0
+            # Replaces rows of the run, so that of two writers at once one adds nothing to what the other has added.
+            how: dict[str, Any] = {"mode": "overwrite", "predicate": f"{RUN_ID} = '{rows.run_id}'"}
+        else:
+            how = {"mode": "error", "partition_by": [RUN_ID]}
+        deltalake.write_deltalake(path, rows.table, storage_options=options, **how)
+    return int(rows.table.num_rows)
+
+
+def write_iceberg(run: str, table: Any) -> int:
+    """Adds a run's rows to an Iceberg table, as `write_delta` does to a Delta table.
+
+    Args:
+      run: see `write_delta`.
+      table: a `pyiceberg.table.Table` from a catalog, with the columns of `read_rows(run).table`.
+
+    Returns:
+      See `write_delta`.
+
+    Raises:
+      ConfigError: see `write_delta`.
+      RunnerError: see `write_delta`.
+    """
+    expressions = _library("pyiceberg.expressions", TableFormat.ICEBERG)
+    rows = read_rows(run)
+    _check_zone(rows, table.location())
+    with _writing(rows, table.location()):
+        own = expressions.EqualTo(RUN_ID, rows.run_id)
+        table.refresh()
+        if rows.is_there(table.scan(row_filter=own, selected_fields=(RUN_DIGEST,)).to_arrow().column(RUN_DIGEST)):
+            return 0
+        table.overwrite(rows.table, overwrite_filter=own)
+    return int(rows.table.num_rows)
+
+
+def read_rows(run: str) -> WrittenRows:
+    """Rows of a finished job, each file checked against the manifest.
+
+    Args:
+      run: output folder of a fit, a decoding or an `assign`.
+
+    Raises:
+      ConfigError: if it is none, a file is not the job's, or a column has a name that the table needs.
+    """
+    rule = f"run must be the output folder of a finished fit, decode or assign, with {MANIFEST}"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
+    octets = gate.read_octets(FileSystems.join(run, MANIFEST), refusal)
+    manifest, digest = json_schema.parsed(octets, _Named, refusal), hashlib.sha256(octets).hexdigest()
+    assigned = sorted(name for name in manifest.files if name.startswith(f"{ASSIGNMENTS}/"))
+    names = [CENTERS_FILE] if CENTERS_FILE in manifest.files else assigned
+    if not names:
+        raise refusal.because(f"neither {CENTERS_FILE} nor {ASSIGNMENTS} in {run}")
+    table = pa.concat_tables([_file(run, name, manifest, refusal) for name in names])
+    taken = {RUN_ID, RUN_DIGEST} & set(table.column_names)
+    if taken:
+        raise ConfigError(f"columns of {run} must not be called {taken.pop()!r}, got one; rename it in the lake.")
+    first = {
+        name: pa.array([value] * len(table), pa.string())
+        for name, value in ((RUN_ID, manifest.run_id), (RUN_DIGEST, digest))
+    }
+    columns = {name: _storable(table.column(name)) for name in table.column_names}
+    return WrittenRows(manifest.run_id, digest, CENTERS_FILE not in manifest.files, pa.table(first | columns))
+
+
+def _file(run: str, name: str, manifest: RunManifest, refusal: Refusal) -> pa.Table:
+    """A file of the run, without its metadata."""
+    content = gate.read_octets(FileSystems.join(run, name), refusal)
+    if hashlib.sha256(content).hexdigest() != manifest.files[name]:
+        raise ConfigError(f"{name} in {run} must be the file that the job wrote, got another; run the job again.")
+    return gate.table_of(content, refusal).replace_schema_metadata(None)
+
+
+def _storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of a type that both formats hold: no dictionaries, and lists of any length."""
+    column = plain(column)
+    return column.cast(pa.list_(column.type.value_type)) if pa.types.is_fixed_size_list(column.type) else column
+
+
+def _check_zone(rows: WrittenRows, path: str) -> None:
+    """Refuses private rows in or below a released folder."""
+    if rows.private:
+        try:
+            check_apart(path)
+        except ConfigError as error:
+            raise ConfigError(
+                f"a table of assignments must lie outside of released outputs, got {path}; choose another folder."
+            ) from error
+
+
+@contextlib.contextmanager
+def _writing(rows: WrittenRows, path: str) -> Iterator[None]:
+    """Tells whatever a library raises in one sentence without a value."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise RunnerError(
+            f"the table {path} must take the rows of run {rows.run_id}, got {type(error).__name__}; check its columns, "
+            "the permissions and other writers, and try again."
+        ) from error
+
+
+def _library(module: str, table_format: TableFormat) -> Any:
+    """An optional library, imported where it is needed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"a table of format {table_format} must have its library installed, got none; run pip install "
+            f"'dapple-dp[{table_format}]'."
+        ) from error

@@ -1,0 +1,88 @@
+"""`python -m tests.own_environments [NAME ...]`: tests with packages that Dapple does not depend on.
+
+Each set of packages gets an environment in `out/ways/NAME`, which git ignores. There, tests run that are skipped
+elsewhere. Most find Dapple's own requirements where this Python has them; those that stand alone do not see them.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import venv
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CACHE = ROOT / "out" / "ways"
+
+
+class Way(NamedTuple):
+    """Packages, and the tests that need them.
+
+    Attributes:
+      packages: for pip.
+      tests: a file.
+      alone: whether the packages disagree with Dapple's requirements, and the tests need nothing but pytest.
+      flags: for pip.
+    """
+
+    packages: tuple[str, ...]
+    tests: str
+    alone: bool = False
+    flags: tuple[str, ...] = ()
+
+
+WAYS = {
+    "beam_yaml": Way(
+        (
+            "docstring-parser==0.18.0",
+            "jsonschema==4.26.0",
+            "jsonschema-specifications==2025.9.1",
+            "referencing==0.37.0",
+            "rpds-py==2026.9.1",
+            "attrs==26.1.0",
+            "virtualenv-clone==0.5.7",
+            "pandas==2.3.3",
+            "pytz==2026.6",
+            "python-dateutil==2.9.0.post0",
+            "six==1.17.0",
+            "quickjs-ng==0.17.0.2",
+            "tzdata==2026.6",
+        ),
+        "tests/pipeline/command/test_beam_yaml.py",
+        flags=("--no-deps",),
+    ),
+    "openlineage": Way(("openlineage-python>=1.40,<2",), "tests/unit/ledger/test_lineage.py"),
+    "dagster": Way(("dagster>=1.11,<2", "pytest"), "tests/pipeline/command/test_dagster_assets.py", alone=True),
+}
+
+
+def environment(name: str, way: Way) -> pathlib.Path:
+    """The interpreter of a way's environment, made if it is not there; raises CalledProcessError if pip cannot."""
+    folder = CACHE / name
+    python, done = folder / "bin" / "python", folder / "packages.txt"
+    wanted = "\n".join(way.packages)
+    if not done.exists() or done.read_text() != wanted:
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *way.flags, *way.packages], check=True)
+        if not way.alone:
+            (own,) = (folder / "lib").glob("python*/site-packages")
+            (own / "dapple_requirements.pth").write_text(sysconfig.get_path("purelib"))
+        done.write_text(wanted)
+    return python
+
+
+def run(name: str) -> int:
+    """Runs the tests of a way; pytest's exit code, or 3 if its packages cannot be had."""
+    way = WAYS[name]
+    try:
+        python = environment(name, way)
+    except subprocess.CalledProcessError:
+        sys.stderr.write(f"own_environments: pip cannot install the packages of {name}\n")
+        return 3
+    flags = ["-q", "-rs", *(["--noconftest", "-c", os.devnull, "--rootdir", str(ROOT)] if way.alone else [])]
+    return subprocess.run([python, "-m", "pytest", *flags, str(ROOT / way.tests)], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(max(run(name) for name in sys.argv[1:] or WAYS))

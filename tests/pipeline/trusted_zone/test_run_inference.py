@@ -1,0 +1,66 @@
+"""The handler inside Beam's RunInference: models come by side input, and a job's graph may not hold it."""
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.ml.inference.base import ModelMetadata, RunInference
+from apache_beam.ml.inference.utils import WatchFilePattern
+
+from dapple_dp import DappleModelHandler, PrivacyFlowError
+from pipelines.run.graph import run_graph
+from pipelines.run.options import beam_options
+from schemas.privacy.flow import Promise, Zone
+from tests.scenes.models import write_model
+
+CENTERS = np.array([[20.0, 10.0], [60.0, 40.0]])
+COLUMNS = ["age", "hours"]
+ROWS = [{"age": 61, "hours": 38}, {"age": 22, "hours": 9}, {"age": None, "hours": 1}]
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """Two fits; the second has its centers the other way round."""
+    folder = tmp_path_factory.mktemp("nights")
+    models = {"2026-11-20": CENTERS, "2026-11-21": CENTERS[::-1]}
+    return [write_model(folder / night, centers, COLUMNS) for night, centers in models.items()]
+
+
+def test_rows_are_assigned_by_the_model_of_the_side_input(nights):
+    first, second = nights
+    handler = DappleModelHandler(first, on_invalid_rows="drop", max_batch_size=2)
+    found = []
+    with beam.Pipeline(options=beam_options(["--no_pipeline_type_check"])) as pipeline:
+        rows = pipeline | "Rows" >> beam.Create(ROWS)
+        tell = pipeline | "Model" >> beam.Create([ModelMetadata(model_id=f"{second}/run.json", model_name="second")])
+        found = [
+            rows | "First" >> RunInference(handler),
+            rows | "Second" >> RunInference(handler, model_metadata_pcoll=tell),
+        ]
+        for model, results, expected in zip(nights, found, ([1, 0, None], [0, 1, None]), strict=True):
+            _ = (
+                results
+                | f"Plain {model}" >> beam.Map(lambda each: (each.example["age"], each.inference, each.model_id))
+                | f"All {model}" >> beam.combiners.ToList()
+                | f"Check {model}" >> beam.Map(check, list(zip([61, 22, None], expected, [model] * 3, strict=True)))
+            )
+
+
+def check(found, expected):
+    assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+def test_the_pattern_of_nights_builds_a_graph(nights):
+    pipeline = beam.Pipeline(options=beam_options([]))
+    models = pipeline | WatchFilePattern(f"{nights[0]}/run.json", interval=1)
+    rows = pipeline | beam.Create(ROWS)
+    results = rows | RunInference(DappleModelHandler(nights[0]), model_metadata_pcoll=models)
+    assert results.pipeline is pipeline
+
+
+def test_a_graph_of_dapple_may_not_hold_the_handler(nights):
+    def build(pipeline):
+        _ = pipeline | beam.Create(ROWS) | RunInference(DappleModelHandler(nights[0]))
+
+    for zone in Zone:
+        with pytest.raises(PrivacyFlowError, match="must run audited code"):
+            run_graph(build, beam_options([]), Promise(zone=zone))
