@@ -157,7 +157,6 @@ FIGURES: dict[str, Figure] = {
         "papers.fastlloyd_synthetic",
         "--out OUT/fastlloyd_synthetic.md",
         "--seeds 1 --rows 300 --largest 2 --out OUT/fastlloyd_synthetic.md",
-        result="fastlloyd_synthetic.md",
     ),
     "fastlloyd-scaling": Figure(
         FASTLLOYD,

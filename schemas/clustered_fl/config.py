@@ -1,7 +1,7 @@
 """Jobs that train one classifier per cluster of clients, every client under DP-SGD of its own."""
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -152,6 +152,10 @@ class TrainingConfig(Section):
     )
 
 
+_NEWER = {"min_separation": None, "switch_round": None, "selection_share": 0.1}
+"""Settings of `clustering` that the first release did not have, with their defaults."""
+
+
 class ClusteringConfig(Section):
     """How clients find their clusters."""
 
@@ -182,6 +186,12 @@ class ClusteringConfig(Section):
         description="the share of the rounds in which every client selects its cluster, a number in (0, 1]; each "
         "selection spends privacy.select_share",
     )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without newer settings keep the digests that they had before there were any."""
+        content: dict[str, Any] = dump(self)
+        return {name: value for name, value in content.items() if name not in _NEWER or value != _NEWER[name]}
 
 
 class EvaluationConfig(Section):
