@@ -29,6 +29,7 @@ COMMANDS = (*JOBS, *TOOLS)
 """All words: the jobs, and those that read no data."""
 _HELP = ("-h", "--help")
 _NO_WORD = {
+    "party": "dapple party new --output KEY",
     "schema": "dapple schema JOB",
     "schedule": "dapple schedule",
     "completion": "dapple completion bash|zsh|fish",
@@ -143,6 +144,11 @@ def _answer(words: list[str]) -> str | None:
 
 def _printed(name: str, rest: list[str]) -> str:
     """What a word prints that reads no data."""
+    if name == "party":
+        # Beam writes to stderr while it is imported; see `_summary`.
+        from pipelines.masked import party
+
+        return party.command(rest)
     if len(rest) != (name != "schedule"):
         raise ConfigError(f"the command line must be `{_NO_WORD[name]}`, got {len(rest)} words after {name}.")
     if name == "schedule":

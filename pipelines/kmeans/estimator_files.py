@@ -23,7 +23,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel
 from schemas.privacy.statement import PrivacyStatement, statement_from_json
-from schemas.settings import json_schema, json_text
+from schemas.settings import json_schema
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import RunManifest
 from schemas.tables.encoded_column import BoundedColumn
@@ -113,15 +113,21 @@ def _octets(folder: str, name: str) -> bytes:
     )
 
 
+def _content(files: dict[str, bytes], name: str) -> dict[str, Any]:
+    """A JSON file of a run; raises ConfigError if it is none."""
+    refusal = Refusal(kind=ConfigError, rule=f"{name} must be that of a fit", remedy="fit again")
+    return json_schema.parsed(files[name], dict[str, Any], refusal)
+
+
 def write_run(run: ReleasedRun, folder: str) -> None:
     """Writes the output folder of a fit; raises ConfigError if there is something."""
-    manifest = json_text.parse(run.files[MANIFEST])
+    manifest = _content(run.files, MANIFEST)
     target = RunFolder(folder, manifest["run_id"])
     target.check()
     with target.opened():
         for name, content in run.files.items():
             if name == PRIVACY_FILE:
-                target.write_privacy(json_text.parse(content))
+                target.write_privacy(_content(run.files, name))
             elif name != MANIFEST:
                 target.write(name, content)
         target.publish({name: value for name, value in manifest.items() if name != "files"})
@@ -142,7 +148,7 @@ def read_run(folder: str) -> ReleasedRun:
     files = {name: _octets(previous.folder, name) for name in names} | {MANIFEST: octets}
     target = Refusal(kind=ConfigError, rule=f"{PRIVACY_FILE} must be that of a fit", remedy="fit again")
     with target.covers():
-        content = json_text.parse(files[PRIVACY_FILE])
+        content = _content(files, PRIVACY_FILE)
         privacy, algorithm = statement_from_json(content), str(content["algorithm"])
     return _read(previous, files, privacy, algorithm)
 

@@ -26,6 +26,7 @@ from pipelines.run.run_keys import run_keys
 from pipelines.tables.client_staging import staged_by_client
 from pipelines.tables.features import with_features
 from schemas.choices import MaskScheme, Trust
+from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.kmeans.model import model_from_tables
 from schemas.masked.pairwise_messages import PairwiseParams
@@ -154,6 +155,11 @@ def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
 
 
 def _plan(run: Run[FitConfig]) -> PlannedFit:
+    if run.settings.masked.parties is not None:
+        raise ConfigError(
+            "masked.parties must be left out for fit, which plays all parties in one job, got some; leave it out, or "
+            "run the jobs upload, aggregate and unmask."
+        )
     reading = "" if run.settings.server_data is None else "reading public server data and "
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)

@@ -21,6 +21,7 @@ from schemas.errors import ProtocolError
 from schemas.masked.config import AggregateConfig, LimitConfig, validated_aggregate
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
+from schemas.masked.parties import AGGREGATOR
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
 from schemas.privacy.masked_sum import MaskedReleases
@@ -30,6 +31,7 @@ from schemas.settings import yaml_text
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.masked.signing import Parties, signing_parties
 from transforms.numerics.masked.sealed import private_key, public_key
 from transforms.privacy import accounting
 from transforms.privacy.discretization import lattice_noise
@@ -43,9 +45,9 @@ _ROUNDING = 1.0 + 1e-9
 _LOGGER = logging.getLogger(__name__)
 
 
-def _read(path: str, folder: str, index: int, key_uri: str) -> Iterator[MaskedMessages]:
+def _read(path: str, folder: str, index: int, key_uri: str, parties: Parties | None) -> Iterator[MaskedMessages]:
     """Messages of one file, which is sealed to the aggregator's key; of no file, a batch without messages."""
-    exchange = Exchange(folder)
+    exchange = Exchange(folder, parties)
     if path:
         yield exchange.read_messages(index, path, _private_key(exchange, key_uri))
     else:
@@ -53,10 +55,11 @@ def _read(path: str, folder: str, index: int, key_uri: str) -> Iterator[MaskedMe
         yield MaskedMessages((), (), np.zeros((0, size), dtype=np.int64))
 
 
-def _close(masked: MaskedReleases, folder: str, index: int, pairwise: bool) -> None:
+def _close(masked: MaskedReleases, folder: str, index: int, pairwise: bool, parties: Parties | None) -> None:
+    exchange = PairwiseExchange(folder, parties)
     if pairwise:
-        PairwiseExchange(folder).check_present(index, masked.senders)
-    Exchange(folder).close_round(index, masked)
+        exchange.check_present(index, masked.senders)
+    exchange.close_round(index, masked)
 
 
 def _private_key(exchange: Exchange, key_uri: str) -> bytes:
@@ -77,14 +80,14 @@ def build(root: beam.Pipeline, config: AggregateConfig, kept_key: str, exchange:
     plan = exchange.plan()
     threshold = config.threshold
     if plan.pairwise is not None:
-        threshold = PairwiseExchange(exchange.folder).fewest(index, threshold)
+        threshold = PairwiseExchange(exchange.folder, exchange.parties).fewest(index, threshold)
     aggregate = AggregateMasked(plan=plan.rounds[index], key_uri=config.key_uri, threshold=threshold)
     _ = (
         root
         | "Files" >> beam.Create(["", *exchange.message_files(index)])
-        | "Read" >> beam.FlatMap(_read, exchange.folder, index, kept_key)
+        | "Read" >> beam.FlatMap(_read, exchange.folder, index, kept_key, exchange.parties)
         | "Aggregate" >> aggregate
-        | "Close" >> beam.Map(_close, exchange.folder, index, plan.pairwise is not None)
+        | "Close" >> beam.Map(_close, exchange.folder, index, plan.pairwise is not None, exchange.parties)
     )
 
 
@@ -102,9 +105,8 @@ def _charge(config: AggregateConfig, plan: RoundPlan) -> Charge:
     return Charge.of(statement, dataset=str(config.name), job="aggregate", noise=lattice_noise((plan,)))
 
 
-def _close_list(folder: str, index: int, threshold: int) -> Leg | None:
+def _close_list(exchange: PairwiseExchange, index: int, threshold: int) -> Leg | None:
     """Closes the leg that the round waits for; None if that is the one of messages."""
-    exchange = PairwiseExchange(folder)
     leg = exchange.leg(index)
     if leg is Leg.KEYS:
         exchange.close_keys(index, threshold)
@@ -150,7 +152,8 @@ def _check_limit(limit: LimitConfig | None, rounds: tuple[RoundPlan, ...]) -> No
 
 def _plan(run: Run[AggregateConfig]) -> OpenRound:
     """Finds the open round; with pairwise masks closes first its list of keys, then that of letters."""
-    exchange = Exchange(run.options.exchange)
+    parties = signing_parties(run.settings.parties, run.settings.identity_uri, AGGREGATOR)
+    exchange = PairwiseExchange(run.options.exchange, parties)
     _check_limit(run.settings.limit, exchange.plan().rounds)
     index = exchange.last_round()
     if exchange.is_closed(index):
@@ -159,7 +162,7 @@ def _plan(run: Run[AggregateConfig]) -> OpenRound:
     if exchange.publish_key(public_key(_private_key(exchange, key_uri))):
         return OpenRound(exchange=exchange, index=index, leg=_OPENED)
     pairwise = exchange.plan().pairwise is not None
-    leg = _close_list(exchange.folder, index, run.settings.threshold) if pairwise else None
+    leg = _close_list(exchange, index, run.settings.threshold) if pairwise else None
     return OpenRound(exchange=exchange, index=index, leg=leg)
 
 

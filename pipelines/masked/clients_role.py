@@ -25,6 +25,7 @@ from schemas.errors import ConfigError, ProtocolError
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.masked.exchange import ExchangePlan
 from schemas.masked.pairwise_messages import PairwiseParams
+from schemas.masked.parties import OFFICES
 from schemas.privacy.flow import Promise, Zone
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release, releases_from_table, releases_to_table
@@ -35,6 +36,7 @@ from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest
 from transforms.masked.exchange_files import Exchange, read_table, table_refusal
 from transforms.masked.pairwise_lists import read_lists
 from transforms.masked.sealing import Sealing
+from transforms.masked.signing import Parties, signing_parties
 from transforms.numerics.masked.public_keys import is_sound
 from transforms.numerics.masked.sealed import private_key, public_key
 from transforms.privacy.keys import create_key, read_key
@@ -48,6 +50,7 @@ _LOCAL = (
     "server_data.path",
     "recurring.previous",
     "masked.secret_uri",
+    "masked.identity_uri",
     "key_uri",
     "prepare",
     "keep_staging",
@@ -67,6 +70,7 @@ class OpenRound:
       exchange: the folder.
       key_uri: the place of the clients' key of this run, which draws further noise and chooses rows.
       sealing: to the aggregator, or of shares to whoever unmasks; None for whoever sends nothing.
+      parties: who signs files of the run; None for files without signatures.
     """
 
     index: int
@@ -76,6 +80,7 @@ class OpenRound:
     exchange: str
     key_uri: str
     sealing: Sealing | None = None
+    parties: Parties | None = None
 
     def sealed_for(self) -> Sealing:
         """How a client that sends seals; raises ValueError for whoever sends nothing."""
@@ -90,7 +95,7 @@ class OpenRound:
     def listed(self, root: beam.Pipeline) -> beam.PCollection:
         """With pairwise masks: the aggregator's lists, one element of a graph; workers read them."""
         client = root | "Client" >> beam.Create([self.masking.client], reshuffle=False)
-        return client | "Listed" >> beam.Map(read_lists, self.exchange, self.index, self.masking.pairwise)
+        return client | "Listed" >> beam.Map(read_lists, self.exchange, self.index, self.masking.pairwise, self.parties)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,11 +113,17 @@ class ClientsRole:
     released: str
 
     @classmethod
-    def from_config(cls, config: FitConfig, exchange: str, released: str) -> "ClientsRole":
+    def from_config(cls, config: FitConfig, exchange: str, released: str, client: str = "") -> "ClientsRole":
         """Prepares the job.
 
+        Args:
+          config: the job.
+          exchange: folder of the run.
+          released: folder of the releases so far.
+          client: name of the client that sends; empty for whoever unmasks.
+
         Raises:
-          ConfigError: if it is not one of masked aggregation under a secret that lasts.
+          ConfigError: if it is not one of masked aggregation under a secret that lasts, or the key is of another party.
         """
         if config.trust is not Trust.MASKED:
             raise ConfigError(f"trust must be masked for this job, got {config.trust}; run the job fit.")
@@ -126,12 +137,16 @@ class ClientsRole:
             raise ConfigError(
                 f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
             )
+        own = {"secret_uri": secret, "identity_uri": config.masked.identity_uri}
         for flag, folder in (("--exchange", exchange), ("--released", released)):
-            if _is_inside(secret, folder):
-                raise ConfigError(
-                    f"masked.secret_uri must be outside of {flag}, which others can read, got {secret}; move it."
-                )
-        return cls(planned=plan_fit(config), exchange=Exchange(exchange), released=released.rstrip("/"))
+            for name, place in own.items():
+                if place is not None and _is_inside(place, folder):
+                    raise ConfigError(
+                        f"masked.{name} must be outside of {flag}, which others can read, got {place}; move it."
+                    )
+        _check_listed(config, client)
+        parties = signing_parties(config.masked.parties, config.masked.identity_uri, client)
+        return cls(planned=plan_fit(config), exchange=Exchange(exchange, parties), released=released.rstrip("/"))
 
     @property
     def settings_digest(self) -> str:
@@ -205,6 +220,7 @@ class ClientsRole:
             exchange=self.exchange.folder,
             key_uri=nonce.place(masking.secret_uri),
             sealing=self._sealing(self.exchange.aggregator_key(), "aggregator's key", client) if client else None,
+            parties=self.exchange.parties,
         )
 
     def sealing_shares(self, client: str) -> Sealing:
@@ -309,6 +325,13 @@ class ClientsRole:
         return FileSystems.join(self.released, f"{index:02d}.parquet")
 
 
+def _check_listed(config: FitConfig, client: str) -> None:
+    """With parties, stops whoever sends under a name that is no client's."""
+    parties = config.masked.parties
+    if client and parties is not None and (client in OFFICES or client not in parties):
+        raise ConfigError(f"--client must be a client that masked.parties list, got {client}; name one of them.")
+
+
 def _is_inside(path: str, folder: str) -> bool:
     """Whether a path lies in a folder, however both are spelled."""
     if FileSystems.get_scheme(path) in (None, "file") and FileSystems.get_scheme(folder) in (None, "file"):
@@ -318,7 +341,8 @@ def _is_inside(path: str, folder: str) -> bool:
 
 def planned_role(run: Run[FitConfig]) -> ClientsRole:
     """The role of a job of the clients, planned."""
-    role = ClientsRole.from_config(run.settings, run.options.exchange, run.options.released)
+    options = run.options
+    role = ClientsRole.from_config(run.settings, options.exchange, options.released, options.client)
     check_public(role.planned.source)
     return role
 

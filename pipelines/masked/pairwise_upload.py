@@ -19,29 +19,34 @@ from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Leg, PairwiseParams, sent_to_table
 from schemas.privacy.masked_sum import MaskedReleases
 from transforms.files.octets import table_bytes
-from transforms.files.write_once import write_once
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_legs import AdvertiseKeys, HandOutShares, MaskPairwise, SealLetters
 from transforms.masked.pairwise_lists import Correspondence
 from transforms.masked.sealing import SEALED, Sealing
+from transforms.masked.signing import Parties
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def _send(sent: list, folder: str, index: int, client: str, leg: Leg, sealing: Sealing) -> None:
+def _send(
+    sent: list, folder: str, index: int, client: str, leg: Leg, sealing: Sealing, parties: Parties | None
+) -> None:
     """Leaves all messages of a client, or all rows of another leg, in the exchange."""
-    exchange = PairwiseExchange(folder)
+    exchange = PairwiseExchange(folder, parties)
     if leg is not Leg.MESSAGES:
         exchange.send_rows(index, leg, client, [row for rows in sent for row in rows])
     elif sent:
         exchange.send(index, client, MaskedMessages.joined(sent), sealing)
 
 
-def _hand_out(rows: list, file: str, path: str, sealing: Sealing) -> None:
+def _hand_out(rows: list, file: str, folder: str, index: int, sealing: Sealing, parties: Parties | None) -> None:
+    """Leaves the shares of a client for whoever unmasks."""
+    exchange = PairwiseExchange(folder, parties)
+    path = exchange.plan().rounds[index].path
     label = encode_label(path, os.path.basename(file))
-    write_once(file, sealing.seal(table_bytes(sent_to_table(rows, HandedOut, path)), label))
+    exchange.hand_out(index, file, sealing.seal(table_bytes(sent_to_table(rows, HandedOut, path)), label))
 
 
 def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound, leg: Leg) -> None:
@@ -70,7 +75,8 @@ def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound, leg: Leg)
     _ = (
         sent
         | "All" >> beam.combiners.ToList()
-        | "Send" >> beam.Map(_send, opened.exchange, opened.index, masking.client, leg, opened.sealed_for())
+        | "Send"
+        >> beam.Map(_send, opened.exchange, opened.index, masking.client, leg, opened.sealed_for(), opened.parties)
     )
 
 
@@ -92,7 +98,8 @@ def build_shares(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases,
         masking=opened.masking,
     )
     shares = root | "Own" >> beam.Create([own], reshuffle=False) | "HandOut" >> hand_out
-    _ = shares | "Write" >> beam.Map(_hand_out, file, opened.plan.path, opened.sealed_for())
+    write = beam.Map(_hand_out, file, opened.exchange, opened.index, opened.sealed_for(), opened.parties)
+    _ = shares | "Write" >> write
 
 
 def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> Leg:
@@ -108,7 +115,8 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
     Raises:
       DappleError: what stopped it, in one sentence.
     """
-    exchange, opened = PairwiseExchange(role.exchange.folder), role.open_round(index, state, client)
+    exchange = PairwiseExchange(role.exchange.folder, role.exchange.parties)
+    opened = role.open_round(index, state, client)
     leg = exchange.leg(index)
     if leg is Leg.KEYS:
         role.make_secret()
@@ -127,7 +135,7 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
 def _check_takes_part(opened: OpenRound, leg: Leg) -> None:
     """Stops a client that has missed an earlier leg of the round."""
     client, params = opened.masking.client, opened.masking.pairwise or PairwiseParams(0.0, 0.0)
-    listed = Correspondence.read(client, opened.exchange, opened.index, params)
+    listed = Correspondence.read(client, opened.exchange, opened.index, params, opened.parties)
     missed = None if listed.own else Leg.KEYS
     if missed is None and leg is not Leg.LETTERS and not listed.own & listed.shared:
         missed = Leg.LETTERS

@@ -33,8 +33,10 @@ from transforms.files.octets import make_folder, table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
 from transforms.masked.clients import SECRET_SETTING, UnmaskReleases, broadcast_digest, check_present
 from transforms.masked.exchange_files import read_table, table_refusal
+from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_legs import UnmaskPairwise
 from transforms.masked.sealing import SEALED
+from transforms.masked.signing import Parties
 from transforms.numerics.masked.sealed import private_key, unseal
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.keys import read_key
@@ -45,18 +47,22 @@ _RESULT = "result"
 _NO_FINGERPRINT = "none: rows stayed with the clients"
 
 
-def _handed(folder: str, path: str, secret_uri: str, nonce: bytes) -> list[HandedOut]:
+def _handed(
+    folder: str, exchange: str, index: int, secret_uri: str, nonce: bytes, parties: Parties | None
+) -> list[HandedOut]:
     """Shares of all clients that have handed out theirs; what is not sealed for this one is left out."""
+    signed = PairwiseExchange(exchange, parties)
+    path = signed.plan().rounds[index].path
     files = sorted(each.path for each in FileSystems.match([FileSystems.join(folder, f"*{SEALED}")])[0].metadata_list)
     own = private_key(read_key(secret_uri, SECRET_SETTING), nonce, SHARES)
-    opened = {file: _opened(file, own, path) for file in files}
+    opened = {file: _opened(file, signed.handed_out(index, file), own, path) for file in files}
     tables = [gate.table_of(content, table_refusal(file)) for file, content in opened.items() if content is not None]
     return [row for table in tables for row in sent_from_table(table, HandedOut, path)]
 
 
-def _opened(file: str, own: bytes, path: str) -> bytes | None:
+def _opened(file: str, sealed: bytes, own: bytes, path: str) -> bytes | None:
     """Content of a sealed file; None if it is sealed for somebody else."""
-    return unseal(gate.read_octets(file, table_refusal(file)), own, encode_label(path, os.path.basename(file)))
+    return unseal(sealed, own, encode_label(path, os.path.basename(file)))
 
 
 def _keep(releases: tuple, path: str) -> None:
@@ -77,7 +83,9 @@ def build(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases, path: 
     unmask: beam.PTransform = UnmaskReleases(plan=plan, state=state, masking=masking)
     if masking.pairwise is not None:
         place = root | "Shares" >> beam.Create([shares], reshuffle=False)
-        handed = place | "Handed" >> beam.FlatMap(_handed, plan.path, masking.secret_uri, masking.nonce)
+        handed = place | "Handed" >> beam.FlatMap(
+            _handed, opened.exchange, opened.index, masking.secret_uri, masking.nonce, opened.parties
+        )
         unmask = UnmaskPairwise(plan=plan, state=state, listed=opened.listed(root), handed=handed, masking=masking)
     releases = root | "Sum" >> beam.Create([masked], reshuffle=False) | "Unmask" >> unmask
     if masking.noise_by is NoiseBy.BOTH:

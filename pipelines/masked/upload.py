@@ -24,15 +24,18 @@ from transforms.files.octets import make_folder
 from transforms.masked.clients import UploadMessages
 from transforms.masked.exchange_files import Exchange
 from transforms.masked.sealing import Sealing
+from transforms.masked.signing import Parties
 from transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def _send(batches: list[MaskedMessages], folder: str, index: int, client: str, sealing: Sealing) -> None:
+def _send(
+    batches: list[MaskedMessages], folder: str, index: int, client: str, sealing: Sealing, parties: Parties | None
+) -> None:
     """Sends all messages of the client at once, so that it can be told whether it sent others before."""
     if any(batch.senders for batch in batches):
-        Exchange(folder).send(index, client, MaskedMessages.joined(batches), sealing)
+        Exchange(folder, parties).send(index, client, MaskedMessages.joined(batches), sealing)
 
 
 def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
@@ -50,7 +53,7 @@ def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
     upload = UploadMessages(
         round=planned.rounds[opened.index], state=opened.broadcast(root), contract=contract, masking=masking
     )
-    send = beam.Map(_send, opened.exchange, opened.index, masking.client, opened.sealed_for())
+    send = beam.Map(_send, opened.exchange, opened.index, masking.client, opened.sealed_for(), opened.parties)
     _ = shards | "Upload" >> upload | "All" >> beam.combiners.ToList() | "Send" >> send
 
 

@@ -1,19 +1,27 @@
 """Settings of masked aggregation: what the clients' role knows, and the little that the aggregator may know."""
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import pydantic
 from pydantic import Field
 
 from schemas.choices import MaskScheme, NoiseBy, Trust
 from schemas.errors import ConfigError
+from schemas.masked.parties import PartyKeys, check_identity
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, Positive, Scalar, Section, Share, Text
 from schemas.tables.data_section import LedgerPath
 
+_PARTIES = (
+    "the public keys of aggregator, collector and all clients by name, or leave it out for files without signatures"
+)
+_IDENTITY = "the place of this party's private key on any Beam filesystem (dapple party new), only with parties"
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
+
+
+_NEW = ("parties", "identity_uri")
 
 
 class MaskedConfig(Section):
@@ -43,13 +51,22 @@ class MaskedConfig(Section):
         default=NoiseBy.AGGREGATOR,
         description="aggregator, who must then see no release, or both for further full noise by the clients",
     )
+    parties: PartyKeys | None = Field(default=None, description=_PARTIES)
+    identity_uri: Text | None = Field(default=None, description=_IDENTITY)
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_identities_that_are_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without `parties` keep the digests that they had before there were any."""
+        content: dict[str, Any] = dump(self)
+        return {name: content[name] for name in content if name not in _NEW or content[name] is not None}
 
 
 def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> None:
     """Checks a section of masked aggregation against the rest of its job.
 
     Raises:
-      ConfigError: if trust is not masked, keys of two roles lie in one place, or the threshold is too low.
+      ConfigError: if trust is not masked, keys of two roles lie in one place, the threshold is too low, or parties lack
+        the own key.
     """
     if trust is Trust.CENTRAL and masked != MaskedConfig():
         raise ConfigError("trust must be masked where there is a section masked, got central; set it.")
@@ -63,6 +80,8 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
             f"masked.threshold must be at least 2 for scheme pairwise, got {masked.threshold}; "
             "give the number of clients that must be present."
         )
+    others = {"masked.secret_uri": masked.secret_uri, "key_uri": key_uri}
+    check_identity(masked.parties, masked.identity_uri, others, "masked.")
 
 
 class LimitConfig(Section):
@@ -87,6 +106,13 @@ class AggregateConfig(Section):
     unit: PrivacyUnit | None = Field(
         default=None, description="record or client: what one neighbor adds or removes, for the ledger"
     )
+    parties: PartyKeys | None = Field(default=None, description=_PARTIES)
+    identity_uri: Text | None = Field(default=None, description=_IDENTITY)
+
+    @pydantic.model_validator(mode="after")
+    def _own_key_goes_with_those_of_all(self) -> Self:
+        check_identity(self.parties, self.identity_uri, {"key_uri": self.key_uri})
+        return self
 
     @pydantic.model_validator(mode="after")
     def _ledger_knows_the_data(self) -> Self:

@@ -4,9 +4,11 @@ import pathlib
 from typing import TypeVar
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from schemas.masked.message import MaskedMessages
+from schemas.masked.parties import AGGREGATOR, COLLECTOR
 from tests.scenes import lake
 from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.numerics.masked.sealed import private_key
@@ -29,7 +31,7 @@ class ExchangingParties:
         self.folder = folder
         self.exchange, self.released = str(folder / "exchange"), str(folder / "released")
 
-    def clients_job(self, name: str, client: int, *flags: str, released: str | None = None) -> lake.Outcome:
+    def clients_job(self, name: str, client: int | str, *flags: str, released: str | None = None) -> lake.Outcome:
         """A job of the clients' role on the settings of a client."""
         config = str(self.folder / f"{self.job_file}-{client}.yaml")
         places = ("--exchange", self.exchange, "--released", released or self.released)
@@ -41,7 +43,7 @@ class ExchangingParties:
             "aggregate", "--config", str(self.folder / "aggregate.yaml"), "--exchange", self.exchange
         )
 
-    def unmask(self, client: int = 0, released: str | None = None) -> lake.Outcome:
+    def unmask(self, client: int | str = 0, released: str | None = None) -> lake.Outcome:
         """Opens the run, or the next round; of a new run the aggregator then says its key."""
         outcome = self.clients_job("unmask", client, "--run_id", "run", released=released)
         if outcome.code == 0 and not pathlib.Path(self.exchange, "aggregator.json").exists():
@@ -65,3 +67,27 @@ def opened(parties: _Parties) -> _Parties:
     """Parties whose run is open."""
     assert parties.unmask().code == 0
     return parties
+
+
+def with_identities(parties: _Parties, names: list[str]) -> _Parties:
+    """Parties whose files are signed: job 0, 1, ... is that of a name, `JOB-collector.yaml` opens the run."""
+    jobs: dict[str, pathlib.Path] = {
+        name: parties.folder / f"{parties.job_file}-{index}.yaml" for index, name in enumerate(names)
+    }
+    jobs |= {COLLECTOR: parties.folder / f"{parties.job_file}-{COLLECTOR}.yaml"}
+    jobs |= {AGGREGATOR: parties.folder / "aggregate.yaml"}
+    jobs[COLLECTOR].write_text(jobs[names[0]].read_text())
+    keys = {name: make_identity(parties.folder, name) for name in jobs}
+    for name, path in jobs.items():
+        job = yaml.safe_load(path.read_text())
+        section = job if name == AGGREGATOR else job["masked"]
+        section |= {"parties": keys, "identity_uri": str(parties.folder / f"{name}.identity")}
+        path.write_text(yaml.safe_dump(job))
+    return parties
+
+
+def make_identity(folder: pathlib.Path, name: str) -> str:
+    """The public part of a new key, which lies in `NAME.identity`."""
+    outcome = lake.run_command("party", "new", "--output", str(folder / f"{name}.identity"))
+    assert outcome.code == 0, outcome.err
+    return outcome.out.strip()

@@ -6,12 +6,14 @@
     00_outer_product/messages/*      written by clients, sealed for the aggregator; a retry writes the same octets
     00_outer_product/sum.parquet     written by the aggregator: the round is closed, who is in it is final
 
-Nothing here needs a secret, and nothing that is written here is private to whoever holds none.
+Nothing here needs a secret, and nothing that is written here is private to whoever holds none. With `Parties` each file
+ends with the signature of whoever writes it; the clients' role signs as the collector where it opens runs and rounds.
 """
 
 import hashlib
 import json
 import os
+from typing import TypeVar
 
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
@@ -27,13 +29,16 @@ from schemas.masked.exchange import (
     sum_to_table,
 )
 from schemas.masked.message import MaskedMessages
+from schemas.masked.parties import AGGREGATOR, COLLECTOR
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
+from schemas.settings import json_schema, json_text
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
 from transforms.masked.sealing import SEALED, Sealing
+from transforms.masked.signing import Parties, Signed
 from transforms.numerics.masked.public_keys import is_sound
 from transforms.numerics.masked.sealed import unseal
 from transforms.numerics.privacy.keystream import encode_label
@@ -43,6 +48,7 @@ _PLAN, _BROADCAST, _MESSAGES, _SUM = "plan.json", "broadcast.json", "messages", 
 _AGGREGATOR = "aggregator.json"
 MESSAGES = "messages"
 """What the aggregator's key is for."""
+_Content = TypeVar("_Content")
 
 
 class Exchange:
@@ -50,11 +56,14 @@ class Exchange:
 
     Args:
       folder: may not exist yet.
+      parties: who signs which files; None for files without signatures.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, parties: Parties | None = None):
         self.folder = folder.rstrip("/")
+        self.parties = parties
         self._plan: ExchangePlan | None = None
+        self._plan_digest = b""
 
     def is_open(self) -> bool:
         """Whether there is a plan."""
@@ -62,7 +71,7 @@ class Exchange:
 
     def open(self, plan: ExchangePlan) -> None:
         """Writes the plan; raises ProtocolError if there is another one."""
-        write_once(self._path(_PLAN), plan.to_json().encode())
+        self._write(self._path(_PLAN), plan.to_json().encode(), COLLECTOR, "plan")
 
     def plan(self) -> ExchangePlan:
         """The plan, which is read once; raises ProtocolError if there is none."""
@@ -73,13 +82,15 @@ class Exchange:
                 f"--exchange must hold a plan.json, got none in {self.folder}; run `dapple unmask` first."
             )
         path = self._path(_PLAN)
-        self._plan = ExchangePlan.from_json(gate.read_octets(path, _refusal(path)))
+        content = self._octets(path, _refusal(path), COLLECTOR, "plan")
+        self._plan, self._plan_digest = ExchangePlan.from_json(content), hashlib.sha256(content).digest()
         return self._plan
 
     def publish_key(self, public: bytes) -> bool:
         """Says what messages are sealed to; False if it was said before, ProtocolError if there is another key."""
-        said = FileSystems.exists(self._path(_AGGREGATOR))
-        write_once(self._path(_AGGREGATOR), json.dumps({"key": public.hex()}).encode())
+        path = self._path(_AGGREGATOR)
+        said = FileSystems.exists(path)
+        self._write(path, json.dumps({"key": public.hex()}).encode(), AGGREGATOR, "key")
         return not said
 
     def aggregator_key(self) -> bytes:
@@ -95,7 +106,7 @@ class Exchange:
             )
         rule = "aggregator.json must hold a public key"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
-        key = bytes.fromhex(gate.read_json(path, AggregatorContent, refusal).key)
+        key = bytes.fromhex(self._json(path, AggregatorContent, refusal, AGGREGATOR, "key").key)
         if not is_sound(key):
             raise refusal.because("something else")
         return key
@@ -103,7 +114,8 @@ class Exchange:
     def open_round(self, index: int, digest: bytes) -> None:
         """Says that messages under this broadcast may be sent."""
         content = {"broadcast": digest.hex(), "round": self.plan().rounds[index].path}
-        write_once(self._path(self._round(index), _BROADCAST), json.dumps(content).encode())
+        path = self._path(self._round(index), _BROADCAST)
+        self._write(path, json.dumps(content).encode(), COLLECTOR, "broadcast", index)
 
     def last_round(self) -> int:
         """Index of the last round that was opened; raises ProtocolError if none was."""
@@ -117,7 +129,8 @@ class Exchange:
     def broadcast(self, index: int) -> bytes:
         """Digest of what is broadcast in a round."""
         path = self._path(self._round(index), _BROADCAST)
-        found = gate.read_json(path, BroadcastContent, _refusal(path), _MOST_BROADCAST_BYTES)
+        kind = (COLLECTOR, "broadcast", index)
+        found = self._json(path, BroadcastContent, _refusal(path), *kind, most_bytes=_MOST_BROADCAST_BYTES)
         if found.round != self.plan().rounds[index].path:
             raise _refusal(path).because("that of another round")
         return bytes.fromhex(found.broadcast)
@@ -135,7 +148,7 @@ class Exchange:
         content = table_bytes(messages_to_table(messages, self.plan().rounds[index]))
         name = f"{client}{SEALED}"
         sealed = sealing.seal(content, self._label(index, name))
-        write_once(self._path(self._round(index), _MESSAGES, name), sealed)
+        self._write(self._path(self._round(index), _MESSAGES, name), sealed, client, MESSAGES, index)
 
     def message_files(self, index: int) -> list[str]:
         """Paths of the messages that have arrived, sorted."""
@@ -144,7 +157,7 @@ class Exchange:
 
     def read_messages(self, index: int, path: str, private: bytes) -> MaskedMessages:
         """Messages of one file; raises ProtocolError if it is no file of messages that was sealed for this reader."""
-        sealed = gate.read_octets(path, table_refusal(path))
+        sealed = self._octets(path, table_refusal(path), self._client(path), MESSAGES, index)
         content = unseal(sealed, private, self._label(index, os.path.basename(path)))
         if content is None:
             raise ProtocolError(
@@ -160,7 +173,7 @@ class Exchange:
     def close_round(self, index: int, masked: MaskedReleases) -> None:
         """Writes the noised masked sum and who is in it; raises ProtocolError if the round was closed otherwise."""
         content = table_bytes(sum_to_table(masked, self.plan().rounds[index]))
-        write_once(self._path(self._round(index), _SUM), content)
+        self._write(self._path(self._round(index), _SUM), content, AGGREGATOR, "sum", index)
 
     def read_sum(self, index: int, plan: RoundPlan | None = None) -> tuple[MaskedReleases, str]:
         """The sum of a closed round, and the digest of its file.
@@ -175,13 +188,74 @@ class Exchange:
         if not self.is_closed(index):
             raise ProtocolError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
         path = self._path(self._round(index), _SUM)
-        content = gate.read_octets(path, table_refusal(path))
+        content = self._octets(path, table_refusal(path), AGGREGATOR, "sum", index)
         found = sum_from_table(gate.table_of(content, table_refusal(path)), plan or self.plan().rounds[index])
         return found, hashlib.sha256(content).hexdigest()
 
     def _round(self, index: int) -> str:
         """Name of a round's folder."""
         return f"{index:02d}_{self.plan().rounds[index].path.rpartition('/')[2]}"
+
+    def _client(self, path: str) -> str:
+        """The client whose file this is, by its name; with parties it must be one of them."""
+        name = os.path.basename(path).rpartition(".")[0]
+        if self.parties is not None:
+            self.parties.check_client(name, path)
+        return name
+
+    def _signed(self, party: str, kind: str, index: int | None) -> Signed:
+        """What a file is to whoever signs it."""
+        if kind == "plan":
+            return Signed(party=party, kind=kind)
+        run = Signed(party=party, kind=kind, nonce=self.plan().nonce, plan=self._plan_digest)
+        if index is None:
+            return run
+        broadcast = b"" if kind == "broadcast" else self.broadcast(index)
+        return run._replace(round=self.plan().rounds[index].path, broadcast=broadcast)
+
+    def _write(self, path: str, content: bytes, party: str, kind: str, index: int | None = None) -> None:
+        """Writes a file once; with parties, signed.
+
+        Raises:
+          ProtocolError: if another one is there, or it is there for another party to write.
+        """
+        if self.parties is None:
+            write_once(path, content)
+            return
+        what = self._signed(party, kind, index)
+        if party != self.parties.own and FileSystems.exists(path):
+            there = self.parties.verified(gate.read_octets(path, _refusal(path)), what, path)
+            if there == content:
+                return
+        write_once(path, self.parties.sign(content, what, path))
+
+    def _octets(
+        self,
+        path: str,
+        refusal: Refusal,
+        party: str,
+        kind: str,
+        index: int | None = None,
+        most_bytes: int = gate.MOST_BYTES,
+    ) -> bytes:
+        """Content of a file; with parties, what the party has signed of it."""
+        octets = gate.read_octets(path, refusal, most_bytes)
+        return octets if self.parties is None else self.parties.verified(octets, self._signed(party, kind, index), path)
+
+    def _json(
+        self,
+        path: str,
+        model: type[_Content],
+        refusal: Refusal,
+        party: str,
+        kind: str,
+        index: int | None = None,
+        most_bytes: int = json_text.MOST_BYTES,
+    ) -> _Content:
+        """Content of a JSON file, checked."""
+        return json_schema.parsed(
+            self._octets(path, refusal, party, kind, index, most_bytes), model, refusal, most_bytes
+        )
 
     def _path(self, *parts: str) -> str:
         return FileSystems.join(self.folder, *parts)

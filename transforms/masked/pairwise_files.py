@@ -26,10 +26,10 @@ from schemas.masked.pairwise_messages import (
     sent_from_table,
     sent_to_table,
 )
+from schemas.masked.parties import AGGREGATOR
 from transforms.files import gate
 from transforms.files.octets import table_bytes
-from transforms.files.write_once import write_once
-from transforms.masked.exchange_files import Exchange, read_table, table_refusal
+from transforms.masked.exchange_files import Exchange, table_refusal
 from transforms.numerics.masked import neighbors
 from transforms.numerics.masked.public_keys import is_sound
 
@@ -49,13 +49,22 @@ class PairwiseExchange(Exchange):
     def digest(self, index: int, leg: Leg) -> str:
         """SHA-256 of the list that closed a leg."""
         path = self._list_path(index, leg)
-        return hashlib.sha256(gate.read_octets(path, table_refusal(path))).hexdigest()
+        return hashlib.sha256(self._octets(path, table_refusal(path), AGGREGATOR, _list(leg), index)).hexdigest()
 
     def send_rows(self, index: int, leg: Leg, client: str, rows: Sequence[Sent]) -> None:
         """Leaves all keys or letters of a client, in one file; raises ProtocolError if it sent others before."""
         if rows:
             path = self._path(self._round(index), leg, f"{client}.parquet")
-            write_once(path, table_bytes(sent_to_table(sorted(rows), type(rows[0]), self._name(index))))
+            content = table_bytes(sent_to_table(sorted(rows), type(rows[0]), self._name(index)))
+            self._write(path, content, client, leg, index)
+
+    def hand_out(self, index: int, file: str, sealed: bytes) -> None:
+        """Leaves the shares of the client that the file is called after; raises ProtocolError if it left others."""
+        self._write(file, sealed, self._client(file), Leg.SHARES, index)
+
+    def handed_out(self, index: int, file: str) -> bytes:
+        """What a client has handed out, sealed; raises ProtocolError if it is of nobody."""
+        return self._octets(file, table_refusal(file), self._client(file), Leg.SHARES, index)
 
     def own_keys(self, index: int, client: str) -> list[SenderKeys]:
         """The keys that a client has sent."""
@@ -63,11 +72,11 @@ class PairwiseExchange(Exchange):
 
     def keys(self, index: int) -> list[SenderKeys]:
         """All keys, in the order of pseudonyms; the place of a sender is its number."""
-        return sent_from_table(read_table(self._list_path(index, Leg.KEYS)), SenderKeys, self._name(index))
+        return self._listed(index, Leg.KEYS, SenderKeys)
 
     def letters(self, index: int) -> list[Letter]:
         """All letters."""
-        return sent_from_table(read_table(self._list_path(index, Leg.LETTERS)), Letter, self._name(index))
+        return self._listed(index, Leg.LETTERS, Letter)
 
     def close_keys(self, index: int, threshold: int) -> None:
         """Lists the keys that have arrived; a sender whose keys nobody can agree with is left out.
@@ -81,7 +90,7 @@ class PairwiseExchange(Exchange):
         if len({each.sender for each in found}) < len(found):
             raise ProtocolError("a sender must send its keys once in a round, got two of the same; take one away.")
         neighbors.parameters(len(found), *self._params())
-        write_once(self._list_path(index, Leg.KEYS), table_bytes(sent_to_table(found, SenderKeys, self._name(index))))
+        self._close(index, Leg.KEYS, found, SenderKeys)
 
     def close_letters(self, index: int, threshold: int) -> None:
         """Lists the letters that have arrived; those of nobody, for nobody or of another length are left out.
@@ -94,7 +103,7 @@ class PairwiseExchange(Exchange):
         _check_enough(len({each.sender for each in found}), self.fewest(index, threshold))
         if len({each[:2] for each in found}) < len(found):
             raise ProtocolError("a sender must send one letter to a neighbor, got two; take one of them away.")
-        write_once(self._list_path(index, Leg.LETTERS), table_bytes(sent_to_table(found, Letter, self._name(index))))
+        self._close(index, Leg.LETTERS, found, Letter)
 
     def fewest(self, index: int, threshold: int) -> int:
         """The fewest senders that may be left: with fewer, neighbors might lack shares for good."""
@@ -117,13 +126,43 @@ class PairwiseExchange(Exchange):
         """Rows of all files of a leg."""
         pattern = self._path(self._round(index), leg, f"{name}.parquet")
         paths = sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list)
-        return [row for path in paths for row in sent_from_table(read_table(path), kind, self._name(index))]
+        return [row for path in paths for row in self._sent_in(path, kind, self._client(path), leg, index)]
+
+    def _sent_in(self, path: str, kind: type[Sent], party: str, what: str, index: int) -> list[Sent]:
+        """Rows of one file."""
+        table = gate.table_of(self._octets(path, table_refusal(path), party, what, index), table_refusal(path))
+        return sent_from_table(table, kind, self._name(index))
+
+    def _close(self, index: int, leg: Leg, rows: Sequence[Sent], kind: type[Sent]) -> None:
+        """Writes the list that closes a leg."""
+        content = table_bytes(sent_to_table(rows, kind, self._name(index)))
+        self._write(self._list_path(index, leg), content, AGGREGATOR, _list(leg), index)
+
+    def _listed(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
+        """Rows of the list that closed a leg; with parties none that no client has signed.
+
+        Raises:
+          ProtocolError: if the aggregator has made one up.
+        """
+        path = self._list_path(index, leg)
+        found = self._sent_in(path, kind, AGGREGATOR, _list(leg), index)
+        if self.parties is not None and not set(found) <= set(self._gathered(index, leg, kind)):
+            raise ProtocolError(
+                f"{path} must list what clients have signed, got something else from {AGGREGATOR}; put back the "
+                "clients' files, or open a new run."
+            )
+        return found
 
     def _list_path(self, index: int, leg: Leg) -> str:
         return self._path(self._round(index), f"{leg}.parquet")
 
     def _name(self, index: int) -> str:
         return self.plan().rounds[index].path
+
+
+def _list(leg: Leg) -> str:
+    """The kind of the file that closes a leg."""
+    return f"list of {leg}"
 
 
 def _is_letter(letter: Letter, numbers: range) -> bool:

@@ -12,6 +12,7 @@ from schemas.errors import ProtocolError
 from schemas.masked.pairwise_messages import Leg, Letter, PairwiseParams, SenderKeys
 from schemas.privacy.masked_sum import MaskedReleases
 from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.masked.signing import Parties
 from transforms.numerics.masked.neighbors import circle, parameters
 from transforms.numerics.masked.pairwise_masks import Neighbor, PublicKeys
 from transforms.numerics.masked.public_keys import is_sound
@@ -107,9 +108,11 @@ class Correspondence(NamedTuple):
         return cls(roster, shared, mine, kept)
 
     @classmethod
-    def read(cls, client: str, folder: str, index: int, params: PairwiseParams) -> "Correspondence":
+    def read(
+        cls, client: str, folder: str, index: int, params: PairwiseParams, parties: Parties | None = None
+    ) -> "Correspondence":
         """Of the files of a round; `client` may be empty for whoever sends nothing; `params` are the reader's own."""
-        exchange = PairwiseExchange(folder)
+        exchange = PairwiseExchange(folder, parties)
         letters = exchange.letters(index) if exchange.leg(index) in (Leg.MESSAGES, Leg.SHARES) else []
         own = exchange.own_keys(index, client) if client else []
         return cls.of(exchange.keys(index), letters, own, params)
@@ -137,9 +140,11 @@ class Correspondence(NamedTuple):
         return present
 
 
-def read_lists(client: str, folder: str, index: int, params: PairwiseParams) -> Correspondence:
+def read_lists(
+    client: str, folder: str, index: int, params: PairwiseParams, parties: Parties | None = None
+) -> Correspondence:
     """What is listed in a round, as this client sees it."""
-    return Correspondence.read(client, folder, index, params)
+    return Correspondence.read(client, folder, index, params, parties)
 
 
 def sender_of(number: int) -> bytes:

@@ -118,6 +118,7 @@ _ROWS = frozenset(
         "transforms.clustered_fl.labeled_clients:ClientGroup",
         "transforms.tables.group_clients:SamplingParams",
         "transforms.masked.sealing:Sealing",
+        "transforms.masked.signing:Parties",
         "transforms.tables.listing:Listing",
         "transforms.tables.source:Source",
         # Frames, centers and cells: what a statistic maps bounded rows to.

@@ -37,7 +37,7 @@ def test_a_job_has_no_way_around(name, monkeypatch, tmp_path):
 
 
 def test_other_words_read_no_private_rows():
-    others = {"init", "plan", "verify", "clean", "ledger", "schema", "schedule", "completion"}
+    others = {"init", "plan", "verify", "clean", "ledger", "party", "schema", "schedule", "completion"}
     assert set(command.COMMANDS) - set(command.JOBS) == others
 
 

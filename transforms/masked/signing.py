@@ -1,0 +1,124 @@
+"""Who wrote a file of masked aggregation: the signature at its end, and what it is bound to.
+
+A signed file is its content and 64 octets. They are bound to the party, the kind of the file, the nonce and the plan of
+the run, the round and its broadcast, and the content. So a file counts in one place of one run only.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple, Self
+
+from schemas.errors import ConfigError, ProtocolError
+from schemas.masked.parties import OFFICES
+from transforms.numerics.masked.signatures import SIGNATURE_BYTES, is_signed, only_owner_signs, public_part, sign
+from transforms.numerics.privacy.keystream import encode_label
+from transforms.privacy.keys import read_key
+
+IDENTITY_SETTING = "identity_uri"
+
+
+class Signed(NamedTuple):
+    """What a file is.
+
+    Attributes:
+      party: that writes it.
+      kind: of the file: plan, broadcast, a leg, a list of a leg.
+      nonce: of the run; empty for the plan, which holds it.
+      plan: SHA-256 of the plan; empty for the plan.
+      round: path of the round; empty for a file of the whole run.
+      broadcast: digest of what is broadcast in the round; empty for a file that precedes it, and for its own.
+    """
+
+    party: str
+    kind: str
+    nonce: bytes = b""
+    plan: bytes = b""
+    round: str = ""
+    broadcast: bytes = b""
+
+    def statement(self, content: bytes) -> bytes:
+        """What is signed."""
+        return encode_label("dapple: a file of a party", *self, hashlib.sha256(content).digest())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Parties:
+    """Everybody who may write files of a run, as one of them sees it.
+
+    Attributes:
+      keys: public keys by party, 64 hex digits each.
+      own: the party that signs.
+      identity_uri: the place of its private key; workers read it.
+    """
+
+    keys: Mapping[str, str]
+    own: str
+    identity_uri: str
+
+    @classmethod
+    def of(cls, keys: Mapping[str, str], identity_uri: str, own: str = "") -> Self:
+        """The parties as the owner of a private key sees them.
+
+        Args:
+          keys: public keys by party.
+          identity_uri: the place of the private key.
+          own: whose it must be; empty for whoever has its public part.
+
+        Raises:
+          ConfigError: if it is the key of another party or of none, or anybody could sign for a party.
+        """
+        for party, key in keys.items():
+            if not only_owner_signs(bytes.fromhex(key)):
+                raise ConfigError(
+                    f"parties must give a key for which only {party} can sign, got a point of low order; "
+                    "make one by `dapple party new`."
+                )
+        public = public_part(read_key(identity_uri, IDENTITY_SETTING)).hex()
+        found = next((party for party, key in keys.items() if key == public), "")
+        if not found or found != (own or found):
+            raise ConfigError(
+                f"{IDENTITY_SETTING} must hold the key that parties give for {own or 'one of them'}, got that of "
+                f"{found or 'nobody'}; name the place of the right one, or list its public part."
+            )
+        return cls(keys=dict(keys), own=found, identity_uri=identity_uri)
+
+    def check_client(self, name: str, path: str) -> None:
+        """Stops a file of clients that is of somebody else.
+
+        Raises:
+          ProtocolError: naming the party.
+        """
+        if name not in self.keys or name in OFFICES:
+            raise ProtocolError(f"{path} must be of a client that parties list, got one of {name}; take it away.")
+
+    def sign(self, content: bytes, what: Signed, path: str) -> bytes:
+        """The content and its signature.
+
+        Raises:
+          ProtocolError: if another party is to write it.
+        """
+        if what.party != self.own:
+            raise ProtocolError(
+                f"{path} must be written by {what.party}, got the key of {self.own}; let {what.party} run this job."
+            )
+        return content + sign(read_key(self.identity_uri, IDENTITY_SETTING), what.statement(content))
+
+    def verified(self, octets: bytes, what: Signed, path: str) -> bytes:
+        """The content of a signed file.
+
+        Raises:
+          ProtocolError: naming the party, if it has not signed this content as this file.
+        """
+        content, signature = octets[:-SIGNATURE_BYTES], octets[-SIGNATURE_BYTES:]
+        if not is_signed(bytes.fromhex(self.keys[what.party]), what.statement(content), signature):
+            raise ProtocolError(
+                f"{path} must be signed by {what.party} as {what.kind} of this run and round, got another file; take "
+                f"it away and ask {what.party} for its own."
+            )
+        return content
+
+
+def signing_parties(keys: Mapping[str, str] | None, identity_uri: str | None, own: str = "") -> Parties | None:
+    """The parties of a job, as `Parties.of`; None where it lists none."""
+    return None if keys is None or identity_uri is None else Parties.of(keys, identity_uri, own)
