@@ -173,7 +173,7 @@ QUESTIONS = (
         ("What does the aggregator learn?", "docs/masked.md", "masked messages, who sent them (pseudonyms of a round)"),
         (
             "Does it do what the papers say?",
-            "docs/coverage.md",
+            "docs/papers.md",
             "This page says for each which parts are here as printed",
         ),
     ),

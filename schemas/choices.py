@@ -181,10 +181,14 @@ class ModelKind(enum.StrEnum):
 
 
 class UpdateView(enum.StrEnum):
-    """What of the first updates is clustered: n_clusters - 1 or two principal components, or all coordinates."""
+    """What of the first updates is clustered: n_clusters - 1 or two principal components, or all coordinates.
+
+    `TWO_PC_SCALED` stretches both components to ranges of the same length, as the published code of R-DPCFL does.
+    """
 
     PCA = "pca"
     TWO_PC = "two_pc"
+    TWO_PC_SCALED = "two_pc_scaled"
     RAW = "raw"
 
 

@@ -2,7 +2,8 @@
 
 21 clients in clusters of 3, 6, 6 and 6; images are turned by quarters or labels are shifted. Clients of a cluster hold
 disjoint rows; every figure is a mean over clients on test rows of their cluster, and over seeds. Everything runs in
-this process, as plain rounds. The folder of the data holds mnist.npz (x_train, y_train, x_test, y_test).
+this process, as plain rounds. The folder of the data holds mnist.npz, or NAME.npz for `--images NAME`, with the arrays
+x_train, y_train, x_test and y_test: images of 28 x 28 (or 14 x 14) octets, and labels.
 
     python -m benchmarks.papers.dp_clustered_fl --data FOLDER --shift rotation --out FILE
     python -m benchmarks.papers.dp_clustered_fl --data FOLDER --shift rotation --size paper --seeds 1 --out FILE
@@ -31,7 +32,7 @@ EPSILONS = (1.0, 2.0, 4.0, 10.0)
 MIDDLE = 4.0
 DELTA = 1e-4
 SMALL = TrainingParams(rounds=40, local_epochs=1, batch_size=50, learning_rate=0.4, clipping_norm=1.0)
-SMALL_ROWS, PAPER_ROWS = 1000, 6600
+SMALL_ROWS, PAPER_ROWS, TOY_ROWS = 1000, 6600, 50
 PULLS = (0.002, 0.01)
 FIRST_BATCHES = (50, 100, 250, 500, None)
 BATCHES = (25, 50, 100, 250)
@@ -86,10 +87,11 @@ class Outcome(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder that holds mnist.npz")
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds the images")
+    parser.add_argument("--images", default="mnist", help="name of their file, such as fashion_mnist")
     parser.add_argument("--shift", choices=SHIFTS, required=True, help="how clusters differ")
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--size", choices=("small", "paper"), default="small", help="14 x 14 or 28 x 28 pixels")
+    parser.add_argument("--size", choices=tuple(SIZES), default="small", help="14 x 14 or 28 x 28 pixels")
     parser.add_argument("--out", type=Path, help="Markdown file for the results")
     arguments = parser.parse_args()
     from benchmarks.machine import heading
@@ -97,8 +99,8 @@ def main() -> None:
     seeds = range(arguments.seeds)
     with threadpool_limits(limits=1):
         lines = heading(f"R-DPCFL and baselines on MNIST, {arguments.shift}")
-        images = load(arguments.data / "mnist.npz", 14 if arguments.size == "small" else 28)
-        sections = small_sections if arguments.size == "small" else paper_sections
+        images = load(arguments.data / f"{arguments.images}.npz", 28 if arguments.size == "paper" else 14)
+        sections = SIZES[arguments.size]
         for section in sections(images, arguments.shift, seeds):
             lines += section
             print("\n".join(section), flush=True)
@@ -321,6 +323,20 @@ def paper_sections(images: Images, shift: str, seeds: range) -> Iterator[list[st
         figures = (mean(o.accuracy for o in found), mean(o.minority for o in found), detected)
         yield [f"| {name} | {' | '.join(figures)} | {np.mean([o.seconds for o in found]):.0f} |"]
 
+
+def toy_sections(images: Images, shift: str, seeds: range) -> Iterator[list[str]]:
+    """Two rounds of few rows: whether all of it still runs, and nothing else."""
+    training = dataclasses.replace(SMALL, rounds=2, batch_size=20)
+    cells = [clients(images, shift, TOY_ROWS, seed) for seed in seeds]
+    rows = (
+        [name, mean(each.accuracy for each in runs(method, cells, MIDDLE, training))]
+        for name, method in METHODS.items()
+        if name in ("R-DPCFL", "IFCA, identical start", "Local")
+    )
+    yield [f"## Toy: {shift}, N = {TOY_ROWS}, E = 2", *table(["", f"epsilon {MIDDLE:g}"], rows)]
+
+
+SIZES = {"small": small_sections, "paper": paper_sections, "toy": toy_sections}
 
 if __name__ == "__main__":
     main()

@@ -1,11 +1,12 @@
 """Utility and speed of DP-Lloyd on the data sets of the FastLloyd paper, beside figures of the reference code.
 
 Every draw runs the real rounds (statistic, noise stage, server step) in this process. The folder of the data holds
-one npz file per data set with the rows as `X`; they are scaled to [-1, 1], the number of rows is public and delta is
-1 / (n log n), as in the paper. NICV is the mean squared distance to the nearest center, AUC its integral over epsilon
-by trapezoids. The reference is compared as `clean`: the public code with independent and rounded noise.
+one npz file per data set with the rows as `X` (`benchmarks.data` says which need one); they are scaled to [-1, 1], the
+number of rows is public and delta is 1 / (n log n), as in the paper. NICV is the mean squared distance to the nearest
+center, AUC its integral over epsilon by trapezoids. The reference is compared as `clean`: the public code with
+independent and rounded noise.
 
-    python -m benchmarks.papers.fastlloyd --data FOLDER --reference FILE --out benchmarks/results/fastlloyd.md
+    python -m benchmarks.papers.fastlloyd --data FOLDER --out benchmarks/results/fastlloyd.md
 """
 
 import argparse
@@ -20,12 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import measurement
+from benchmarks import data, measurement
 
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0)
-N_CLUSTERS = {"iris": 3, "lsun": 3, "s1": 15, "house": 3, "wine": 3, "adult": 3}
+N_CLUSTERS = {name: each.n_clusters for name, each in data.SETS.items()}
+USUAL = ("iris", "lsun", "s1", "house", "wine", "adult")
+REFERENCE = Path(__file__).parents[1] / "reference" / "fastlloyd.json"
+"""Means of the authors' public code on six of its data sets."""
 METHODS: dict[str, dict[str, Any]] = {
     "Lloyd, not private": {"variant": "lloyd"},
+    "SuLloyd": {"variant": "su", "post_process": "none"},
+    "GLloyd": {"variant": "g", "post_process": "none"},
     "SuLloyd, folded": {"variant": "su"},
     "GLloyd, folded": {"variant": "g"},
     "FastLloyd": {"variant": "fast", "init": "sphere_packing"},
@@ -61,13 +67,13 @@ class Measured(NamedTuple):
 
 def main() -> None:
     parser = measurement.script(__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of npz files")
-    parser.add_argument("--reference", type=Path, help="JSON of the reference code's figures")
+    parser.add_argument("--data", type=Path, help="folder of npz files")
+    parser.add_argument("--reference", type=Path, default=REFERENCE, help="JSON of the reference code's figures")
     parser.add_argument("--seeds", type=int, default=50)
-    parser.add_argument("--datasets", nargs="+", choices=N_CLUSTERS, default=list(N_CLUSTERS))
+    parser.add_argument("--datasets", nargs="+", choices=N_CLUSTERS, default=list(USUAL))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     arguments = parser.parse_args()
-    reference = json.loads(arguments.reference.read_text())["datasets"] if arguments.reference else {}
+    reference = json.loads(arguments.reference.read_text())["datasets"]
     from threadpoolctl import threadpool_limits
 
     from benchmarks.machine import heading
@@ -82,10 +88,8 @@ def main() -> None:
     measurement.show(lines, arguments.out)
 
 
-def scaled(path: Path) -> NDArray[np.float64]:
-    """Rows of a data set, every feature stretched to [-1, 1]."""
-    with np.load(path) as file:
-        rows = file["X"].astype(np.float64)
+def scaled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows with every feature stretched to [-1, 1]."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     return 2.0 * (rows - low) / np.where(high > low, high - low, 1.0) - 1.0
 
@@ -98,7 +102,7 @@ def nicv(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> float:
 
 def measure(arguments: argparse.Namespace, name: str) -> dict[str, Measured]:
     """All methods on one data set."""
-    rows = scaled(arguments.data / f"{name}.npz")
+    rows = scaled(data.rows(name, arguments.data))
     found = {}
     for method in arguments.methods:
         start = time.perf_counter()

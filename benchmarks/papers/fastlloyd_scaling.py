@@ -37,6 +37,7 @@ CLUSTERS = (2, 4, 8, 16, 32, 64)
 USUAL = 8
 """Features where clusters vary, and clusters where features do."""
 OPTIMUM = "k-means without privacy"
+MIXTURE_ROWS = 100_000
 MIXTURE_EPSILONS = (0.4, 1.0)
 MIXTURE_DOMAIN = [-2.5, 3.5]
 MIXTURE_METHODS: dict[str, dict[str, Any]] = {
@@ -90,7 +91,7 @@ def main() -> None:
             costs = {size: {method: cost(size, arguments.rows, method) for method in CHOSEN} for size in sizes}
             lines += utility_section(title, table, arguments.rows) + cost_section(costs, arguments.rows)
             tables.append((title, table))
-        lines += ["![scaling](fastlloyd_scaling.svg)", "", *mixture_section(arguments.mixture_seeds)]
+        lines += ["![scaling](fastlloyd_scaling.svg)", "", *mixture_section(arguments.mixture_seeds, MIXTURE_ROWS)]
     (arguments.out / "fastlloyd_scaling.md").write_text("\n".join(lines))
     plot(arguments.out / "fastlloyd_scaling.svg", tables)
 
@@ -167,7 +168,7 @@ def cost_section(costs: dict[Size, dict[str, Cost]], n_rows: int) -> list[str]:
     return [*lines, ""]
 
 
-def mixture_section(n_seeds: int, n_rows: int = 100_000) -> list[str]:
+def mixture_section(n_seeds: int, n_rows: int) -> list[str]:
     """Public and private starts on the mixture with 100 features and 10 clusters."""
     drawn = mixture.draw(0, n_rows)
     optimum = nicv(drawn.rows, KMeans(10, init=drawn.means, n_init=1).fit(drawn.rows).cluster_centers_)

@@ -16,9 +16,19 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
+from benchmarks import data as data_sets
 from benchmarks.drawing import pyplot, save
 from benchmarks.machine import heading
-from benchmarks.papers.fastlloyd import EPSILONS, METHODS, N_CLUSTERS, Figure, lloyd_job, released_centers, scaled
+from benchmarks.papers.fastlloyd import (
+    EPSILONS,
+    METHODS,
+    N_CLUSTERS,
+    USUAL,
+    Figure,
+    lloyd_job,
+    released_centers,
+    scaled,
+)
 from transforms.numerics.trusted_zone import clustering_scores
 
 SILHOUETTE_ROWS = 2_000
@@ -42,9 +52,9 @@ class DataSet(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of npz files")
+    parser.add_argument("--data", type=Path, help="folder of npz files")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--datasets", nargs="+", choices=N_CLUSTERS, default=list(N_CLUSTERS))
+    parser.add_argument("--datasets", nargs="+", choices=N_CLUSTERS, default=list(USUAL))
     parser.add_argument("--out", type=Path, required=True, help="folder for the table and the plot")
     arguments = parser.parse_args()
     tables, optima = {}, {}
@@ -65,9 +75,9 @@ def main() -> None:
     plot(arguments.out / "fastlloyd_scores.svg", tables, optima)
 
 
-def load(folder: Path, name: str) -> DataSet:
+def load(folder: Path | None, name: str) -> DataSet:
     """One data set."""
-    rows = scaled(folder / f"{name}.npz")
+    rows = scaled(data_sets.rows(name, folder))
     chosen = np.random.default_rng(0).permutation(len(rows))[:SILHOUETTE_ROWS]
     optimum = KMeans(N_CLUSTERS[name], n_init=20, random_state=0).fit(rows).cluster_centers_
     return DataSet(rows, rows[chosen], optimum)

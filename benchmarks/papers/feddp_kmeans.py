@@ -42,6 +42,16 @@ from schemas.trusted_zone.sweep_config import sweep_config
 from transforms.numerics.trusted_zone.curves import confidence_band
 
 EPSILONS = [0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0]
+FEW_EPSILONS = [0.4, 1.0, 2.0]
+RECORD_ROWS, CLIENT_ROWS = 100_000, 50
+"""Rows of the record-level mixture, and of each client at client level."""
+CLIENTS = {"client-1000": 1000, "client-2000": 2000, "client-5000": 5000}
+LARGEST_K = 20
+STEPS, BASELINE_STEPS = [0, 1, 2], [1, 2, 5]
+"""Lloyd rounds after FedDP-KMeans, and after starts that spend nothing."""
+SHARES = ((0.15, 0.25, 0.35, 0.45), (0.1, 0.2), (0.1, 0.2))
+"""Of the outer product, the weights and the counts; sums get the rest."""
+MISSING = (0, 1, 2, 4, 6)
 FEDDP = {
     "FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans"},
     "FedDP-KMeans (paper)": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
@@ -89,9 +99,8 @@ def _figures(arguments: argparse.Namespace) -> dict[str, Callable[[str], Lines]]
         "sweep": lambda name: timed_sweep(work, name, seeds),
         "shares": lambda name: shares(work, name, max(seeds // 5, 1)),
     }
-    for n_clients in (1000, 2000, 5000):
-        job = lambda n=n_clients: _client_job(work, n)  # noqa: E731 - evaluated when its figure is drawn
-        found[f"client-{n_clients}"] = lambda name, job=job: comparison(work, out, name, job(), max(seeds // 2, 1))
+    for client_level in CLIENTS:
+        found[client_level] = lambda name: comparison(work, out, name, _client_job(work, name), max(seeds // 2, 1))
     if arguments.data is not None:
         for name in CLASSES:
             found[f"census-{name}"] = lambda name: comparison(
@@ -104,15 +113,15 @@ def _record_job(work: Path) -> dict[str, Any]:
     """100 clients x 1000 rows."""
     lake = work / "lake-record"
     if not lake.exists():
-        mixture.write_lake(lake, mixture.draw(0, 100_000), 10, 1000, 1000)
+        mixture.write_lake(lake, mixture.draw(0, RECORD_ROWS), 10, 1000, 1000)
     return _job(lake, "record")
 
 
-def _client_job(work: Path, n_clients: int) -> dict[str, Any]:
-    """`n_clients` x 50 rows."""
-    lake = work / f"lake-client-{n_clients}"
+def _client_job(work: Path, name: str) -> dict[str, Any]:
+    """As many clients as its name says, with 50 rows each."""
+    lake, n_clients = work / f"lake-{name}", CLIENTS[name]
     if not lake.exists():
-        mixture.write_lake(lake, mixture.draw(0, 50 * n_clients), 10, 10_000, 50)
+        mixture.write_lake(lake, mixture.draw(0, CLIENT_ROWS * n_clients), 10, 10_000, CLIENT_ROWS)
     return _job(lake, "client")
 
 
@@ -158,8 +167,8 @@ def run_sweep(work: Path, name: str, job: dict[str, Any], methods: dict[str, Any
 
 def comparison(work: Path, out: Path, name: str, job: dict[str, Any], seeds: int) -> Lines:
     """Cost against epsilon of all methods, each with its best number of Lloyd rounds."""
-    rows = run_sweep(work, f"{name}-feddp", job, FEDDP, seeds=seeds, settings={"lloyd.steps": [0, 1, 2]})
-    rows += run_sweep(work, f"{name}-baselines", job, BASELINES, seeds=seeds, settings={"lloyd.steps": [1, 2, 5]})
+    rows = run_sweep(work, f"{name}-feddp", job, FEDDP, seeds=seeds, settings={"lloyd.steps": STEPS})
+    rows += run_sweep(work, f"{name}-baselines", job, BASELINES, seeds=seeds, settings={"lloyd.steps": BASELINE_STEPS})
     rows += run_sweep(work, f"{name}-pooled", job, POOLED, seeds=min(seeds, 3))
     best = best_settings(rows)
     plot(out / f"{name}.svg", best, "cost / n")
@@ -176,7 +185,7 @@ def timed_sweep(work: Path, name: str, seeds: int) -> Lines:
     used = measured(lambda: rows.extend(run_sweep(work, name, job, FEDDP | BASELINES, seeds=seeds)))
     return [
         f"{len(FEDDP | BASELINES)} methods x {len(EPSILONS)} epsilons x {seeds} seeds = {len(rows)} cells "
-        f"on 100,000 x 100 rows in one pipeline: {used['wall']:.0f} s wall, {used['cpu']:.0f} s CPU, "
+        f"on {RECORD_ROWS:,} x 100 rows in one pipeline: {used['wall']:.0f} s wall, {used['cpu']:.0f} s CPU, "
         f"peak RSS {used['rss']:.0f} MB."
     ]
 
@@ -227,7 +236,7 @@ def missing(work: Path, out: Path, name: str, seeds: int) -> Lines:
     """Cost when components are missing from the server data."""
     job, drawn = _record_job(work), mixture.draw(0, 0)
     methods = {}
-    for n_missing in (0, 1, 2, 4, 6):
+    for n_missing in MISSING:
         path = work / f"server-without-{n_missing}.parquet"
         pq.write_table(mixture.table(drawn.server[20 * n_missing :]), path)
         for method, settings in (FEDDP | BASELINES).items():
@@ -244,11 +253,11 @@ def elbow(work: Path, out: Path, name: str, seeds: int) -> Lines:
     """How many clusters of the ten are found among up to twenty, and one curve of each level."""
     lines = ["| level | epsilon | chosen (times) | cost / n |", "| --- | --- | --- | --- |"]
     curves = {}
-    choice = {"n_clusters": {"max": 20, "choose": "elbow"}}
-    for unit, job in (("record", _record_job(work)), ("client", _client_job(work, 2000))):
+    choice = {"n_clusters": {"max": LARGEST_K, "choose": "elbow"}}
+    for unit, job in (("record", _record_job(work)), ("client", _client_job(work, "client-2000"))):
         method = {"feddp": {"algorithm": "feddp_kmeans"} | choice}
-        rows = run_sweep(work, f"{name}-{unit}", job, method, seeds=seeds, epsilons=[0.4, 1.0, 2.0])
-        for epsilon in (0.4, 1.0, 2.0):
+        rows = run_sweep(work, f"{name}-{unit}", job, method, seeds=seeds, epsilons=FEW_EPSILONS)
+        for epsilon in FEW_EPSILONS:
             some = [row for row in rows if row["epsilon"] == epsilon]
             times = sorted(collections.Counter(row["n_clusters"] for row in some).items())
             chosen = ", ".join(f"{k} ({n})" for k, n in times)
@@ -260,7 +269,7 @@ def elbow(work: Path, out: Path, name: str, seeds: int) -> Lines:
 
 def share_grid() -> Iterator[dict[str, float]]:
     """Shares of the four releases in steps of a tenth around the paper's recommendations."""
-    for outer, weights, counts in itertools.product((0.15, 0.25, 0.35, 0.45), (0.1, 0.2), (0.1, 0.2)):
+    for outer, weights, counts in itertools.product(*SHARES):
         yield {
             "outer_product": outer,
             "weights": weights,
@@ -278,10 +287,19 @@ def shares(work: Path, name: str, seeds: int) -> Lines:
         "| --- " * 8 + "|",
     ]
     grid = list(share_grid())
-    for label, job in (("100 clients, record level", _record_job(work)), ("2000 clients", _client_job(work, 2000))):
-        settings = {"privacy.shares": grid, "lloyd.steps": [0, 1, 2]}
+    for label, job in (
+        ("100 clients, record level", _record_job(work)),
+        ("2000 clients", _client_job(work, "client-2000")),
+    ):
+        settings = {"privacy.shares": grid, "lloyd.steps": STEPS}
         rows = run_sweep(
-            work, f"{name}-{job['privacy']['unit']}", job, FEDDP, seeds=seeds, settings=settings, epsilons=[0.4, 1.0]
+            work,
+            f"{name}-{job['privacy']['unit']}",
+            job,
+            FEDDP,
+            seeds=seeds,
+            settings=settings,
+            epsilons=FEW_EPSILONS[:2],
         )
         for method, points in best_settings(rows).items():
             chosen = [_parsed(point["settings"]) for point in points.values()]

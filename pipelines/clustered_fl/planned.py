@@ -238,15 +238,17 @@ def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams
             f"n_clusters must be at most the number of clients, {len(clients.names)}, got {n_clusters}; ask for fewer "
             "clusters."
         )
+    believed = SEARCHED_SEPARATION if search else GIVEN_SEPARATION
     return ClusteringParams(
         algorithm=algorithm,
         n_clusters=n_clusters,
         search=search,
         view=options.view,
         start=options.start,
-        selection_rounds=selection_rounds(algorithm, config.training.rounds),
+        selection_rounds=selection_rounds(algorithm, config.training.rounds, options.selection_share),
         pull=options.pull if algorithm is FederatedAlgorithm.MR_MTL else 0.0,
-        min_separation=SEARCHED_SEPARATION if search else GIVEN_SEPARATION,
+        min_separation=believed if options.min_separation is None else options.min_separation,
+        switch_round=options.switch_round,
     )
 
 

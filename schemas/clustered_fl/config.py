@@ -1,7 +1,7 @@
 """Jobs that train one classifier per cluster of clients, every client under DP-SGD of its own."""
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -152,12 +152,17 @@ class TrainingConfig(Section):
     )
 
 
+_NEWER = {"min_separation": None, "switch_round": None, "selection_share": 0.1}
+"""Settings of `clustering` that the first release did not have, with their defaults."""
+
+
 class ClusteringConfig(Section):
     """How clients find their clusters."""
 
     view: UpdateView = Field(
         default=UpdateView.PCA,
-        description="pca for clusters - 1 principal components of the first updates, two_pc for two, raw for all",
+        description="pca for clusters - 1 principal components of the first updates, two_pc for two, two_pc_scaled for "
+        "two that are stretched to [0, 1], as the published code does, or raw for all coordinates",
     )
     start: ModelStart = Field(
         default=ModelStart.IDENTICAL, description="identical or random: how the models of algorithm ifca start"
@@ -166,6 +171,27 @@ class ClusteringConfig(Section):
         default=0.002,
         description="the weight of the distance to the mean model for algorithm mr_mtl, a number from 0 to 1e9",
     )
+    min_separation: Annotated[float, Field(strict=True, ge=0, le=1e9), Scalar] | None = Field(
+        default=None,
+        description="the separation of the first updates (MSS) below which all clients share one model, a number from "
+        "0, which always believes the clusters, to 1e9, or leave it out for 2 (3.5 if n_clusters is searched)",
+    )
+    switch_round: Count | None = Field(
+        default=None,
+        description="the last round of algorithm r_dpcfl with clusters drawn from the mixture, an integer >= 1 and at "
+        "most training.rounds, or leave it out for the paper's (1 - MPO) rounds / 2",
+    )
+    selection_share: Annotated[float, Field(strict=True, gt=0, le=1), Scalar] = Field(
+        default=0.1,
+        description="the share of the rounds in which every client selects its cluster, a number in (0, 1]; each "
+        "selection spends privacy.select_share",
+    )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without newer settings keep the digests that they had before there were any."""
+        content: dict[str, Any] = dump(self)
+        return {name: value for name, value in content.items() if name not in _NEWER or value != _NEWER[name]}
 
 
 class EvaluationConfig(Section):
@@ -224,6 +250,15 @@ class ClusteredFLConfig(Section):
         if self.algorithm is FederatedAlgorithm.ORACLE and self.data.group is None:
             raise ConfigError(
                 "data.group must be given for algorithm oracle, got nothing; name the column of the true clusters."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _clusters_are_left_in_a_round_of_the_run(self) -> Self:
+        if (self.clustering.switch_round or 0) > self.training.rounds:
+            raise ConfigError(
+                f"clustering.switch_round must be at most training.rounds = {self.training.rounds}, got "
+                f"{self.clustering.switch_round}; give an earlier round."
             )
         return self
 

@@ -91,6 +91,7 @@ class ClusteringParams:
       selection_rounds: rounds in which every client selects its cluster (R-DPCFL, IFCA).
       pull: weight of the distance to the mean model (MR-MTL).
       min_separation: smaller ones mean no clusters, one model for all.
+      switch_round: the last round of sampled clusters (R-DPCFL); None for the one that the overlap gives.
     """
 
     algorithm: FederatedAlgorithm
@@ -101,6 +102,7 @@ class ClusteringParams:
     selection_rounds: int = 0
     pull: float = 0.0
     min_separation: float = GIVEN_SEPARATION
+    switch_round: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

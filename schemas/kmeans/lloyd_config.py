@@ -5,7 +5,7 @@ clustering with differential privacy".
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -32,6 +32,8 @@ from schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interva
 from schemas.tables.feature_patterns import has_patterns
 
 Interval = tuple[float, float]
+_NEWER = {"clip_moves": True}
+"""Settings that the first release of the algorithm did not have, with their defaults."""
 BOX: Interval = (-1.0, 1.0)
 """What the bounds of columns become where each has its own."""
 
@@ -84,6 +86,10 @@ class DPLloydConfig(Section):
         description="fold to reflect centers outside the domain at its sides, truncate to move them to the sides, "
         "or none",
     )
+    clip_moves: Annotated[bool, Field(strict=True)] = Field(
+        default=True,
+        description="true to shorten the move of a center to the radius, or false to leave it as it is (variant fast)",
+    )
     update: CenterUpdate | None = Field(
         default=None,
         description="plain for noisy sum / noisy count, shrunken to shrink a move by its known noise, or leave it out "
@@ -97,6 +103,12 @@ class DPLloydConfig(Section):
         description="the largest norm of the stacked relative sums of a client, divided by its rows, in units of the "
         "radius, in (0, 1]; for privacy unit client",
     )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without newer settings keep the digests that they had before there were any."""
+        content: dict[str, Any] = dump(self)
+        return {name: value for name, value in content.items() if name not in _NEWER or value != _NEWER[name]}
 
     @property
     def interval(self) -> Interval:

@@ -36,9 +36,9 @@ _RELATIONS = {
 }
 
 
-def selection_rounds(algorithm: FederatedAlgorithm, rounds: int) -> int:
-    """Rounds in which every client selects a cluster: a tenth, rounded up, or none."""
-    return math.ceil(round(SELECTION_SHARE * rounds, 9)) if algorithm in SELECTING else 0
+def selection_rounds(algorithm: FederatedAlgorithm, rounds: int, share: float = SELECTION_SHARE) -> int:
+    """Rounds in which every client selects a cluster: a share in (0, 1] of `rounds`, rounded up, or none."""
+    return math.ceil(round(share * rounds, 9)) if algorithm in SELECTING else 0
 
 
 @functools.cache

@@ -22,6 +22,7 @@ KINDS = {
     "su": {"variant": "su"},
     "g": {"variant": "g", "post_process": "none"},
     "fast": {"init": "sphere_packing"},
+    "far": {"init": "sphere_packing", "clip_moves": False, "post_process": "none"},
     "best": {},
     "feddp": {"init": "feddp_init"},
 }

@@ -121,6 +121,16 @@ def test_no_separation_no_clusters():
     assert final.separation == state.separation
 
 
+def test_clusters_are_left_in_the_round_that_is_asked_for():
+    for asked, left in ((2, 2), (ROUNDS + 7, ROUNDS)):
+        federation = _federation(min_separation=0.0, switch_round=asked, selection_rounds=1)
+        state = run_rounds(federation, _clients(), _stream(), rounds=1)
+        assert state.switch_round == left
+        phases = [phase_of(federation, dataclasses.replace(state, round_number=done)) for done in range(ROUNDS)]
+        selected = [done + 1 for done, phase in enumerate(phases) if phase is Phase.SELECT]
+        assert selected == ([3] if asked == 2 else [])
+
+
 def test_order_and_grouping_do_not_matter():
     federation = _federation()
     state = run_rounds(federation, _clients(), _stream(), rounds=1)

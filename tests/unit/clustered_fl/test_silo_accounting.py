@@ -3,8 +3,11 @@
 import pytest
 
 from schemas.choices import Adjacency, FederatedAlgorithm
+from schemas.clustered_fl.config import ClusteredFLConfig, ClusteringConfig
 from schemas.clustered_fl.plan import SiloEvent
 from schemas.errors import ConfigError, UnsupportedEventError
+from schemas.settings import rejection
+from tests.scenes import federation
 from tests.scenes.silos import clustering_params, silo_budget, training_params
 from transforms.clustered_fl.silo_accounting import selection_rounds, silo_epsilon, silo_events, silo_plan
 
@@ -42,6 +45,26 @@ def test_events_are_counted():
 def test_batches_as_large_as_the_client_are_not_sampled():
     (_, later) = silo_events(100, training_params(batch_size=100), clustering_params(), silo_budget(), 1.0)
     assert (later.sampling_rate, later.count) == (1.0, 199)
+
+
+def test_jobs_without_newer_settings_keep_their_digests():
+    assert set(ClusteringConfig().model_dump()) == {"view", "start", "pull"}
+    given = ClusteringConfig(min_separation=0.0, switch_round=3, selection_share=0.2)
+    assert ClusteringConfig.model_validate(given.model_dump()) == given
+
+
+def test_clusters_are_left_in_a_round_that_there_is():
+    job = federation.job("lake", training__rounds=4) | {"clustering": {"switch_round": 5}}
+    with pytest.raises(ConfigError, match=r"clustering.switch_round must be at most training.rounds = 4, got 5"):
+        rejection.checked(ClusteredFLConfig, job)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.1, 20), (0.05, 10), (0.001, 1), (1.0, 200)])
+def test_every_round_with_a_selection_is_charged(share, expected):
+    for algorithm in FederatedAlgorithm:
+        selecting = algorithm in (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
+        assert selection_rounds(algorithm, 200, share) == (expected if selecting else 0)
+    assert selection_rounds(FederatedAlgorithm.IFCA, 200) == 20
 
 
 def test_selections_are_concentrated():

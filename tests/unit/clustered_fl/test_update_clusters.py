@@ -51,10 +51,17 @@ def test_overlap_and_switch_round():
 
 def test_projection_keeps_distances_between_clusters():
     updates = _updates(100.0)
-    for view, width in ((UpdateView.PCA, 3), (UpdateView.TWO_PC, 2), (UpdateView.RAW, 500)):
+    for view, width in (
+        (UpdateView.PCA, 3),
+        (UpdateView.TWO_PC, 2),
+        (UpdateView.TWO_PC_SCALED, 2),
+        (UpdateView.RAW, 500),
+    ):
         points = project(updates, 4, view)
         assert points.shape == (21, width)
         np.testing.assert_allclose([points.mean(), (points**2).mean()], [0.0, 1.0], atol=1e-9)
+    ranges = np.ptp(project(updates, 4, UpdateView.TWO_PC_SCALED), axis=0)
+    assert ranges[0] == pytest.approx(ranges[1])
     points = project(updates, 4, UpdateView.PCA)
     means = np.array([points[cluster == TRUTH].mean(axis=0) for cluster in range(4)])
     distances = np.linalg.norm(means[:, None] - means, axis=2)[np.triu_indices(4, 1)]

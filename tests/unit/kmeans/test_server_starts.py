@@ -70,6 +70,16 @@ def test_packed_centers_keep_their_distances_and_find_the_best_placement_on_a_li
     np.testing.assert_array_equal(wide, sphere_packing.pack(8, 30, 2.0, seed=1))
 
 
+def test_points_are_taken_in_the_order_in_which_they_were_tried():
+    random = np.random.default_rng(0)
+    for n_features, n_placed, squared in ((2, 3, 0.5), (3, 0, 1.0), (2, 6, 0.9), (40, 5, 20.0)):
+        tried = random.uniform(-1.0, 1.0, (300, n_features))
+        placed = random.uniform(-1.0, 1.0, (n_placed, n_features))
+        apart = ((tried[:, None] - placed[None]) ** 2).sum(axis=2) >= squared
+        expected = np.flatnonzero(apart.all(axis=1))
+        assert sphere_packing._first_apart(tried, placed, squared) == (expected[0] if expected.size else None)
+
+
 @pytest.mark.parametrize(("costs", "chosen"), [([9, 5, 1, 0.9, 0.8], 3), ([4.0], 1), ([3, 3, 3], 1), ([5, 1], 2)])
 def test_elbow(costs, chosen):
     assert seeding.elbow(np.array(costs, dtype=float)) == chosen

@@ -14,7 +14,7 @@ from transforms.rounds.protocol import Releases
 
 
 def relative_step(state: LloydState, releases: Releases) -> LloydState:
-    """After relative sums and counts: every center moves, at most by the radius, and is brought into the domain."""
+    """After relative sums and counts: every center moves, by default at most by the radius, into the domain."""
     settings, radius = state.settings, state.settings.radius(state.n_features)
     bound = state.client_bound if settings.by_client else state.radius
     sums = releases[0].with_unit(relative_unit(state, bound))
@@ -25,7 +25,9 @@ def relative_step(state: LloydState, releases: Releases) -> LloydState:
         longest = min(radius, state.radius * state.unit)
     else:
         found, longest = moves.divided(sums.decoded, counts.decoded), radius
-    moved = state.known_centers * state.unit + folding.clip_moves(found, longest)
+    if settings.options.clip_moves:
+        found = folding.clip_moves(found, longest)
+    moved = state.known_centers * state.unit + found
     following = state.radius if settings.starts_near else lattice_radius(state.frame, radius)
     return _moved_to(dataclasses.replace(state, radius=following, origins=state.centers), moved, (sums, counts))
 

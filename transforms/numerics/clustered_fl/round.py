@@ -217,9 +217,16 @@ def _found_clusters(federation: Federation, state: FederatedState, sums: RoundSu
         assignments=_sampled(federation, responsibilities, 2),
         responsibilities=responsibilities,
         separation=mixture.separation,
-        switch_round=switch_round(mixture.separation, federation.training.rounds) if believed else 0,
+        switch_round=_switch_round(federation, mixture.separation) if believed else 0,
         em_iterations=mixture.iterations,
     )
+
+
+def _switch_round(federation: Federation, separation: float) -> int:
+    """The last round of sampled clusters: as asked for, or by the overlap of the clusters."""
+    rounds = federation.training.rounds
+    asked = federation.clustering.switch_round
+    return switch_round(separation, rounds) if asked is None else min(asked, rounds)
 
 
 def _sampled(federation: Federation, responsibilities: NDArray[np.float64], coming: int) -> NDArray[np.int64]:

@@ -86,6 +86,10 @@ def project(updates: NDArray[np.float64], n_clusters: int, view: UpdateView) -> 
         values, vectors = np.linalg.eigh(centered @ centered.T)
         order = np.argsort(values)[::-1][: min(n_dimensions, len(updates))]
         centered = vectors[:, order] * np.sqrt(np.maximum(values[order], 0.0))
+    if view is UpdateView.TWO_PC_SCALED:
+        ranges = np.ptp(centered, axis=0)
+        centered = centered / np.where(ranges > 0.0, ranges, 1.0)
+        centered = centered - centered.mean(axis=0)
     scale = math.sqrt(float((centered**2).mean()))
     return centered / scale if scale > 0.0 else centered
 

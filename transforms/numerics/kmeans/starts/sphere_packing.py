@@ -5,6 +5,7 @@ private optimization", Section 4.1.
 """
 
 import functools
+import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 ATTEMPTS = 1000
 """Random points tried for each center before a radius counts as too large."""
 _STEPS = 30
+_FEW = 16
 
 
 @functools.lru_cache(maxsize=64)
@@ -50,12 +52,28 @@ def _place(n_centers: int, n_features: int, half_side: float, radius: float, see
     """
     rng = np.random.default_rng([seed, 4])
     inner = half_side - radius
-    placed = np.zeros((0, n_features))
-    while len(placed) < n_centers:
+    placed = np.empty((n_centers, n_features))
+    for index in range(n_centers):
         tried = rng.uniform(-inner, inner, (ATTEMPTS, n_features))
-        squared = ((tried[:, None, :] - placed[None, :, :]) ** 2).sum(axis=2)
-        apart = np.flatnonzero((squared >= 4.0 * radius**2).all(axis=1))
-        if not apart.size:
-            return placed
-        placed = np.vstack([placed, tried[apart[0]]])
+        chosen = _first_apart(tried, placed[:index], 4.0 * radius**2)
+        if chosen is None:
+            return placed[:index]
+        placed[index] = tried[chosen]
     return placed
+
+
+def _first_apart(tried: NDArray[np.float64], placed: NDArray[np.float64], squared: float) -> int | None:
+    """Index of the first point whose squared distances to all centers are large enough, or None.
+
+    A few points are compared first, since one of them is mostly found; a point that lies too near one center is
+    compared to no other.
+    """
+    for start, stop in itertools.pairwise((0, _FEW, len(tried))):
+        left = np.arange(start, stop)
+        for center in placed:
+            left = left[((tried[left] - center) ** 2).sum(axis=1) >= squared]
+            if not left.size:
+                break
+        if left.size:
+            return int(left[0])
+    return None

@@ -1,0 +1,238 @@
+"""Every figure and table of the papers that a command here draws: the command, its data, and a toy size."""
+
+import contextlib
+import importlib
+import itertools
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+RESULTS = Path("benchmarks/results")
+DATA, OUT, WORK = "DATA", "OUT", "WORK"
+"""Words of a command that stand for folders."""
+FEDDP, REVIEWS, ONE_ROUND = "FedDP-KMeans", "FedDP-KMeans, reviews", "One round"
+FASTLLOYD, R_DPCFL = "FastLloyd", "R-DPCFL"
+_TOY_SWEEP = {
+    "EPSILONS": [1.0],
+    "FEW_EPSILONS": [1.0],
+    "RECORD_ROWS": 1_000,
+    "CLIENTS": dict.fromkeys(("client-1000", "client-2000", "client-5000"), 40),
+    "LARGEST_K": 3,
+    "STEPS": [0],
+    "BASELINE_STEPS": [1],
+    "MISSING": (1,),
+    "FEDDP": {"FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans", "feddp_kmeans": {"restarts": 20}}},
+    "BASELINES": {"ServerKMeans++": {"algorithm": "server_kmeanspp"}},
+    "POOLED": {"Optimal": {"algorithm": "optimal"}},
+    "SHARES": ((0.15,), (0.1,), (0.1,)),
+}
+
+
+class Figure(NamedTuple):
+    """A command.
+
+    Attributes:
+      paper: whose figures it draws.
+      shows: which ones, by their numbers in the paper.
+      module: of `benchmarks`.
+      words: its arguments; `DATA`, `OUT` and `WORK` stand for folders.
+      toy: arguments in their place at toy size.
+      constants: of the module, lower at toy size.
+      result: the table below `RESULTS`, or None if none was committed.
+    """
+
+    paper: str
+    shows: str
+    module: str
+    words: str
+    toy: str
+    constants: Mapping[str, Any] = {}
+    result: str | None = None
+
+    @property
+    def command(self) -> str:
+        """As one types it."""
+        return f"python -m benchmarks.{self.module} {self.words}".rstrip()
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether files have to be brought, at full size."""
+        return DATA in self.words.split()
+
+
+def _sweep(paper: str, shows: str, name: str, *, drawn: bool = True, data: bool = False) -> Figure:
+    """A figure of `papers.feddp_kmeans`."""
+    words = f"--figures {name} --work WORK --out OUT/feddp_kmeans" + " --data DATA" * data
+    toy = f"--figures {name} --work WORK --out OUT/feddp_kmeans --seeds 1"
+    result = f"feddp_kmeans/{name}.md" if drawn else None
+    return Figure(paper, shows, "papers.feddp_kmeans", words, toy, _TOY_SWEEP, result)
+
+
+def _digits(shows: str, shift: str, size: str, seeds: int, result: str, images: str = "") -> Figure:
+    """A figure of `papers.dp_clustered_fl`."""
+    options = f"--shift {shift.replace(' ', '_')} --seeds {seeds} --size {size}{images}"
+    toy = f"--data tests/data --images mnist_14 --shift {shift.replace(' ', '_')} --seeds 1 --size toy"
+    out = f" --out OUT/{result}"
+    found = None if images else result
+    return Figure(R_DPCFL, shows, "papers.dp_clustered_fl", f"--data DATA {options}{out}", toy + out, {}, found)
+
+
+FIGURES: dict[str, Figure] = {
+    "feddp-record": _sweep(FEDDP, "Figure 1, left", "record"),
+    "feddp-client-2000": _sweep(FEDDP, "Figure 2, left", "client-2000"),
+    "feddp-client-1000": _sweep(FEDDP, "Figure 5", "client-1000"),
+    "feddp-client-5000": _sweep(FEDDP, "Figure 6", "client-5000"),
+    "feddp-census-private": _sweep(FEDDP, "Figure 3, on UCI Adult", "census-private", data=True),
+    "feddp-census-self-employed": _sweep(
+        FEDDP, "Figure 4, on UCI Adult", "census-self-employed", drawn=False, data=True
+    ),
+    "feddp-shares": _sweep(FEDDP, "Tables 2 to 5", "shares"),
+    "feddp-missing": _sweep(REVIEWS, "Figures 1 to 5: clusters missing from the server data", "missing"),
+    "feddp-elbow": _sweep(REVIEWS, "Figure 10: elbow", "elbow"),
+    "feddp-code": Figure(
+        FEDDP,
+        "beside the authors' code",
+        "feddp_utility",
+        "--out OUT/feddp_utility.md",
+        "--seeds 1 --epsilons 1.0 --processes 1 --settings record --out OUT/feddp_utility.md",
+        result="feddp_utility.md",
+    ),
+    "one-round": Figure(
+        ONE_ROUND,
+        "Figures 1 and 2",
+        "papers.one_round",
+        "--runs WORK/one_round.jsonl --out OUT/one_round.md",
+        "--runs WORK/one_round.jsonl --seeds 1 --largest 10000 --figures shuffle --methods shuffle --speed "
+        "--out OUT/one_round.md",
+        result="one_round.md",
+    ),
+    "one-round-law": Figure(
+        ONE_ROUND,
+        "Figure 1 by its law",
+        "papers.published_protocol",
+        "--draws 200 --out OUT/published_protocol.md",
+        "--draws 1 --out OUT/published_protocol.md",
+        result="published_protocol.md",
+    ),
+    "naive": Figure(
+        ONE_ROUND,
+        "footnote 9, and the answer to the reviews of FedDP-KMeans",
+        "papers.naive",
+        "--out OUT/naive.md",
+        "--rows 500 --seeds 1 --out OUT/naive.md",
+        result="naive.md",
+    ),
+    "fastlloyd": Figure(
+        FASTLLOYD,
+        "Figure 2",
+        "papers.fastlloyd",
+        "--data DATA --out OUT/fastlloyd.md",
+        "--datasets iris --seeds 1 --out OUT/fastlloyd.md",
+        {"SPEED": ((100, 2, 2),)},
+        result="fastlloyd.md",
+    ),
+    "fastlloyd-all": Figure(
+        FASTLLOYD,
+        "Figure 2, all ten data sets",
+        "papers.fastlloyd",
+        "--data DATA --datasets iris lsun s1 house wine adult breast yeast mnist_784 birch2 --seeds 100 "
+        "--out OUT/fastlloyd_all.md",
+        "--datasets wine --seeds 1 --methods FastLloyd --out OUT/fastlloyd_all.md",
+        {"SPEED": ()},
+    ),
+    "fastlloyd-scores": Figure(
+        FASTLLOYD,
+        "Figures 6 to 8",
+        "papers.fastlloyd_scores",
+        "--data DATA --out OUT",
+        "--datasets iris --seeds 1 --out OUT",
+        {"METHODS": {"FastLloyd": {"variant": "fast", "init": "sphere_packing"}}},
+        "fastlloyd_scores.md",
+    ),
+    "fastlloyd-synthetic": Figure(
+        FASTLLOYD,
+        "Figures 3 and 4",
+        "papers.fastlloyd_synthetic",
+        "--out OUT/fastlloyd_synthetic.md",
+        "--seeds 1 --rows 300 --largest 2 --out OUT/fastlloyd_synthetic.md",
+    ),
+    "fastlloyd-scaling": Figure(
+        FASTLLOYD,
+        "Figure 3, on mixtures of our own",
+        "papers.fastlloyd_scaling",
+        "--out OUT",
+        "--rows 500 --seeds 1 --mixture-seeds 1 --out OUT",
+        {"FEATURES": (2,), "CLUSTERS": (2,), "MIXTURE_ROWS": 500, "MIXTURE_EPSILONS": (1.0,)},
+        "fastlloyd_scaling.md",
+    ),
+    "fastlloyd-messages": Figure(
+        FASTLLOYD,
+        "Table 3",
+        "papers.fastlloyd_messages",
+        "--out OUT/fastlloyd_messages.md",
+        "--largest 400 --out OUT/fastlloyd_messages.md",
+        result="fastlloyd_messages.md",
+    ),
+    "r-dpcfl-noise": Figure(
+        R_DPCFL,
+        "Figures 3 and 4",
+        "papers.update_noise",
+        "--out OUT/update_noise.md",
+        "--rounds 2 --batches 3300 6600 --out OUT/update_noise.md",
+        result="update_noise.md",
+    ),
+    "r-dpcfl-rotation": _digits("Figures 6 to 8, 9 left", "rotation", "small", 4, "dp_clustered_fl_rotation.md"),
+    "r-dpcfl-label-flip": _digits("Figures 6 to 8, 9 left", "label flip", "small", 4, "dp_clustered_fl_label_flip.md"),
+    "r-dpcfl-rotation-paper": _digits("Figure 6, 28 x 28", "rotation", "paper", 1, "dp_clustered_fl_paper.md"),
+    "r-dpcfl-label-flip-paper": _digits(
+        "Figure 6, 28 x 28", "label flip", "paper", 1, "dp_clustered_fl_paper_label_flip.md"
+    ),
+    "r-dpcfl-fashion": _digits(
+        "Figure 6, FMNIST", "rotation", "paper", 4, "dp_clustered_fl_fashion.md", " --images fashion_mnist"
+    ),
+}
+
+
+def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: bool = False) -> None:
+    """Runs the command of a figure in this process.
+
+    Args:
+      name: of `FIGURES`.
+      out: folder for tables and plots.
+      work: folder for what a run may throw away.
+      data: folder of the files that `benchmarks.data` lists.
+      toy: whether to draw next to nothing, from data that are made here: only to see that the command runs.
+
+    Raises:
+      LookupError: if the figure needs data and no folder is given.
+    """
+    figure = FIGURES[name]
+    if figure.needs_data and data is None and not toy:
+        raise LookupError(f"{name} needs files; give --data, a folder of those that `python -m benchmarks.data` lists.")
+    module = importlib.import_module(f"benchmarks.{figure.module}")
+    folders = {DATA: data or Path(), OUT: out, WORK: work}
+    words = [_placed(word, folders) for word in (figure.toy if toy else figure.words).split()]
+    for folder in (work, *(Path(word) if not Path(word).suffix else Path(word).parent for word in _outputs(words))):
+        folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sys, "argv", [_path(figure.module), *words]))
+        for constant, value in figure.constants.items() if toy else ():
+            stack.enter_context(mock.patch.object(module, constant, value))
+        module.main()
+
+
+def _placed(word: str, folders: Mapping[str, Path]) -> str:
+    """A word with its folder in place, or with blanks for underscores in the name of a shift."""
+    head, _, tail = word.partition("/")
+    return str(folders[head] / tail) if head in folders else word.replace("label_flip", "label flip")
+
+
+def _outputs(words: list[str]) -> list[str]:
+    return [value for option, value in itertools.pairwise(words) if option == "--out"]
+
+
+def _path(module: str) -> str:
+    """Of the file, as if Python had been asked to start it."""
+    return str(Path("benchmarks", *module.split(".")).with_suffix(".py"))

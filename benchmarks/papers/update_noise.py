@@ -1,0 +1,74 @@
+"""Noise of a client's update by the batch sizes of the first round and of later ones: Figures 3 and 4 of R-DPCFL.
+
+Source: Malekmohammadi, Taik, Farnadi, Lemma 4.1: the variance of the update of round e is about
+K N eta^2 p c^2 z^2 / b_e^3, where z keeps all rounds together within epsilon. z is calibrated by Dapple's own plan of a
+client without selections, under the accountant rdp. Settings are those of Figure 3.
+
+    python -m benchmarks.papers.update_noise --out benchmarks/results/update_noise.md
+"""
+
+from collections.abc import Sequence
+
+from benchmarks import measurement
+from benchmarks.machine import heading
+from schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
+from schemas.clustered_fl.plan import SiloBudget
+from schemas.clustered_fl.records import ClusteringParams, TrainingParams
+from transforms.clustered_fl.silo_accounting import silo_plan
+
+N_ROWS, ROUNDS, CLIPPING_NORM, LEARNING_RATE, N_PARAMETERS = 6_600, 200, 3.0, 5e-4, 11_181_642
+BUDGET = SiloBudget(epsilon=5.0, delta=1e-4, adjacency=Adjacency.ADD_REMOVE, accountant=SiloAccountant.RDP)
+BATCHES = (32, 128, 512, 2_048, N_ROWS)
+
+
+def main() -> None:
+    parser = measurement.script(__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
+    arguments = parser.parse_args()
+    multipliers = table(arguments.batches, arguments.rounds)
+    lines = heading("R-DPCFL: noise by batch sizes")
+    lines += [f"N = {N_ROWS:,}, E = {arguments.rounds}, K = 1, c = 3, epsilon 5, delta 1e-4; b1 across, b down.", ""]
+    lines += section("Figure 4: noise multiplier z", arguments.batches, multipliers)
+    first = [[variance(z, b1) for b1, z in zip(arguments.batches, row, strict=True)] for row in multipliers]
+    later = [[variance(z, b) for z in row] for b, row in zip(arguments.batches, multipliers, strict=True)]
+    lines += section("Figure 3, left: variance of the first update", arguments.batches, first)
+    lines += section("Figure 3, right: variance of later updates", arguments.batches, later)
+    measurement.show(lines, arguments.out)
+
+
+def table(batches: Sequence[int], rounds: int) -> list[list[float]]:
+    """Noise multipliers by later batch size (rows) and first batch size (columns)."""
+    return [[multiplier(first, later, rounds) for first in batches] for later in batches]
+
+
+def multiplier(first: int, later: int, rounds: int) -> float:
+    """That of a client; a batch of all rows is not sampled."""
+    training = TrainingParams(
+        rounds=rounds,
+        local_epochs=1,
+        batch_size=later,
+        learning_rate=LEARNING_RATE,
+        clipping_norm=CLIPPING_NORM,
+        first_batch_size=first,
+    )
+    clustering = ClusteringParams(algorithm=FederatedAlgorithm.R_DPCFL, n_clusters=4)
+    return silo_plan(N_ROWS, training, clustering, BUDGET).noise_multiplier
+
+
+def variance(noise_multiplier: float, batch: int) -> float:
+    """Of an update, summed over all parameters (Lemma 4.1)."""
+    return N_ROWS * LEARNING_RATE**2 * N_PARAMETERS * (CLIPPING_NORM * noise_multiplier) ** 2 / batch**3
+
+
+def section(title: str, batches: Sequence[int], values: Sequence[Sequence[float]]) -> list[str]:
+    """Markdown lines."""
+    lines = [f"## {title}", "", "| b / b1 | " + " | ".join(f"{b:,}" for b in batches) + " |"]
+    lines += ["| --- " * (len(batches) + 1) + "|"]
+    for batch, row in zip(batches, values, strict=True):
+        lines.append(f"| {batch:,} | " + " | ".join(f"{value:.3g}" for value in row) + " |")
+    return [*lines, ""]
+
+
+if __name__ == "__main__":
+    main()
