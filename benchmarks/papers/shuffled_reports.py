@@ -1,13 +1,17 @@
 """Shuffled reports priced by the closed form of the clones and by the certificate of their privacy blanket.
 
 Both methods see the same draws of the mixture, in one run: normalized cost (mean squared distance to the nearest
-center; d = 100, k = 8, separation 100) at epsilon 1, delta 1e-6.
+center; d = 100, k = 8, separation 100) at epsilon 1, delta 1e-6. Finished runs are kept in a file of JSON lines.
 
-    python -m benchmarks.papers.shuffled_reports --out benchmarks/results/shuffled_reports.md
+    python -m benchmarks.papers.shuffled_reports --runs shuffled.jsonl --out benchmarks/results/shuffled_reports.md
 """
 
 import argparse
+import itertools
+import json
 import time
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 
@@ -17,28 +21,41 @@ from benchmarks.papers.one_round import Cell, parameters_of, report_cost
 
 GOALS = {10_000: 0.12, 100_000: 0.0020}
 EPSILON, DELTA = 1.0, 1e-6
+METHODS = ("clones", "shuffle")
 
 
 def main() -> None:
     parser = measurement.script(__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, nargs="*", default=list(range(10)))
     parser.add_argument("--clients", type=int, nargs="*", default=list(GOALS))
+    parser.add_argument("--runs", type=Path, required=True, help="file of finished runs, JSON lines")
     arguments = parser.parse_args()
-    measurement.show(report(arguments), arguments.out)
+    measurement.show(report(measure(arguments)), arguments.out)
 
 
-def report(arguments: argparse.Namespace) -> list[str]:
+def measure(arguments: argparse.Namespace) -> dict[tuple[int, str], list[float]]:
+    """Costs by number of clients and method, over draws."""
+    costs: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for n_clients, seed, method in itertools.product(arguments.clients, arguments.seeds, METHODS):
+        lines = arguments.runs.read_text().splitlines() if arguments.runs.exists() else []
+        known = {tuple(key): cost for *key, cost in map(json.loads, lines)}
+        key = (n_clients, method, seed)
+        if key not in known:
+            known[key] = report_cost(Cell("shuffle", method, n_clients, EPSILON), seed)
+            with arguments.runs.open("a") as file:
+                file.write(json.dumps([*key, known[key]]) + "\n")
+        costs[n_clients, method].append(known[key])
+    return costs
+
+
+def report(costs: dict[tuple[int, str], list[float]]) -> list[str]:
     """Tables of costs, of epsilons of one report, and of the time that a client takes to verify."""
     lines = heading("Shuffled reports: clones and blanket")
     lines += ["Normalized cost at epsilon 1, delta 1e-6, mean (standard deviation; draws), all draws in one run.", ""]
     lines += ["| n_clients | clones | blanket | goal |", "| --- | --- | --- | --- |"]
-    for n_clients in arguments.clients:
-        costs: dict[str, list[float]] = {method: [] for method in ("clones", "shuffle")}
-        for seed in range(arguments.seeds):
-            for method, found in costs.items():
-                found.append(report_cost(Cell("shuffle", method, n_clients, EPSILON), seed))
-                print(n_clients, method, seed, f"{found[-1]:.5f}", flush=True)
-        shown = " | ".join(f"{np.mean(each):.4g} ({np.std(each):.2g}; {len(each)})" for each in costs.values())
+    for n_clients in sorted({number for number, _ in costs}):
+        found = [costs[n_clients, method] for method in METHODS]
+        shown = " | ".join(f"{np.mean(each):.4g} ({np.std(each):.2g}; {len(each)})" for each in found)
         lines.append(f"| {n_clients:,} | {shown} | {GOALS.get(n_clients, '')} |")
     return [*lines, "", *designs()]
 

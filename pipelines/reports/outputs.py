@@ -184,9 +184,10 @@ def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str,
             "Messages of a single client are not private for whoever sees them unshuffled."
         )
     elif guarantee.mode is ReportMode.SHUFFLE:
+        proof = _PROOFS[amplification_of(parameters)]
         details = (
-            f"Of a shuffled batch of at least {guarantee.min_batch} reports, {_PROOFS[amplification_of(parameters)]}; a "
-            f"single report is {guarantee.local_epsilon:.6g}-private for whoever sees it unshuffled."
+            f"Of a shuffled batch of at least {guarantee.min_batch} reports, {proof}; a single report is "
+            f"{guarantee.local_epsilon:.6g}-private for whoever sees it unshuffled."
         )
     return {
         "privacy_unit": str(PrivacyUnit.CLIENT),

@@ -63,8 +63,8 @@ def shuffling(parameters: CollectionParameters, folder: str, spill_folder: str |
 def too_few(parameters: CollectionParameters, n_reports: int) -> InputError:
     """The error for a batch below its guaranteed minimum."""
     return InputError(
-        f"a shuffled batch must have at least {parameters.guarantee.min_batch} reports of its parameters, got "
-        f"{n_reports}; wait for more: with fewer, clients would have less privacy than they were promised."
+        f"a shuffled batch must have at least {parameters.guarantee.min_batch} reports, got {n_reports}; wait for "
+        "more with its parameters: with fewer, clients would have less privacy than they were promised."
     )
 
 
@@ -99,7 +99,9 @@ def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
         run_graph(add, options, Promise(zone=Zone.PUBLIC))
     result = shuffled_batch(source.parameters, folder)
     if not result.n_rows:
-        raise InputError(f"{_ARRIVED} must hold at least one report, got none in {source.path}; check the path.")
+        raise InputError(
+            f"{_ARRIVED} must hold at least one report with its parameters, got none in {source.path}; check the path."
+        )
     return result
 
 

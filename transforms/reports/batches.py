@@ -11,7 +11,6 @@ from typing import ClassVar, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.transforms.trigger import AfterWatermark, DefaultTrigger
 
 from schemas.errors import ConfigError

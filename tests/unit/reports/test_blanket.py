@@ -29,7 +29,7 @@ def exact_delta(laws: list[list[Fraction]], other: list[Fraction], odds: Fractio
 
 
 def lemma(choice: SubsetChoice, overlap: int, odds: Fraction, n_reports: int) -> Fraction:
-    """Lemma 5.3 of Balle et al. for two favored sets with this overlap, by every sequence of gains, without rounding."""
+    """Lemma 5.3 of Balle et al. for two favored sets with this overlap, by all sequences of gains, exactly."""
     likely, unlikely = probability(choice, 0), probability(choice, choice.near)
     blanket = choice.size * unlikely
     apart = choice.near - overlap
@@ -52,10 +52,6 @@ def lemma(choice: SubsetChoice, overlap: int, odds: Fraction, n_reports: int) ->
     return sum((chance * max(total, Fraction(0)) for total, chance in sums.items())) / (blanket * n_reports)
 
 
-def odds_of(epsilon: float) -> Fraction:
-    return exp_below(epsilon)
-
-
 @pytest.mark.parametrize(("size", "near"), SMALL)
 def test_the_certificate_holds_for_every_small_shuffle(size, near):
     # All favored sets of the two neighbors and of the other clients, at every overlap.
@@ -69,7 +65,7 @@ def test_the_certificate_holds_for_every_small_shuffle(size, near):
                 for second in sets[1:]:
                     # The first set may be any of them by symmetry of places, as long as the others run over all.
                     rest = [laws[each] for each in others]
-                    assert exact_delta([laws[sets[0]], *rest], laws[second], odds_of(epsilon)) <= bound
+                    assert exact_delta([laws[sets[0]], *rest], laws[second], exp_below(epsilon)) <= bound
 
 
 def test_the_certificate_holds_where_public_nonces_choose_the_overlap():
@@ -84,7 +80,7 @@ def test_the_certificate_holds_where_public_nonces_choose_the_overlap():
         bound = blanket_delta(choice, 0.5, n_reports, 1e-3)
         points = [both(first, second) for first in range(3) for second in range(3)]
         for first, second, other in itertools.product(points[:2], points, points[:5]):
-            assert exact_delta([first] + [other] * (n_reports - 1), second, odds_of(0.5)) <= bound
+            assert exact_delta([first] + [other] * (n_reports - 1), second, exp_below(0.5)) <= bound
 
 
 @pytest.mark.parametrize(("size", "near"), [*SMALL, (8, 3)])
@@ -92,7 +88,7 @@ def test_the_least_overlap_is_the_worst_and_rounding_costs_little(size, near):
     for local, epsilon, n_reports in ((2.0, 0.5, 4), (1.0, 0.1, 7), (4.0, 2.0, 5)):
         choice = SubsetChoice.at_most(size, near, local)
         least = max(0, 2 * near - size)
-        found = [lemma(choice, overlap, odds_of(epsilon), n_reports) for overlap in range(least, near + 1)]
+        found = [lemma(choice, overlap, exp_below(epsilon), n_reports) for overlap in range(least, near + 1)]
         assert found == sorted(found, reverse=True)
         bound = blanket_delta(choice, epsilon, n_reports, 1e-3)
         assert found[0] <= bound

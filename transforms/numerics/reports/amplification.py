@@ -56,10 +56,12 @@ def check_guarantee(parameters: ReportParameters) -> None:
     """
     guarantee = parameters.guarantee
     if amplification_of(parameters) is None:
-        spent = shuffled_epsilon(guarantee.local_epsilon, guarantee.min_batch, guarantee.delta or 1.0)
+        spent = guarantee.local_epsilon
+        if guarantee.mode is ReportMode.SHUFFLE and 0.0 < guarantee.delta < 1.0:
+            spent = shuffled_epsilon(spent, guarantee.min_batch, guarantee.delta)
         raise ConfigError(
-            f"epsilon of report parameters must be at least {spent:.6g}, or one at which the privacy blanket of their "
-            f"reports is certified, got {guarantee.epsilon:.6g}; use an unchanged parameters file."
+            f"epsilon of report parameters must be at least {spent:.6g}, or one that the privacy blanket of their "
+            f"shuffled reports keeps, got {guarantee.epsilon:.6g}; use an unchanged parameters file."
         )
 
 

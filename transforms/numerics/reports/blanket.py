@@ -241,7 +241,8 @@ def _fall(room: int, taken: int, odds: tuple[int, int], precision: _Precision) -
       odds: numerator and denominator by which a step multiplies, besides counts.
       precision: of all numbers.
     """
-    weight, weights = precision.one, []
+    weight = precision.one
+    weights: list[int] = []
     for step in range(room):
         numerator, denominator = (room - step) * odds[0], (taken + step + 1) * odds[1]
         weight = -(-weight * numerator // denominator)
