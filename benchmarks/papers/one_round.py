@@ -10,6 +10,7 @@ Finished runs are kept in a file of JSON lines, so that a run that was stopped g
 """
 
 import argparse
+import dataclasses
 import importlib
 import json
 import tempfile
@@ -32,7 +33,7 @@ _BLOCK = 50_000
 
 
 class Cell(NamedTuple):
-    """One point of a figure: `method` is paper, nested, points, privunit, shuffle or central."""
+    """One point of a figure: `method` is paper, nested, points, privunit, shuffle, clones or central."""
 
     figure: str
     method: str
@@ -148,7 +149,7 @@ def parameters_of(cell: Cell, key: bytes):  # type: ignore[no-untyped-def]
     from schemas.reports.config import EncodeConfig
     from transforms.numerics.reports.design import design
 
-    shuffled = cell.method == "shuffle"
+    shuffled = cell.method in ("shuffle", "clones")
     config = EncodeConfig.model_validate(
         {
             "data": {"path": "lake", "features": "x", "client_id": "client_id"},
@@ -162,7 +163,19 @@ def parameters_of(cell: Cell, key: bytes):  # type: ignore[no-untyped-def]
             },
         }
     )
-    return design(config, tuple(f"x[{index}]" for index in range(N_FEATURES)), key)
+    parameters = design(config, tuple(f"x[{index}]" for index in range(N_FEATURES)), key)
+    return by_clones(parameters) if cell.method == "clones" else parameters
+
+
+def by_clones(parameters):  # type: ignore[no-untyped-def]
+    """The same collection, priced by the closed form that knows epsilon only."""
+    from transforms.numerics.reports.amplification import local_epsilon_for
+    from transforms.numerics.reports.mechanism import MOST_EPSILON, codeword_choice
+
+    promise = parameters.guarantee
+    local = local_epsilon_for(promise.epsilon, promise.delta, promise.min_batch, MOST_EPSILON)
+    promise = dataclasses.replace(promise, local_epsilon=local)
+    return dataclasses.replace(parameters, guarantee=promise, choices=((codeword_choice(local), local),))
 
 
 def central_cost(cell: Cell, seed: int) -> float | None:

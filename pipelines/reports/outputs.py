@@ -23,9 +23,16 @@ from schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
 from schemas.reports.split_parameters import CollectionParameters, SplitParameters
 from schemas.settings.digest import config_digest
 from transforms.files.written import WrittenFile
+from transforms.numerics.reports.amplification import Amplification, amplification_of
 from transforms.numerics.reports.split_and_mix import SENSITIVITY
 
 NEIGHBORING_RELATION = "replace_one"
+_PROOFS = {
+    Amplification.NONE: "each of which keeps the promise alone",
+    Amplification.CLONES: "by the closed form of Feldman, McMillan, Talwar (2022)",
+    Amplification.BLANKET: "by a certificate of their privacy blanket (Balle, Bell, Gascon, Nissim 2019)",
+    None: "which do not keep the promise",
+}
 
 
 def statement(parameters: CollectionParameters) -> PrivacyStatement:
@@ -80,6 +87,7 @@ def _events(parameters: ReportParameters) -> list[dict[str, Any]]:
     ]
     if guarantee.mode is ReportMode.SHUFFLE:
         event = {"path": "reports/shuffle", "mechanism": "amplification_by_shuffling"}
+        event["method"] = str(amplification_of(parameters))
         events.append({**event, "local_epsilon": guarantee.local_epsilon, "min_batch": guarantee.min_batch})
     return events
 
@@ -176,9 +184,10 @@ def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str,
             "Messages of a single client are not private for whoever sees them unshuffled."
         )
     elif guarantee.mode is ReportMode.SHUFFLE:
+        proof = _PROOFS[amplification_of(parameters)]
         details = (
-            f"Of a shuffled batch of at least {guarantee.min_batch} reports, by the closed form of Feldman, McMillan, "
-            f"Talwar (2022); a single report is {guarantee.local_epsilon:.6g}-private for whoever sees it unshuffled."
+            f"Of a shuffled batch of at least {guarantee.min_batch} reports, {proof}; a single report is "
+            f"{guarantee.local_epsilon:.6g}-private for whoever sees it unshuffled."
         )
     return {
         "privacy_unit": str(PrivacyUnit.CLIENT),

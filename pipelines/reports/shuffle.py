@@ -20,7 +20,7 @@ from schemas.reports.parameters import ReportParameters
 from schemas.reports.rows import REPORTS_FOLDER
 from schemas.reports.split_parameters import CollectionParameters
 from transforms.files.written import LISTING_FILE, WrittenFile, written_files
-from transforms.reports.batches import ReadReports
+from transforms.reports.batches import ReadArrivals
 from transforms.reports.shuffle import ShuffleReports
 from transforms.reports.split_messages import ShuffleMessages
 from transforms.reports.uploads import ReadUploads
@@ -64,7 +64,7 @@ def too_few(parameters: CollectionParameters, n_reports: int) -> InputError:
     """The error for a batch below its guaranteed minimum."""
     return InputError(
         f"a shuffled batch must have at least {parameters.guarantee.min_batch} reports, got {n_reports}; wait for "
-        "more: with fewer, clients would have less privacy than they were promised."
+        "more with its parameters: with fewer, clients would have less privacy than they were promised."
     )
 
 
@@ -79,7 +79,7 @@ def build(root: beam.Pipeline, source: ReportSource, folder: str, spill_folder: 
     """
     read: beam.PTransform
     if isinstance(source.parameters, ReportParameters):
-        read = ReadReports(path=source.path, parameters=source.parameters, setting=_ARRIVED)
+        read = ReadArrivals(path=source.path, parameters=source.parameters, setting=_ARRIVED)
     else:
         read = ReadUploads(path=source.path, parameters=source.parameters, setting=_ARRIVED)
     _ = root | "Arrived" >> read | "Shuffle" >> shuffling(source.parameters, folder, spill_folder)
@@ -99,7 +99,9 @@ def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
         run_graph(add, options, Promise(zone=Zone.PUBLIC))
     result = shuffled_batch(source.parameters, folder)
     if not result.n_rows:
-        raise InputError(f"{_ARRIVED} must hold at least one report, got none in {source.path}; check the path.")
+        raise InputError(
+            f"{_ARRIVED} must hold at least one report with its parameters, got none in {source.path}; check the path."
+        )
     return result
 
 

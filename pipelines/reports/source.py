@@ -56,7 +56,7 @@ def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportS
     parameters = collection_from_json(content, where)
     with parameters_refusal(where).covers():
         if isinstance(parameters, ReportParameters):
-            check_guarantee(parameters.guarantee)
+            check_guarantee(parameters)
         else:
             check_split(parameters)
     config.check(parameters)

@@ -6,6 +6,7 @@ Standard library only, so that a device can read it.
 import dataclasses
 import decimal
 import enum
+import hashlib
 import itertools
 import json
 import sys
@@ -84,7 +85,7 @@ class SubsetChoice:
     @classmethod
     def at_most(cls, size: int, near: int, epsilon: float) -> Self:
         """The most faithful choice whose privacy loss is at most `epsilon`, by exact arithmetic."""
-        lower = _exp_below(epsilon)
+        lower = exp_below(epsilon)
         inside = near * lower / (near * lower + size - near)
         return cls(size=size, near=near, threshold=int(inside * WORD))
 
@@ -97,11 +98,11 @@ class SubsetChoice:
         """Whether the privacy loss, in either direction, is at most `epsilon`; never wrongly true."""
         if not (self.size >= 2 and 0 < self.near < self.size and 0 < self.threshold < WORD):
             return False
-        largest = _exp_below(epsilon)
+        largest = exp_below(epsilon)
         return 1 / largest <= self.ratio <= largest
 
 
-def _exp_below(exponent: float) -> Fraction:
+def exp_below(exponent: float) -> Fraction:
     """A rational just below exp(exponent)."""
     with decimal.localcontext(decimal.Context(prec=50)):
         return Fraction(decimal.Decimal(exponent).exp().next_minus())
@@ -264,8 +265,13 @@ class ReportParameters(CollectionTerms):
         return dataclasses.replace(self, depth=depth)
 
     @property
+    def digest(self) -> bytes:
+        """SHA-256 of `parameters.json` as `to_json` writes it: what reports of mode shuffle carry to their shuffler."""
+        return hashlib.sha256(self.to_json().encode()).digest()
+
+    @property
     def report_bytes(self) -> int:
-        """Octets of one report: nonce and index, or nonce and codeword."""
+        """Octets of one report: nonce and index, or nonce and codeword; a digest on its way is not counted."""
         if self.variant is not ReportVariant.PRIVUNIT:
             return 10
         return 8 + max(64, 1 << (self.n_features + 1).bit_length()) // 8

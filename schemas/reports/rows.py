@@ -2,14 +2,18 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from schemas.choices import ReportMode
 from schemas.reports.parameters import ReportParameters, ReportVariant
 from schemas.tables.columns import find, mismatch, plain
 
 NONCE = "nonce"
 INDEX = "index"
 CODEWORD = "codeword"
+DIGEST = "parameters"
+"""Column of reports of mode shuffle on their way to the shuffler: the digest of the parameters that made them."""
 REPORTS_FOLDER = "reports.parquet"
 PARAMETERS_FILE = "parameters.json"
 
@@ -20,6 +24,14 @@ def report_schema(parameters: ReportParameters) -> pa.Schema:
     if parameters.variant is ReportVariant.PRIVUNIT:
         return pa.schema([nonce, pa.field(CODEWORD, pa.binary(parameters.report_bytes - 8), nullable=False)])
     return pa.schema([nonce, pa.field(INDEX, pa.uint16(), nullable=False)])
+
+
+def arrival_schema(parameters: ReportParameters) -> pa.Schema:
+    """Columns of reports as devices send them: those of `report_schema`, and in mode shuffle a digest of 32 octets."""
+    schema = report_schema(parameters)
+    if parameters.guarantee.mode is not ReportMode.SHUFFLE:
+        return schema
+    return schema.append(pa.field(DIGEST, pa.binary(len(parameters.digest)), nullable=False))
 
 
 def to_table(
@@ -42,23 +54,32 @@ def to_table(
 
 
 def from_table(
-    table: pa.Table, parameters: ReportParameters, where: str
+    table: pa.Table, parameters: ReportParameters, where: str, schema: pa.Schema
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint16] | NDArray[np.uint8]]:
     """Nonces and payload of the rows that can be reports; other rows are left out.
 
     Reports come from devices that nobody controls: a null, a codeword that does not exist or octets of another
-    length count as no report, and do not stop the others. Other columns are not looked at.
+    length count as no report, and do not stop the others. Nor does a report that was made by other parameters: the
+    blanket of a batch is that of one law. Other columns are not looked at.
+
+    Args:
+      table: rows.
+      parameters: of the collection.
+      where: the rows are, for messages.
+      schema: of `report_schema`, or of `arrival_schema` for reports that nobody has looked at.
 
     Raises:
       SchemaMismatchError: if a column is missing or has another type.
     """
-    schema = report_schema(parameters)
     for field in schema:
         found = find(table.schema, field.name, where)
         if found.type != field.type:
             raise mismatch(field.name, where, f"be {field.type}", str(found.type), "write it as encode does")
     columns = {field.name: plain(table.column(field.name)).combine_chunks() for field in schema}
     valid = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns.values()])
+    if DIGEST in columns:
+        own = pc.equal(columns[DIGEST], pa.scalar(parameters.digest, schema.field(DIGEST).type))
+        valid &= own.fill_null(False).to_numpy(zero_copy_only=False)
     usable = {name: column.filter(pa.array(valid)) for name, column in columns.items()}
     nonces = usable[NONCE].to_numpy(zero_copy_only=False)
     if parameters.variant is ReportVariant.PRIVUNIT:

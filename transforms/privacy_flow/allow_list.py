@@ -131,6 +131,7 @@ AUDITED: dict[str, Rule] = {
     # Reports, private on their own
     "transforms.reports.encode:EncodeReports": DECLARED,
     "transforms.reports.shuffle:ShuffleReports": PUBLIC,
+    "transforms.reports.batches:ReadArrivals": PUBLIC,
     "transforms.reports.batches:ReadReports": PUBLIC,
     "transforms.reports.decode:DecodeReports": PUBLIC,
     "transforms.reports.split_messages:EncodeMessages": DECLARED,

@@ -10,12 +10,12 @@ from typing import ClassVar, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 from apache_beam.transforms.trigger import AfterWatermark, DefaultTrigger
 
 from schemas.errors import ConfigError
 from schemas.reports.parameters import ReportParameters, ReportVariant
-from schemas.reports.rows import from_table
+from schemas.reports.rows import arrival_schema, from_table, report_schema
 from schemas.reports.split_parameters import SplitParameters
 from transforms.files import row_spill
 from transforms.files.row_spill import Spilled
@@ -62,16 +62,21 @@ def _list_row_groups(path: str) -> Iterator[tuple[str, int]]:
 
 
 def _read(place: tuple, parameters: ReportParameters) -> Iterator[ReportBatch]:
-    path, row_group = place
-    with open_parquet(path) as file:
-        yield from _batches(file, row_group, parameters, f"{path}, row group {row_group}")
+    return _batches(place, parameters, report_schema(parameters))
 
 
-def _batches(file: pq.ParquetFile, row_group: int, parameters: ReportParameters, where: str) -> Iterator[ReportBatch]:
+def _read_arrivals(place: tuple, parameters: ReportParameters) -> Iterator[ReportBatch]:
+    return _batches(place, parameters, arrival_schema(parameters))
+
+
+def _batches(place: tuple, parameters: ReportParameters, schema: pa.Schema) -> Iterator[ReportBatch]:
     """Valid reports of a row group, a good many at a time."""
-    table = read_row_group(file, row_group, where)
+    path, row_group = place
+    where = f"{path}, row group {row_group}"
+    with open_parquet(path) as file:
+        table = read_row_group(file, row_group, where)
     for start in range(0, table.num_rows, _BATCH_REPORTS):
-        nonces, payload = from_table(table.slice(start, _BATCH_REPORTS), parameters, where)
+        nonces, payload = from_table(table.slice(start, _BATCH_REPORTS), parameters, where, schema)
         yield ReportBatch(nonces.astype("<u8").tobytes(), np.ascontiguousarray(payload).tobytes())
 
 
@@ -108,6 +113,12 @@ class ReadReports(ReadRowGroups):
     """Pipeline root → `ReportBatch`es of all files in a folder; rows that cannot be reports are left out."""
 
     _reads = staticmethod(_read)
+
+
+class ReadArrivals(ReadRowGroups):
+    """Pipeline root → `ReportBatch`es as devices sent them; in mode shuffle none that other parameters made."""
+
+    _reads = staticmethod(_read_arrivals)
 
 
 def _split(batch: ReportBatch, parameters: ReportParameters, spill_folder: str | None) -> Iterator[tuple[int, Piece]]:

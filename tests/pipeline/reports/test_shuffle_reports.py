@@ -1,5 +1,6 @@
 """The shuffle job: reports as they arrived become files that say nothing of their arrival, or are refused."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from schemas.reports.rows import to_table
+from schemas.reports.rows import DIGEST, to_table
 from tests.scenes import lake
 from tests.scenes.reports import parameters
 from transforms.reports.encode import keyed_reports
@@ -37,9 +38,16 @@ def arrivals(public) -> pa.Table:
     """Reports in the order of their arrival, with who sent them when."""
     ids = [f"user-{index}".encode() for index in range(N_CLIENTS)]
     reports = keyed_reports(lake.mixture(N_CLIENTS, 0, MEANS), ids, public, lake.KEY)
-    table = to_table(reports.nonces, reports.indices, public)
+    table = with_digest(to_table(reports.nonces, reports.indices, public), public.digest)
     table = table.append_column("client_id", pa.array([each.decode() for each in ids]))
     return table.append_column("time", pa.array(np.arange(N_CLIENTS)))
+
+
+def with_digest(table: pa.Table, digest: bytes | None, start: int = 0) -> pa.Table:
+    """Reports with the digest of their parameters, from a row on another one."""
+    found = table.column(DIGEST).to_pylist()[:start] if DIGEST in table.column_names else []
+    column = pa.array(found + [digest] * (table.num_rows - len(found)), pa.binary(32))
+    return table.drop_columns([DIGEST] if DIGEST in table.column_names else []).append_column(DIGEST, column)
 
 
 def write(folder: pathlib.Path, table: pa.Table, public, n_files: int = 3) -> dict:
@@ -94,6 +102,34 @@ def test_duplicates_do_not_fill_a_batch(tmp_path, arrivals, public):
     job = write(tmp_path, pa.concat_tables([arrivals.slice(1), arrivals.slice(5, 1)]), public)
     outcome = command("shuffle", job, tmp_path, "shuffled")
     assert (outcome.code, f"got {N_CLIENTS - 1};" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("other", ["other parameters", None])
+def test_reports_of_other_parameters_do_not_fill_a_batch(tmp_path, arrivals, public, other):
+    # The blanket of a batch is that of one law: reports of another design hide nobody as they were priced.
+    digest = other and dataclasses.replace(public, key=bytes(16)).digest
+    job = write(tmp_path, with_digest(arrivals, digest, start=N_CLIENTS - 3), public)
+    outcome = command("shuffle", job, tmp_path, "shuffled")
+    assert (outcome.code, f"reports, got {N_CLIENTS - 3};" in outcome.err) == (2, True)
+
+
+def test_a_stranger_neither_stops_a_batch_nor_gets_into_it(tmp_path, arrivals, public):
+    stranger = with_digest(arrivals.slice(0, 1), bytes(32)).select(arrivals.column_names)
+    stranger = stranger.set_column(0, arrivals.schema.field(0), pa.array([12345], pa.uint64()))
+    job = write(tmp_path, pa.concat_tables([stranger, arrivals]), public)
+    outcome = command("shuffle", job, tmp_path, "shuffled")
+    assert outcome.code == 0, outcome.err
+    found = pq.read_table(tmp_path / "shuffled" / "reports.parquet")
+    assert (found.num_rows, 12345 in found["nonce"].to_pylist()) == (N_CLIENTS, False)
+    event = json.loads((tmp_path / "shuffled" / "privacy.json").read_text())["events"][-1]
+    assert (event["method"], event["min_batch"]) == ("privacy_blanket", N_CLIENTS)
+
+
+def test_reports_without_the_digest_of_their_parameters_are_refused(tmp_path, arrivals, public):
+    job = write(tmp_path, arrivals.drop_columns([DIGEST]), public)
+    outcome = command("shuffle", job, tmp_path, "shuffled")
+    assert outcome.code == 2
+    assert "parameters" in outcome.err
 
 
 def test_decode_refuses_reports_that_no_shuffler_wrote(tmp_path, arrivals, public):

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from schemas.reports.parameters import SubsetChoice
-from schemas.reports.rows import from_table, to_table
+from schemas.reports.rows import from_table, report_schema, to_table
 from tests.scenes.reports import parameters
 from transforms.numerics.reports import encoder as report_encoder
 from transforms.numerics.reports.coins import KeyedCoins
@@ -87,7 +87,7 @@ def test_rows_and_batches_carry_reports_unchanged(variant, n_reports, seed):
     batch = ReportBatch.of(reports, public)
     assert len(batch.nonces) + len(batch.payload) == n_reports * public.report_bytes
     payload = reports.codewords if variant == "privunit" else reports.indices
-    nonces, back = from_table(to_table(reports.nonces, payload, public), public, "here")
+    nonces, back = from_table(to_table(reports.nonces, payload, public), public, "here", report_schema(public))
     np.testing.assert_array_equal(nonces, reports.nonces)
     np.testing.assert_array_equal(back, payload)
     for one, two in zip(batch.reports(public), reports, strict=True):

@@ -129,7 +129,7 @@ def test_a_guarantee_that_reports_do_not_give_is_refused(mode):
     shuffled = {"privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6}}
     more = {"privacy__epsilon": 1.0} if mode == "local" else shuffled
     public = parameters(reports={"mode": mode, "min_batch": 100_000}, **more)
-    check_guarantee(public.guarantee)
+    check_guarantee(public)
     for change in ({"epsilon": 0.9}, {"min_batch": 1000, "epsilon": 0.99}):
         wrong = dataclasses.replace(public, guarantee=dataclasses.replace(public.guarantee, **change))
         with pytest.raises(ConfigError, match="epsilon of report parameters must be at least"):

@@ -1,12 +1,30 @@
 """What shuffling adds to the privacy of reports: epsilon of a batch from the epsilon of one report, and back."""
 
+import enum
+import functools
 import math
+from collections.abc import Callable
 
 from schemas.choices import ReportMode
 from schemas.errors import ConfigError
-from schemas.reports.parameters import ReportGuarantee
+from schemas.reports.parameters import ReportParameters, SubsetChoice
+from transforms.numerics.reports.blanket import blanket_keeps
 
 _BISECTIONS = 80
+_TOLERANCE = 1.0 / 256.0
+
+
+class Amplification(enum.StrEnum):
+    """What a batch adds to the privacy of one report, and who proved it.
+
+    NONE: nothing; the promise is that of one report.
+    CLONES: the closed form of Feldman, McMillan, Talwar (2022).
+    BLANKET: the certificate by the privacy blanket of Balle, Bell, Gascon, Nissim (2019).
+    """
+
+    NONE = "none"
+    CLONES = "clones"
+    BLANKET = "privacy_blanket"
 
 
 def shuffled_epsilon(local_epsilon: float, n_reports: int, delta: float) -> float:
@@ -30,30 +48,62 @@ def shuffled_epsilon(local_epsilon: float, n_reports: int, delta: float) -> floa
     return min(local_epsilon, math.log1p((odds - 1.0) / (odds + 1.0) * spread))
 
 
-def check_guarantee(guarantee: ReportGuarantee) -> None:
+def check_guarantee(parameters: ReportParameters) -> None:
     """Refuses a guarantee that its reports do not give, so that nobody need trust who wrote it down.
 
     Raises:
       ConfigError: if the epsilon is less than what a report, or a shuffled batch of the least size, spends.
     """
-    spent = guarantee.local_epsilon
-    if guarantee.mode is ReportMode.SHUFFLE and 0.0 < guarantee.delta < 1.0:
-        spent = shuffled_epsilon(guarantee.local_epsilon, max(guarantee.min_batch, 1), guarantee.delta)
-    if not spent <= guarantee.epsilon:
+    guarantee = parameters.guarantee
+    if amplification_of(parameters) is None:
+        spent = guarantee.local_epsilon
+        if guarantee.mode is ReportMode.SHUFFLE and 0.0 < guarantee.delta < 1.0:
+            spent = shuffled_epsilon(spent, guarantee.min_batch, guarantee.delta)
         raise ConfigError(
-            f"epsilon of report parameters must be at least {spent:.6g}, which their reports spend, got "
-            f"{guarantee.epsilon:.6g}; use an unchanged parameters file."
+            f"epsilon of report parameters must be at least {spent:.6g}, or one that the privacy blanket of their "
+            f"shuffled reports keeps, got {guarantee.epsilon:.6g}; use an unchanged parameters file."
         )
 
 
-def local_epsilon_for(epsilon: float, delta: float, n_reports: int, most: float) -> float:
-    """The largest epsilon of one report for which a shuffled batch keeps (epsilon, delta).
+def amplification_of(parameters: ReportParameters) -> Amplification | None:
+    """By what argument reports keep the promise of their parameters; None if they do not."""
+    guarantee = parameters.guarantee
+    if guarantee.local_epsilon <= guarantee.epsilon:
+        return Amplification.NONE
+    if guarantee.mode is not ReportMode.SHUFFLE or not 0.0 < guarantee.delta < 1.0:
+        return None
+    if shuffled_epsilon(guarantee.local_epsilon, guarantee.min_batch, guarantee.delta) <= guarantee.epsilon:
+        return Amplification.CLONES
+    if len(parameters.choices) != 1:
+        return None
+    certified = is_certified(parameters.choices[0][0], guarantee.epsilon, guarantee.min_batch, guarantee.delta)
+    return Amplification.BLANKET if certified else None
+
+
+@functools.lru_cache(maxsize=256)
+def is_certified(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> bool:
+    """Whether the privacy blanket of n shuffled reports by this one choice keeps (epsilon, delta); never wrongly true.
+
+    Args:
+      choice: of all reports.
+      epsilon: > 0.
+      n_reports: >= 1.
+      delta: in (0, 1).
+    """
+    return blanket_keeps(choice, epsilon, n_reports, delta)
+
+
+def local_epsilon_for(
+    epsilon: float, delta: float, n_reports: int, most: float, choice_of: Callable[[float], SubsetChoice] | None = None
+) -> float:
+    """An epsilon of one report, as large as can be shown, for which a shuffled batch keeps (epsilon, delta).
 
     Args:
       epsilon: > 0, of the batch.
       delta: in (0, 1).
       n_reports: guaranteed to be in every batch.
       most: of one report, at most.
+      choice_of: the one choice of a report by its epsilon; None if reports make several.
 
     Raises:
       ConfigError: if shuffling so few reports lets none of them be less private than the batch.
@@ -62,21 +112,36 @@ def local_epsilon_for(epsilon: float, delta: float, n_reports: int, most: float)
       >>> round(local_epsilon_for(1.0, 1e-6, 100_000, 8.0), 2)
       5.7
     """
-    upper = min(_largest_amplified(n_reports, delta), most)
-    if upper <= epsilon:
+    closed = min(_largest_amplified(n_reports, delta), most)
+    found = _largest(lambda local: shuffled_epsilon(local, n_reports, delta) <= epsilon, epsilon, closed, 0.0)
+    if choice_of is not None:
+        keeps = functools.partial(_keeps, choice_of, epsilon, n_reports, delta)
+        found = _largest(keeps, found, most, _TOLERANCE)
+    if found <= epsilon:
         raise ConfigError(
             f"reports.min_batch must be large enough for shuffling to add privacy, got {n_reports}; "
             "guarantee more reports, or use reports.mode local."
         )
-    lower = epsilon
-    if shuffled_epsilon(upper, n_reports, delta) <= epsilon:
+    return found
+
+
+def _keeps(
+    choice_of: Callable[[float], SubsetChoice], epsilon: float, n_reports: int, delta: float, local: float
+) -> bool:
+    return is_certified(choice_of(local), epsilon, n_reports, delta)
+
+
+def _largest(keeps: Callable[[float], bool], lower: float, upper: float, tolerance: float) -> float:
+    """Nearly the largest number in a range that keeps a promise, or `lower` if none was found."""
+    if upper <= lower:
+        return lower
+    if keeps(upper):
         return upper
     for _ in range(_BISECTIONS):
+        if upper - lower <= tolerance:
+            break
         middle = 0.5 * (lower + upper)
-        if shuffled_epsilon(middle, n_reports, delta) <= epsilon:
-            lower = middle
-        else:
-            upper = middle
+        lower, upper = (middle, upper) if keeps(middle) else (lower, middle)
     return lower
 
 

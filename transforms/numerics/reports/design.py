@@ -54,7 +54,7 @@ def _guarantee(config: EncodeConfig) -> ReportGuarantee:
     delta = float(privacy.delta or 0.0) if shuffled else 0.0
     local = privacy.epsilon
     if shuffled:
-        local = local_epsilon_for(privacy.epsilon, delta, reports.min_batch, MOST_EPSILON)
+        local = local_epsilon_for(privacy.epsilon, delta, reports.min_batch, MOST_EPSILON, codeword_choice)
     return ReportGuarantee(
         mode=reports.mode, local_epsilon=local, epsilon=privacy.epsilon, delta=delta, min_batch=reports.min_batch
     )

@@ -79,7 +79,7 @@ def encode(
             f"points must have {parameters.n_features} features as the report parameters say, got shape "
             f"{points.shape[1:]}; use parameters made for these features."
         )
-    check_guarantee(parameters.guarantee)
+    check_guarantee(parameters)
     ranks = positions(parameters.choices[-1][0], coins, purpose=1)
     starts = codebook.roots(parameters.key, nonces)
     lattice = lattice_points(points, parameters.radius)
