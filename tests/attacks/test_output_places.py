@@ -70,6 +70,20 @@ def test_an_output_below_what_is_no_folder_costs_nothing(place, monkeypatch):
     assert place.spent() == 0
 
 
+def _stream(folder, data):
+    job = {"algorithm": "dp_lloyd", "data": {"path": data, "features": "x", "name": "days"}, "n_clusters": 3}
+    job |= {"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}, "dp_lloyd": {"domain": [-9, 9]}}
+    calendar = {
+        "start": "none",
+        "name": "e",
+        "column": "dt",
+        "first": "2026-01-01",
+        "windows": 2,
+        "once": "made for it",
+    }
+    return job | {"ledger": str(folder / "ledger.sqlite"), "stream": calendar}
+
+
 def jobs(folder):
     """A job of every word that writes a folder, as far as its settings are read before its output is looked at."""
     data = lake.write_lake(folder / "lake", lake.mixture(60), np.arange(60) // 5)
@@ -80,6 +94,7 @@ def jobs(folder):
     return {
         "fit": lake.job(data, server),
         "fit (pooled)": {"algorithm": "k_fed", "data": rows, "n_clusters": 3},
+        "stream": _stream(folder, data),
         "prepare": {"data": rows, "prepare": {"shards": 2}},
         "assign": model | {"assign": {}},
         "evaluate": model | {"evaluate": {}},
@@ -100,8 +115,9 @@ def test_no_job_takes_a_link(tmp_path):
     for name, settings in cases.items():
         config = tmp_path / "job.yaml"
         config.write_text(yaml.safe_dump(settings))
+        named = () if name == "stream" else ("--run_id", "r")
         outcome = lake.run_command(
-            name.partition(" ")[0], "--config", str(config), "--output", str(tmp_path / "out"), "--run_id", "r"
+            name.partition(" ")[0], "--config", str(config), "--output", str(tmp_path / "out"), *named
         )
         assert outcome.code == 2, (name, outcome.err)
         assert "which is a link" in outcome.err, (name, outcome.err)

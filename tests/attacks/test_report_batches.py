@@ -75,7 +75,7 @@ def test_a_refused_batch_costs_nothing(tmp_path):
     ledger.set_limit("homes", Limit(epsilon=2.0, delta=1e-3, basic_epsilon=2.0, basic_delta=1e-3))
     outcome, _ = run(tmp_path, 60, ledger=ledger.path, data__name="homes")
     assert outcome.code == 2, outcome.err
-    assert ledgers.kinds(ledger)[-2:] == ["reserve", "void"]
+    assert ledgers.kinds(ledger)[-3:] == ["reserve", "start", "void"]
 
 
 def test_in_mode_local_any_number_is_sent_and_promised_locally(tmp_path):

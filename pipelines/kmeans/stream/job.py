@@ -12,7 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipelines.kmeans import fit
 from pipelines.kmeans.stream.page import PAGE, write_page
-from pipelines.run.folder import MANIFEST
+from pipelines.run.folder import MANIFEST, check_no_link
 from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place
@@ -34,6 +34,14 @@ class Due:
 
     done: int
     indices: tuple[int, ...]
+
+
+class StreamFolder(Place):
+    """A folder with a folder for each window; each of these is complete or absent."""
+
+    def check(self) -> None:
+        """Refuses an output that is a link."""
+        check_no_link(self._options.output)
 
 
 def today() -> datetime.date:
@@ -88,4 +96,4 @@ def _write(run: Run[StreamConfig], due: Due, released: tuple[str, ...]) -> Outco
     return Outcome({"output": run.options.output, "released": list(released), "windows": done, "windows_left": rest})
 
 
-JOB = Job("stream", load_stream_config, _plan, _work, _write, Zone.PUBLIC, flags=("--output",), place=Place.of)
+JOB = Job("stream", load_stream_config, _plan, _work, _write, Zone.PUBLIC, flags=("--output",), place=StreamFolder.of)

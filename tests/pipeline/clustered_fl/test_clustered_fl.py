@@ -156,10 +156,10 @@ def test_a_ledger_is_charged_once_whatever_kills_the_run(data, tmp_path):
     settings = federation.job(data, training__rounds=12, chunks__rounds=2, data__name="digits")
     settings |= {"ledger": str(tmp_path / "ledger.sqlite")}
     killed(settings, tmp_path, 2)
-    assert ledgers.kinds(ledger) == ["limit", "reserve"]
+    assert ledgers.kinds(ledger) == ["limit", "reserve", "start"]
     outcome = run_job(settings, tmp_path, "--run_id", "r")
     assert outcome.code == 0, outcome.err
-    assert ledgers.kinds(ledger) == ["limit", "reserve", "commit"]
+    assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit"]
     again = tmp_path / "again"
     again.mkdir()
     outcome = run_job(settings | {"data": settings["data"] | {"path": "nowhere"}}, again)

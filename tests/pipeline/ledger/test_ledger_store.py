@@ -189,7 +189,7 @@ def test_limit_show_verify_and_export(tmp_path):
     ledger.commit("b", {})
     shown = run_command(*words(ledger, "show")).out.splitlines()
     assert shown[0].startswith("census: epsilon 1.3")
-    assert shown[0].endswith("of 1e-06 spent")
+    assert "of 2 spent, stated at delta 9e-07 of 1e-06" in shown[0]
     found = json.loads(shown[-1])
     assert {run: each["state"] for run, each in found["runs"].items()} == {"a": "reserved", "b": "committed"}
     assert 1.3 < found["datasets"]["census"]["spent"]["epsilon"] < 1.4
@@ -218,7 +218,7 @@ def test_verify_knows_a_ledger_that_was_started_over(ledger, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["show"], "the command line must be `dapple ledger limit|show|verify|export --ledger FILE`"),
+        (["show"], "the command line must be `dapple ledger limit|show|plan|verify|export --ledger FILE`"),
         (["limit", "--ledger", "F"], "the following arguments are required"),
         (["shw", "--ledger", "F"], "invalid choice"),
         (["show", "--ledger", "F", "--datset", "x"], "unrecognized arguments"),

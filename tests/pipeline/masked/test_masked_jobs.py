@@ -301,6 +301,13 @@ def test_two_holders_of_many_clients_each(tmp_path):
     assert not [path for path in pathlib.Path(parties.released).iterdir() if path.name.startswith("client")]
 
 
+@pytest.fixture
+def own_keys():
+    with lake.keys_of_runs():
+        yield
+
+
+@pytest.mark.usefixtures("own_keys")
 def test_the_aggregator_charges_every_round_and_asks_first(tmp_path):
     parties = Parties(tmp_path)
     ledger = ledgers.new_ledger(tmp_path, Limit(epsilon=1e-3, delta=1e-6))
@@ -312,10 +319,10 @@ def test_the_aggregator_charges_every_round_and_asks_first(tmp_path):
     assert (refused.code, "data.name must be a data set with a limit, got homes" in refused.err) == (3, True)
     ledger.set_limit("homes", Limit(epsilon=2.0, delta=1e-6))
     assert parties.aggregate().code == 5
-    assert ledgers.kinds(ledger)[2:] == ["reserve", "void"]
+    assert ledgers.kinds(ledger)[2:] == ["reserve", "start", "void"]
     assert parties.upload(1).code == 0
     assert parties.aggregate().code == 0
-    assert ledgers.kinds(ledger)[4:] == ["reserve", "commit"]
+    assert ledgers.kinds(ledger)[5:] == ["reserve", "start", "commit"]
     assert ledger.entries()[-1].run == "run/feddp_kmeans/outer_product~2"
     ledger.set_limit("homes", Limit(epsilon=0.1, delta=1e-6))
     assert parties.unmask().code == 0
