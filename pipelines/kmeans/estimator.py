@@ -159,6 +159,16 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         points = checked_points(self, X, reset=True)
         clients = self._checked_groups(groups, len(points))
         server = None if server_data is None else matched_server(self, server_data)
+        run = self._run_on(points, clients, server)
+        for text in run.warnings:
+            warnings.warn(text, PrivacyWarning, stacklevel=2)
+        self._take(run)
+        return self
+
+    def _run_on(
+        self, points: NDArray[np.floating], clients: ArrayLike | None, server: NDArray[np.floating] | None
+    ) -> ReleasedRun:
+        """The job on checked rows, which lie in a private folder while it runs."""
         with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
             names = self._columns()
             place = Place(
@@ -172,11 +182,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             if server is not None and place.server is not None:
                 write_rows(place.server, server, None, names)
             self._warn_of_spending(config)
-            run = run_in_memory(config, os.path.join(folder, "run"))
-        for text in run.warnings:
-            warnings.warn(text, PrivacyWarning, stacklevel=2)
-        self._take(run)
-        return self
+            return run_in_memory(config, os.path.join(folder, "run"))
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Index of the nearest center of each row: as private as the row, no noise is added.

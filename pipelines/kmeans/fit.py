@@ -33,6 +33,7 @@ from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Zone
 from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.statement import PrivacyStatement
 from schemas.settings.digest import config_digest
 from transforms.files import gate
 from transforms.files.octets import remove_files, table_bytes, write_bytes
@@ -140,13 +141,17 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
             secrets.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
             found = run_graph(add, options, planned.promise)
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
+    return _result(planned, folder, planned.statement.of_graph(found), fingerprint)
+
+
+def _result(planned: PlannedFit, folder: str, statement: PrivacyStatement, fingerprint: str) -> FitResult:
+    """What a run has released, after the runs that it follows; the staged centers are those of the result."""
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
     tables = [gate.read_table(path, gate.staged(path)) for path in paths]
     after = followed(planned, model_from_tables(*tables))
     in_units = planned.in_units(after.model)
     if after.drift is not None or in_units is not None:
         write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(after.model.centers_table(in_units)))
-    statement = planned.statement.of_graph(found)
     return FitResult(after.model, statement, fingerprint, after.drift, in_units, after.remembered)
 
 

@@ -100,14 +100,7 @@ def run_chunks(
     """
     checkpoints = CheckpointFolder(folder)
     plan = list(protocol.events(protocol.n_rounds))
-    state = checkpoints.latest()
-    if state is None:
-        state = Checkpoint(rounds=0, binding=binding, plan={"events": plan}, events=(), arrays=protocol.initial())
-        checkpoints.save(state)
-    state.check(binding)
-    _check_state(state, protocol, checkpoints.refusal)
-    if state.rounds:
-        _LOGGER.info("going on after round %d of %d", state.rounds, protocol.n_rounds)
+    state = _begun(checkpoints, protocol, binding, plan)
     start, done_before = time.monotonic(), state.rounds
     while state.rounds < protocol.n_rounds:
         first, last = state.rounds + 1, min(state.rounds + rounds_per_pipeline, protocol.n_rounds)
@@ -121,6 +114,21 @@ def run_chunks(
         left = (time.monotonic() - start) * (protocol.n_rounds - last) / (last - done_before)
         _LOGGER.info("rounds %d to %d of %d are done, %s left", first, last, protocol.n_rounds, duration(left))
     return state.arrays
+
+
+def _begun(
+    checkpoints: CheckpointFolder, protocol: ChunkedProtocol, binding: RunBinding, plan: list[Mapping[str, Any]]
+) -> Checkpoint:
+    """The state of a run that was interrupted, or that before the first round."""
+    state = checkpoints.latest()
+    if state is None:
+        state = Checkpoint(rounds=0, binding=binding, plan={"events": plan}, events=(), arrays=protocol.initial())
+        checkpoints.save(state)
+    state.check(binding)
+    _check_state(state, protocol, checkpoints.refusal)
+    if state.rounds:
+        _LOGGER.info("going on after round %d of %d", state.rounds, protocol.n_rounds)
+    return state
 
 
 def _check_state(state: Checkpoint, protocol: ChunkedProtocol, refusal: Refusal) -> None:

@@ -82,17 +82,10 @@ class _Numbers(EncodedColumn):
             raise columns.mismatch(self.column, where, "be numeric", str(kind), remedy)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScaledColumn(_Numbers):
-    """One feature, (value - mean) / stddev * weight; the defaults pass the number through.
+class _OneNumber(_Numbers):
+    """A column that becomes one feature."""
 
-    Attributes:
-      mean: in the unit of the column.
-      stddev: > 0, in the unit of the column.
-    """
-
-    mean: float = 0.0
-    stddev: float = 1.0
+    __slots__ = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,6 +101,19 @@ class ScaledColumn(_Numbers):
     def in_percent(self) -> bool:
         """A mean is in the unit of the column."""
         return False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledColumn(_OneNumber):
+    """One feature, (value - mean) / stddev * weight; the defaults pass the number through.
+
+    Attributes:
+      mean: in the unit of the column.
+      stddev: > 0, in the unit of the column.
+    """
+
+    mean: float = 0.0
+    stddev: float = 1.0
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Means in the unit of the column."""
@@ -121,7 +127,7 @@ class ScaledColumn(_Numbers):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedColumn(_Numbers):
+class BoundedColumn(_OneNumber):
     """One feature, `weight` times the number that the value, clipped to public bounds, is mapped to.
 
     Attributes:
@@ -133,21 +139,6 @@ class BoundedColumn(_Numbers):
     lower: float
     upper: float
     low: float = 0.0
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The column's own name."""
-        return (self.column,)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The column's own name."""
-        return (self.column,)
-
-    @property
-    def in_percent(self) -> bool:
-        """A mean is in the unit of the column."""
-        return False
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Means in the unit of the column; noise may have carried them beyond the bounds."""
