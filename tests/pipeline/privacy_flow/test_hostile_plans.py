@@ -177,7 +177,7 @@ def test_cells_of_a_sweep_do_not_swap_their_plans(world):
     def joined(root, drawn):
         scene = Scene(world, root)
         states = AsDict(root | "States" >> beam.Create([(0, scene.job.initial), (1, scene.job.initial)]))
-        statistics = beam.ParDo(_CellStatisticsFn(scene.job.contract, rounds), states)
+        statistics = beam.ParDo(_CellStatisticsFn(scene.job.contract, rounds, "round 1"), states)
         sums = scene.shards | "Statistics" >> statistics | "Sum" >> SumKeyedStatistics()
         return sums | "Noise" >> AddKeyedNoise(plan=drawn, key_uri=world.key)
 
