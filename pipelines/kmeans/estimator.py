@@ -310,7 +310,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
     def _warn_of_spending(self, config: FitConfig) -> None:
         """Says what the settings alone tell, and what this estimator and its clones have spent with this fit."""
         for text in forewarnings(config) or ():
-            warnings.warn(text, PrivacyWarning, stacklevel=3)
+            warnings.warn(text, PrivacyWarning, stacklevel=4)
         fits = self.__dict__.setdefault("_fits", _Fits())
         fits.done += 1
         if fits.done > 1 and self.ledger is None:
@@ -319,7 +319,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
                 f"this is fit {fits.done} of this estimator and its clones: on the same rows they may spend {spent} "
                 "together; give a ledger, which holds them to a limit, or compare settings on public rows.",
                 PrivacyWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def __sklearn_clone__(self) -> Any:

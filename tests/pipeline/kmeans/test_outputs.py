@@ -102,7 +102,7 @@ def test_releases(done):
 
 def test_privacy(done):
     privacy = done.json("privacy.json")
-    assert set(privacy) == {"unit", "neighboring_relation", "epsilon", "delta", "events", "trust"}
+    assert set(privacy) == {"unit", "neighboring_relation", "epsilon", "delta", "events", "trust", "algorithm"}
     assert (privacy["unit"], privacy["neighboring_relation"]) == ("record", "add_or_remove_one")
     assert privacy["trust"] == "central"
     assert 0.99 * EPSILON <= privacy["epsilon"] <= EPSILON
