@@ -24,7 +24,7 @@ from schemas.settings.run_manifest import Digest, RunManifest
 from transforms.files import gate
 
 SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
-PRODUCER = "https://pypi.org/project/dapple-dp/"
+PRODUCER = "urn:dapple-dp:lineage"
 FACET = "dapple_privacy"
 _FACET_SCHEMA = f"{PRODUCER}#DapplePrivacyRunFacet"
 _STORE = re.compile(r"(\w[\w+.-]*://[^/]+)/(.+)")
