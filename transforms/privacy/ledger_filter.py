@@ -235,13 +235,21 @@ def _once_per_epoch(charges: Iterable[Charge]) -> list[Charge]:
 
 
 def _least_noise(one: Charge, other: Charge) -> Charge:
-    """A charge of every release of two windows, each with the lesser of its noises."""
+    """A charge of every release of two windows, each with the lesser of its noises.
+
+    Its epsilon and delta are those of the window whose noise it has, or the sums of both where neither has all of it.
+    """
     events = {event["path"]: event for event in one.events}
     for event in other.events:
         known = events.get(event["path"], event)
         events[event["path"]] = min(known, event, key=lambda each: float(each["noise_multiplier"]))
     noise = LatticeNoise(*map(max, zip(one.noise, other.noise, strict=True)))
-    return dataclasses.replace(one, events=tuple(events.values()), noise=noise)
+    least = tuple(events.values())
+    alike = [each for each in (one, other) if each.events == least]
+    count = max if alike else math.fsum
+    epsilon = count([each.epsilon for each in alike or (one, other)])
+    delta = count([each.delta for each in alike or (one, other)])
+    return dataclasses.replace(one, events=least, noise=noise, epsilon=epsilon, delta=delta)
 
 
 def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:

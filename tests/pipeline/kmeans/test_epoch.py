@@ -292,6 +292,61 @@ def test_windows_with_other_noise_count_with_the_least():
     assert spent.n_gaussian == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "epsilon"),
+    [((5.0, 6.0), (4.0, 6.0), 2.0), ((4.0, 6.0), (5.0, 6.0), 1.0), ((4.0, 7.0), (5.0, 6.0), 3.0)],
+)
+def test_where_epsilons_add_up_an_epoch_counts_with_its_largest(first, second, epsilon):
+    """A limit without a part for Gaussian releases: the least noise is that of the second, the first, or of neither."""
+    charges = [
+        ledgers.charge(
+            spent,
+            events=tuple({"path": path, "noise_multiplier": each} for path, each in zip("ab", noise, strict=True)),
+            epoch={"name": "e", "window": DATES[index], "index": index},
+        )
+        for index, (spent, noise) in enumerate(((1.0, first), (2.0, second)))
+    ]
+    assert ledger_filter.total(ledgers.basic_limit(9.0), charges).basic_epsilon == pytest.approx(epsilon)
+
+
+def test_the_innermost_folder_is_the_date_and_other_spellings_are_none(place):
+    """What is listed is what counts for a window: a folder in a folder, and a date with escaped letters."""
+    fit = plan_fit(validated(place.settings(2)))
+    spelled = [f"dt={DATES[0]}/dt={DATES[1]}", "dt=2026%2D01%2D01", "dt=2026-1-01", f"DT={DATES[0]}"]
+    for folder in spelled:
+        lake.write_lake(place.folder / "lake" / "more" / folder, lake.mixture(5))
+    try:
+        listed = [path for path in plan_fit(validated(place.settings(2))).source.list_files() if "/more/" in path]
+    finally:
+        shutil.rmtree(place.folder / "lake" / "more")
+    assert [path.rpartition("/more/")[2].rpartition("/")[0] for path in listed] == [spelled[0]]
+    assert fit.initial.at(listed[0]).age == 1
+
+
+def test_a_window_that_somebody_removed_is_not_drawn_again(place):
+    kept = place.folder / "kept"
+    shutil.move(place.folder / "january" / DATES[2], kept)
+    try:
+        outcome = place.stream("january", DATES[4])
+        assert outcome.code == 3, outcome.err
+        assert "must have its release at" in outcome.lines[-1]
+        assert not (place.folder / "january" / DATES[2]).exists()
+    finally:
+        shutil.move(kept, place.folder / "january" / DATES[2])
+
+
+def test_a_stream_of_the_same_name_elsewhere_draws_nothing(place):
+    """The same calendar into another folder: every window is released already, and the ledger knows it."""
+    entries = len(Ledger(place.ledger.path).entries())
+    settings = yaml.safe_load((place.folder / "january.yaml").read_text())
+    (place.folder / "elsewhere.yaml").write_text(yaml.safe_dump(settings))
+    words = ("--config", str(place.folder / "elsewhere.yaml"), "--output", str(place.folder / "elsewhere"))
+    outcome = lake.run_command("stream", *words)
+    assert outcome.code in (2, 3), outcome.err
+    assert len(Ledger(place.ledger.path).entries()) == entries
+    assert not list((place.folder / "elsewhere").glob("*/centers.parquet"))
+
+
 def test_a_plan_for_one_window_alone_is_refused(place):
     """The checker asks for the sensitivity of the epoch, not for that of one window."""
     fit = plan_fit(validated(place.settings(0)))
