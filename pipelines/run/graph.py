@@ -3,6 +3,8 @@
 import contextlib
 import threading
 import time
+import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.runner import PipelineResult
+from apache_beam.transforms import core
 from threadpoolctl import threadpool_limits
 
 from pipelines.run import run_keys
@@ -105,16 +108,33 @@ _CANCEL_SECONDS, _WATCH_SECONDS = 20.0, 0.5
 _LOST = f"schemas.errors.RunnerError: {LOST_WORKER}"
 
 
+_SEEN: weakref.WeakKeyDictionary[types.FunctionType, tuple[list[str], list[Any]]] = weakref.WeakKeyDictionary()
+_OWN_ARGUMENTS = core.get_function_args_defaults
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[list[str], list[Any]]:
+    """As `get_function_args_defaults` of Beam; a method's are looked up once, not for every object of its class."""
+    behind = function.__func__ if isinstance(function, types.MethodType) else None
+    if not isinstance(behind, types.FunctionType):
+        return _OWN_ARGUMENTS(function)
+    if behind not in _SEEN:
+        _SEEN[behind] = _OWN_ARGUMENTS(function)
+    names, defaults = _SEEN[behind]
+    return names[:], defaults[:]
+
+
 class _OtherBeam:
     """Beam as it is while graphs are built and run here, in however many threads at once, and its own afterwards.
 
     In a notebook Beam looks for the user's own pipelines, to give their steps other names: it needs pandas then, and
-    leaves its temporary folder behind. The pipelines here are not the user's. And worker processes are watched.
+    leaves its temporary folder behind. The pipelines here are not the user's. And worker processes are watched. And
+    Beam remembers the arguments of methods: it looks at every method of every step a dozen times.
     """
 
     _CHANGED: tuple[tuple[dict[str, Any], str, Any], ...] = (
         (vars(beam_pipeline), "alter_label_if_ipython", lambda *_: None),
         (vars(beam_pipeline), "is_in_ipython", lambda: False),
+        (vars(core), "get_function_args_defaults", _arguments),
         (
             worker_handlers.WorkerHandler._registered_environments,
             python_urns.SUBPROCESS_SDK,

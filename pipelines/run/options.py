@@ -8,7 +8,9 @@ import hashlib
 import re
 import secrets
 import time
+import weakref
 from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import joblib
 from apache_beam.io.filesystems import FileSystems
@@ -27,6 +29,22 @@ NAME_PREFIX = "dapple"
 """Of the names of jobs in a cluster."""
 _MOST_CORES = 64
 _CACHE_MEGABYTES = 8192
+View = TypeVar("View", bound=PipelineOptions)
+
+
+class GivenOptions(PipelineOptions):
+    """Beam's options, whose flags are parsed once for each class of options: Beam asks for them at every step."""
+
+    def view_as(self, cls: type[View]) -> View:
+        """As Beam's; all views of a class are one, since all of them share their values."""
+        views = _VIEWS.setdefault(self, {})
+        if cls not in views or views[cls]._all_options is not self._all_options:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+
+_VIEWS: weakref.WeakKeyDictionary[GivenOptions, dict[type[PipelineOptions], Any]] = weakref.WeakKeyDictionary()
+"""Not in the options themselves, which Beam copies and pickles."""
 
 
 class WorkerOptions(PipelineOptions):
@@ -116,7 +134,7 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
       ConfigError: for a flag that no Beam option class knows.
     """
     _refuse_unknown(flags)
-    options = PipelineOptions(list(flags))
+    options = GivenOptions(list(flags))
     standard = options.view_as(StandardOptions)
     if standard.runner is None:
         standard.runner = DEFAULT_RUNNER

@@ -8,6 +8,8 @@ import threading
 import apache_beam as beam
 import pytest
 from apache_beam import pipeline as beam_pipeline
+from apache_beam.coders import VarIntCoder
+from apache_beam.transforms import core, userstate
 
 from pipelines.run import graph
 from pipelines.run.graph import run_graph
@@ -15,6 +17,8 @@ from pipelines.run.options import beam_options
 from schemas.errors import InputError, RunnerError
 from schemas.privacy.flow import Promise, Zone
 from tests.scenes import lake
+
+STATE = beam.DoFn.StateParam(userstate.ReadModifyWriteStateSpec("read", VarIntCoder()))
 
 
 class SeenError(Exception):
@@ -83,6 +87,38 @@ def test_beam_itself_looks_for_notebooks(in_notebook):
     """The guard has something to guard against."""
     with pytest.raises(SeenError):
         _ = beam.Pipeline(options=beam_options([])) | beam.Create([1])
+
+
+class _Step(beam.DoFn):
+    def __init__(self, number):
+        self.number = number
+
+    def process(self, row, window=beam.DoFn.WindowParam, state=STATE):
+        yield row
+
+
+class _Other(_Step):
+    def process(self, row, at=beam.DoFn.TimestampParam):
+        yield row
+
+
+def test_arguments_of_methods_are_those_that_beam_finds():
+    """Of a class and one below it, of objects that differ, of functions in steps, and again."""
+    own, steps = core.get_function_args_defaults, [_Step(1), _Other(1), _Step(2), beam.ParDo(lambda row, n=3: [row]).fn]
+    for step in steps * 2:
+        for name in ("process", "start_bundle", "display_data"):
+            assert graph._arguments(getattr(step, name)) == own(getattr(step, name))
+    assert graph._arguments(own) == own(own)
+    graph._arguments(steps[0].process)[0].clear()
+    assert graph._arguments(steps[2].process)[0] == ["row", "window", "state"]
+
+
+def test_beam_finds_state_with_remembered_arguments():
+    with graph._OTHER_BEAM:
+        for _ in range(2):
+            assert userstate.is_stateful_dofn(_Step(1))
+            assert not userstate.is_stateful_dofn(_Other(1))
+    assert core.get_function_args_defaults is graph._OWN_ARGUMENTS
 
 
 class _Running:

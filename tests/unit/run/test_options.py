@@ -1,10 +1,12 @@
 """The command line: what is Dapple's, what is Beam's, and what is a mistake."""
 
+import copy
+import pickle
 import re
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import DirectOptions, SetupOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions, StandardOptions
 
 from pipelines.run import options
 from schemas.errors import ConfigError
@@ -34,6 +36,33 @@ def test_beam_flags_pass_through():
     assert beam.view_as(StandardOptions).streaming is True
     assert beam.view_as(DirectOptions).direct_num_workers == 2
     assert beam.view_as(SetupOptions).save_main_session is False
+
+
+def test_flags_are_parsed_once_for_a_class_of_options(monkeypatch):
+    parsed = []
+    own = PipelineOptions.__init__
+    monkeypatch.setattr(
+        PipelineOptions, "__init__", lambda self, *words: parsed.append(type(self)) or own(self, *words)
+    )
+    given = options.beam_options(["--direct_num_workers=2"])
+    parsed.clear()
+    for _ in range(3):
+        assert given.view_as(DirectOptions).direct_num_workers == 2
+        assert given.view_as(SetupOptions).save_main_session is None
+    assert parsed == [DirectOptions, SetupOptions]
+
+
+def test_what_is_set_in_a_view_is_seen_in_all_and_not_in_other_options():
+    """As with Beam's own options, whose pipelines copy them and change the copy."""
+    given, other = options.beam_options(["--streaming"]), options.beam_options(["--streaming"])
+    given.view_as(StandardOptions).streaming = False
+    copied = copy.deepcopy(given)
+    pickled = pickle.loads(pickle.dumps(given))
+    for each in (given, copied, pickled):
+        assert each.view_as(StandardOptions).streaming is False
+        assert each.get_all_options()["streaming"] is False
+    given.view_as(StandardOptions).streaming = True
+    assert [each.view_as(StandardOptions).streaming for each in (other, copied, pickled)] == [True, False, False]
 
 
 @pytest.mark.parametrize("missing", ["--config", "--output"])
