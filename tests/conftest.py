@@ -1,10 +1,15 @@
 """Plans that tests calibrate are cached for the session; examples are the same in every run, however long it takes.
 
+Files that take long come first, so that no core waits for the last one: those of runners, then those with most tests
+that are marked as slow.
+
 Keys that tests write draw as they are; tests of the derivation take that back by `lake.keys_of_runs`. Keys that runs
 make follow from the name of the test or of the fixture.
 """
 
+import collections
 import os
+import pathlib
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +29,21 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("repeatable")
 repeatable_octets.stand_in()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers get files in the order below; by itself the plugin puts files of few tests last, which take longest."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The order of files; tests stay as they are within a file."""
+    marked: collections.Counter[tuple[pathlib.Path, str]] = collections.Counter()
+    for each in items:
+        marked.update((each.path, name) for name in {mark.name for mark in each.iter_markers()})
+    ranks = {each.path: rank for rank, each in reversed(list(enumerate(items)))}
+    items.sort(key=lambda it: (not marked[it.path, "runner"], -marked[it.path, "slow"], ranks[it.path]))
 
 
 @pytest.hookimpl(wrapper=True)
