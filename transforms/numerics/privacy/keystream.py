@@ -7,7 +7,7 @@ of different labels are independent uniform bits; to whoever holds it they can b
 import hashlib
 import math
 from collections.abc import Callable
-from typing import NoReturn, SupportsIndex
+from typing import NoReturn, SupportsIndex, TypeAlias
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
@@ -19,6 +19,10 @@ MAX_BOUND = 1 << 62
 BATCH_TRIALS = 1 << 16
 """Trials drawn at a time; such a batch stays in the cache. Part of the stream's format: it orders the draws."""
 
+Integers: TypeAlias = NDArray[np.int64]
+"""What trials give; its name, since Python works out the type anew for every function inside of a function."""
+
+_WORD = np.dtype("<u8")
 _STREAM_PERSON = b"dapple-stream"
 _SUBSTREAM_PERSON = b"dapple-substream"
 _NONCE = bytes(16)
@@ -69,11 +73,11 @@ class KeyStream:
     def uint64(self, n: int) -> NDArray[np.uint64]:
         """The next `n` words, shape (n,), read as little-endian."""
         self._position += n
-        return np.frombuffer(self._encryptor.update(bytes(8 * n)), dtype="<u8").astype(np.uint64)
+        return np.frombuffer(self._encryptor.update(bytes(8 * n)), dtype=_WORD).astype(np.uint64)
 
     def bits(self, n: int) -> NDArray[np.bool_]:
         """`n` fair coins, shape (n,); reads ceil(n / 64) words."""
-        octets = self.uint64(-(-n // 64)).astype("<u8").view(np.uint8)
+        octets = self.uint64(-(-n // 64)).astype(_WORD, copy=False).view(np.uint8)
         return np.unpackbits(octets, count=n, bitorder="little").view(np.bool_)
 
     def residues(self, bound: int, n: int) -> NDArray[np.int64]:
@@ -88,7 +92,7 @@ class KeyStream:
         if width == 0:
             return np.zeros(n, dtype=np.int64)
 
-        def accepted(trials: int) -> NDArray[np.int64]:
+        def accepted(trials: int) -> Integers:
             candidates = (self.uint64(trials) >> np.uint64(64 - width)).view(np.int64)
             return candidates[candidates < bound]
 

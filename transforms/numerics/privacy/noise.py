@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, RoundPlan
 from schemas.privacy.release import Release
-from transforms.numerics.privacy.keystream import KeyStream, encode_label, first_accepted
+from transforms.numerics.privacy.keystream import Integers, KeyStream, encode_label, first_accepted
 
 MIN_RELEASE_SCALE = float(1 << 10)
 """Lattice units; smallest Gaussian stddev or Laplace scale of a released coordinate."""
@@ -147,7 +147,7 @@ def discrete_laplace(stream: KeyStream, scale: int, size: int) -> NDArray[np.int
     if not 1 <= scale <= SCALE_LIMIT:
         raise ValueError(f"scale must be an integer in [1, 2**44], got {scale}; choose another lattice.")
 
-    def accepted(trials: int) -> NDArray[np.int64]:
+    def accepted(trials: int) -> Integers:
         candidates = stream.residues(scale, trials)
         kept = bernoulli_exp(stream, candidates / scale, lambda i: Fraction(int(candidates[i]), scale))
         remainders = candidates[kept]
@@ -181,7 +181,7 @@ def discrete_gaussian(stream: KeyStream, stddev: float, size: int) -> NDArray[np
     scale = math.floor(stddev) + 1
     exact_variance = Fraction(stddev) ** 2
 
-    def accepted(trials: int) -> NDArray[np.int64]:
+    def accepted(trials: int) -> Integers:
         proposals = discrete_laplace(stream, scale, trials)
         with np.errstate(over="ignore"):
             exponents = 0.5 * ((np.abs(proposals) - stddev * stddev / scale) / stddev) ** 2
@@ -226,7 +226,7 @@ def bernoulli_exp(
     excess = words * 2.0**-_WORD_BITS - probabilities
     outcomes = excess < 0.0
     undecided = np.abs(excess) <= probabilities * _RELATIVE_MARGIN + _ABSOLUTE_MARGIN
-    for index in np.flatnonzero(undecided).tolist():
+    for index in undecided.nonzero()[0].tolist():
         tail = stream.substream(encode_label("undecided", start + index))
         outcomes[index] = _decide_exactly(int(words[index]), exact_exponent(index), tail)
     return outcomes
