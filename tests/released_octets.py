@@ -185,7 +185,7 @@ def fit(desk: Desk, name: str) -> Digests:
 
 
 def stream(desk: Desk, name: str) -> Digests:
-    """Two windows of an epoch, from a start of its own."""
+    """Two windows of an epoch, from a start of its own; each draws under a key of its own, derived from the kept one."""
     for date in ("2026-01-01", "2026-01-02"):
         lake.write_lake(desk.folder / "days" / f"dt={date}", lake.mixture(60, seed=int(date[-1])))
     ledger = desk.folder / "days.sqlite"
@@ -196,7 +196,8 @@ def stream(desk: Desk, name: str) -> Digests:
     calendar = {"column": "dt", "first": "2026-01-01", "windows": 2, "memory": 2, "once": "made for tests"}
     start = str(desk.released("fit/dp_lloyd-fast"))
     settings |= {"ledger": str(ledger), "stream": {"start": start, "name": "days"} | calendar}
-    return digests_of(desk.run(name, "stream", settings))
+    with lake.keys_of_runs():
+        return digests_of(desk.run(name, "stream", settings))
 
 
 def prepare(desk: Desk, name: str) -> Digests:
