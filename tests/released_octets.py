@@ -185,7 +185,7 @@ def fit(desk: Desk, name: str) -> Digests:
 
 
 def stream(desk: Desk, name: str) -> Digests:
-    """Two windows of an epoch, from a start of its own; each draws under a key of its own, derived from the kept one."""
+    """Two windows of an epoch, from a start of its own; each draws under a key derived from the kept one."""
     for date in ("2026-01-01", "2026-01-02"):
         lake.write_lake(desk.folder / "days" / f"dt={date}", lake.mixture(60, seed=int(date[-1])))
     ledger = desk.folder / "days.sqlite"

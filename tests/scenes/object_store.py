@@ -38,14 +38,14 @@ class Throttle:
 
 
 @contextlib.contextmanager
-def object_store(port: int) -> Iterator[Throttle]:
-    """A store with the empty bucket `BUCKET`, which libraries of stores find by the environment."""
+def object_store() -> Iterator[Throttle]:
+    """A store with the empty bucket `BUCKET`, at a port of its own; libraries of stores find it by the environment."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
     throttle = Throttle(DomainDispatcherApplication(create_backend_app))
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server("127.0.0.1", port, throttle, threaded=True)
+    server = make_server("127.0.0.1", 0, throttle, threaded=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     place = {
@@ -53,7 +53,7 @@ def object_store(port: int) -> Iterator[Throttle]:
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
         "AWS_ALLOW_HTTP": "true",
         "AWS_EC2_METADATA_DISABLED": "true",
     }

@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from examples.runners.processes import free_ports
 from pipelines.run.folder import RunFolder
 from pipelines.run.options import beam_options
 from schemas.errors import ConfigError
@@ -22,7 +21,7 @@ ROOT = f"s3://{object_store.BUCKET}"
 
 @pytest.fixture(scope="module")
 def store():
-    with object_store.object_store(free_ports(1)[0]) as found:
+    with object_store.object_store() as found:
         yield found
 
 
