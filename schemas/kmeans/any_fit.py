@@ -310,6 +310,15 @@ class AnyFit(Section):
     _encodings_fit_the_data = pydantic.model_validator(mode="after")(encodings_checked)
 
     @pydantic.model_validator(mode="after")
+    def _guards_are_left_out_of_the_printed_method_only(self) -> Self:
+        if not self.feddp_kmeans.guards and self.privacy.allocation is not Allocation.PAPER:
+            raise ConfigError(
+                "feddp_kmeans.guards must be true where privacy.allocation is tuned, got false; leave it out, or set "
+                "privacy.allocation to paper."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:
         options = self.feddp_kmeans
         shares = {

@@ -33,6 +33,7 @@ HONEST = {
     "tuned": {},
     "client": {"unit": "client", "lloyd": {"steps": 2}},
     "paper": {"privacy__allocation": "paper"},
+    "paper as printed": {"privacy__allocation": "paper", "feddp_kmeans__guards": False, "lloyd": {"steps": 1}},
     "client paper": {"unit": "client", "privacy__allocation": "paper"},
     "all options": {
         "clipping__norm": "private",

@@ -13,7 +13,7 @@ from transforms.kmeans.feddp_kmeans import server as feddp_server
 from transforms.kmeans.feddp_kmeans.rounds import ROWS_SHARE
 from transforms.kmeans.lloyd import rounds as lloyd
 from transforms.kmeans.lloyd.rounds import DEFAULT_SHARES
-from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics import lattice, row_statistics
 
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
 BASE = {
@@ -74,6 +74,13 @@ def test_paper_uses_laplace_for_histograms_and_counts():
     for name, spec in found.items():
         laplace = name.endswith(("/histogram", "/counts"))
         assert spec.mechanism is (LAPLACE if laplace else GAUSSIAN), name
+
+
+def test_without_guards_all_entries_of_the_outer_product_have_the_printed_noise():
+    for guards, geometry in ((True, Geometry.SYMMETRIC), (False, Geometry.VECTOR)):
+        found = specs(config(privacy={"allocation": "paper"}, feddp_kmeans={"guards": guards}))
+        assert found["outer_product/scatter"].geometry is geometry
+        assert found["outer_product/scatter"].sensitivity == row_statistics.OUTER_SENSITIVITY
 
 
 def test_tuned_uses_gaussian_noise_throughout():

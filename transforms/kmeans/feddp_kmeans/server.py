@@ -150,7 +150,8 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
     """After the histogram: clusters the weighted projected server points."""
     settings = state.settings
     release = releases[0].with_unit(_histogram_unit(state))
-    clean = server_points.shrunken_weights if settings.shrinks else server_points.significant_weights
+    guarded = server_points.significant_weights if settings.guards else server_points.printed_weights
+    clean = server_points.shrunken_weights if settings.shrinks else guarded
     weights = clean(release.decoded[: int(state.active.sum())], release.stddev)
     points = state.projected_server()[state.active] * state.sum_unit
     proxy_costs = state.proxy_costs

@@ -95,7 +95,8 @@ def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
     chosen = len(state.prior.means)
     noisy = NoisyMeans(sums.decoded[:chosen], counts.decoded[:chosen], sums.stddev, counts.stddev)
     prior = state.prior.widened(noisy)
-    blend = centers.shrunken_means if prior.informative else centers.guarded_means
+    guarded = centers.guarded_means if settings.guards else centers.printed_means
+    blend = centers.shrunken_means if prior.informative else guarded
     integers = state.integers(blend(noisy, prior))
     inside = integers * state.sum_unit
     state = dataclasses.replace(

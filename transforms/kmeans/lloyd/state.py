@@ -31,6 +31,7 @@ class MeansSettings:
     epsilon: float
     tuned: bool
     one_third: bool
+    guards: bool
     centered: bool
     restarts: int
     seed: int
@@ -47,6 +48,7 @@ class MeansSettings:
             unit=config.privacy.unit,
             epsilon=config.privacy.epsilon,
             tuned=config.privacy.allocation is Allocation.TUNED,
+            guards=config.feddp_kmeans.guards,
             one_third=config.feddp_kmeans.assignment is Assignment.ONE_THIRD,
             centered=config.clipping.center == "server_mean",
             restarts=config.feddp_kmeans.restarts,
