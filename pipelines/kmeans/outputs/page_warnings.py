@@ -53,7 +53,7 @@ def _outcome(found: Found) -> str:
     n_warnings = sum(notice.level is Level.WARNING for notice in found)
     if n_warnings:
         return f"{n_warnings} warning{'s' if n_warnings > 1 else ''}"
-    return "passed, with a note" if found else "passed"
+    return "a note" if found else "passed"
 
 
 def count(planned: PlannedFit, result: FitResult) -> int | None:
