@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import Allocation, Assignment
+from schemas.kmeans.any_fit import ClientBoundsConfig
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, NoisyCost
 from schemas.privacy.plan import PrivacyUnit
@@ -38,6 +39,7 @@ class MeansSettings:
     public_rows: int | None
     client_rows: int
     representative: bool
+    given_bounds: ClientBoundsConfig
 
     @classmethod
     def from_config(cls, config: FitConfig) -> "MeansSettings":
@@ -56,6 +58,7 @@ class MeansSettings:
             public_rows=config.data.public_rows,
             client_rows=config.clipping.client_rows or 1,
             representative=config.server_data is not None,
+            given_bounds=config.clipping.bounds or ClientBoundsConfig(),
         )
 
     @property
