@@ -7,7 +7,9 @@ since nothing here reads the network; `rows` then checks their shape and, if the
 """
 
 import hashlib
+import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ Rows = NDArray[np.float64]
 G2_ROWS = 2048
 SYNTH_ROWS = 10_000
 MOST_OUTLIERS = 100
+ABLATION_ROWS = 2048
 _QUANTILE = 1.959963984540054
 """Of 97.5%: clusters are as far apart as the middle 95% of their projections (Qiu and Joe's alpha of 0.05)."""
 _UCI = "UCI Machine Learning Repository"
@@ -154,15 +157,33 @@ def synth(n_features: int, n_clusters: int, seed: int = 0, n_rows: int = SYNTH_R
     random = np.random.default_rng([seed, n_features, n_clusters])
     weights = np.arange(1, n_clusters + 1) / (n_clusters * (n_clusters + 1) / 2)
     sizes = np.maximum(np.rint(weights * n_rows).astype(np.int64), 2)
-    variances = random.uniform(1.0, 10.0, (n_clusters, n_features))
-    means = _lattice_points(n_features, n_clusters, random)
-    means *= _scale(means, variances, random.uniform(0.16, 0.26))
-    labels = np.repeat(np.arange(n_clusters), sizes)
-    inside = means[labels] + random.normal(size=(len(labels), n_features)) * np.sqrt(variances[labels])
+    inside = _clusters(sizes, n_features, partial(random.uniform, 0.16, 0.26), random)
     outliers = random.uniform(
         inside.min(axis=0), inside.max(axis=0), (random.integers(0, MOST_OUTLIERS + 1), n_features)
     )
     return random.permutation(np.vstack([inside, outliers]))
+
+
+def separated(n_features: int, n_clusters: int, separation: float, seed: int = 0) -> Rows:
+    """Clusters of 70% to 130% of 2048/k rows whose nearest two have this separation, shape (1433 to 2662, n_features).
+
+    After clusterGeneration as appendix B of FastLloyd calls it; what differs is as for `synth`.
+    """
+    random = np.random.default_rng([seed, n_features, n_clusters, round(1000 * separation)])
+    mean_size = ABLATION_ROWS / n_clusters
+    sizes = random.integers(math.ceil(0.7 * mean_size), math.floor(1.3 * mean_size) + 1, n_clusters)
+    return random.permutation(_clusters(sizes, n_features, lambda: separation, random))
+
+
+def _clusters(
+    sizes: NDArray[np.int64], n_features: int, separation: Callable[[], float], random: np.random.Generator
+) -> Rows:
+    """Gaussian clusters one after the other; `separation` is asked for after variances and means."""
+    variances = random.uniform(1.0, 10.0, (len(sizes), n_features))
+    means = _lattice_points(n_features, len(sizes), random)
+    means *= _scale(means, variances, separation())
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    return means[labels] + random.normal(size=(len(labels), n_features)) * np.sqrt(variances[labels])
 
 
 def timesynth(n_rows: int, n_features: int, n_clusters: int, seed: int = 0) -> Rows:

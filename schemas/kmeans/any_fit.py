@@ -25,6 +25,7 @@ from schemas.settings.section import (
     Epsilon,
     Flag,
     Positive,
+    Scalar,
     Section,
     Share,
     Text,
@@ -54,6 +55,9 @@ def _clipping_norm(value: object) -> object:
     return float(value)  # type: ignore[arg-type]
 
 
+ClientBound = Annotated[float, Field(strict=True, ge=1e-6, le=1e12, allow_inf_nan=False), Scalar]
+
+
 class SharesConfig(Section):
     """Shares of the budget of FedDP-Init; only their ratios matter."""
 
@@ -74,6 +78,25 @@ class PrivacyConfig(Section):
     )
     shares: SharesConfig | None = Field(
         default=None, description="a section with outer_product, weights, sums and counts, or leave it out"
+    )
+
+
+class ClientBoundsConfig(Section):
+    """Public bounds on the norm of each statistic of a client (Scott et al. 2025, appendix G.5)."""
+
+    outer_product: ClientBound | None = Field(
+        default=None, description="the largest Frobenius norm of a client's outer product, in squared feature units"
+    )
+    histogram: ClientBound | None = Field(default=None, description="the most rows of a client in a histogram (L1)")
+    sums: ClientBound | None = Field(
+        default=None, description="the largest L2 norm of a client's stacked means, in feature units"
+    )
+    counts: ClientBound | None = Field(default=None, description="the most clusters that a client counts in (L1)")
+    lloyd_sums: ClientBound | None = Field(
+        default=None, description="the largest L2 norm of a client's stacked sums in a Lloyd round, in feature units"
+    )
+    lloyd_counts: ClientBound | None = Field(
+        default=None, description="the most rows of a client that a Lloyd round counts (L1)"
     )
 
 
@@ -98,6 +121,17 @@ class ClippingConfig(Section):
         default=None,
         description="the public typical number of rows of a client, an integer >= 1, for privacy unit client",
     )
+    bounds: ClientBoundsConfig | None = Field(
+        default=None,
+        description="a section of public bounds on clients' statistics, for privacy unit client and allocation paper, "
+        "or leave it out for medians over server data",
+    )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without the newer setting keep the digests that they had before there was one."""
+        content: dict[str, Any] = dump(self)
+        return {name: value for name, value in content.items() if name != "bounds" or value is not None}
 
 
 class AnyFit(Section):
@@ -308,6 +342,25 @@ class AnyFit(Section):
         return self
 
     _encodings_fit_the_data = pydantic.model_validator(mode="after")(encodings_checked)
+
+    @pydantic.model_validator(mode="after")
+    def _bounds_of_clients_are_those_of_the_printed_method(self) -> Self:
+        printed = self.privacy.unit is PrivacyUnit.CLIENT and self.privacy.allocation is Allocation.PAPER
+        if self.clipping.bounds is not None and not printed:
+            raise ConfigError(
+                "clipping.bounds must be left out unless privacy.unit is client and privacy.allocation is paper, got a "
+                "section; remove it: bounds follow from server data then."
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _guards_are_left_out_of_the_printed_method_only(self) -> Self:
+        if not self.feddp_kmeans.guards and self.privacy.allocation is not Allocation.PAPER:
+            raise ConfigError(
+                "feddp_kmeans.guards must be true where privacy.allocation is tuned, got false; leave it out, or set "
+                "privacy.allocation to paper."
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:

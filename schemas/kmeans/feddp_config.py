@@ -4,13 +4,16 @@ Scott et al. is Scott, Lampert, Saulpic (2025), "Differentially private federate
 server-side data".
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import pydantic
 from pydantic import Field
 
 from schemas.choices import Assignment, Auto, FedDPStart
 from schemas.settings.section import Positive, Scalar, Section, Share, auto_or_integer
 
+_NEWER = {"guards": True}
+"""Settings that came later, with their defaults."""
 MinimalWeight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), Scalar]
 
 
@@ -74,6 +77,11 @@ class FedDPOptions(Section):
         description="nearest, or one_third to keep only rows whose distance to their center is at most a third "
         "of that to every other (Scott et al. 2025, Algorithm 5, Part 2)",
     )
+    guards: Annotated[bool, Field(strict=True)] = Field(
+        default=True,
+        description="true to leave out weights below one noise stddev and means of counts below two, and to add less "
+        "noise off the diagonal of the outer product; or false for the method as printed, with privacy.allocation paper",
+    )
     simplify: SimplifyConfig | None = Field(
         default=None,
         description="a section with w_min to thin the server data (Scott et al. 2025, Algorithm 4), or leave it out",
@@ -83,3 +91,9 @@ class FedDPOptions(Section):
         description="a section with w_min and sigma_max to move far components together "
         "(Scott et al. 2025, Lemma 16), or leave it out",
     )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without newer settings keep the digests that they had before there were any."""
+        content: dict[str, Any] = dump(self)
+        return {name: value for name, value in content.items() if name not in _NEWER or value != _NEWER[name]}

@@ -176,6 +176,7 @@ _PRIVACY = frozenset(
 _SETTINGS = frozenset(
     {
         # Public settings of a job that its steps read.
+        "schemas.kmeans.any_fit:ClientBoundsConfig",
         "schemas.kmeans.feddp_config:DiameterConfig",
         "schemas.kmeans.feddp_config:SimplifyConfig",
         "schemas.kmeans.lloyd_config:DPLloydConfig",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipelines.kmeans.outputs import page_clipping
+from pipelines.kmeans.outputs import page_assumptions, page_clipping
 from pipelines.kmeans.outputs.center_summary import scaled_stddev
 from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
@@ -51,7 +51,9 @@ def _outcome(found: Found) -> str:
     if found is None:
         return "not made: this run has nothing to make it from"
     n_warnings = sum(notice.level is Level.WARNING for notice in found)
-    return "passed" if not n_warnings else f"{n_warnings} warning{'s' if n_warnings > 1 else ''}"
+    if n_warnings:
+        return f"{n_warnings} warning{'s' if n_warnings > 1 else ''}"
+    return "a note" if found else "passed"
 
 
 def count(planned: PlannedFit, result: FitResult) -> int | None:
@@ -220,5 +222,6 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Every cluster larger than its noise", _of_sizes),
     ("Centers apart from each other", _of_distances),
     ("Every release above its noise", _of_noise),
+    ("Assumptions of the theorem on FedDP-KMeans", page_assumptions.of_theorem),
 )
 """What is checked, and how."""

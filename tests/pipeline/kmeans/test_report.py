@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.kmeans.outputs import page as report
 from pipelines.kmeans.outputs.fit_view import FitView
+from pipelines.kmeans.outputs.page_assumptions import Assumptions, assumptions, largest_spread
 from pipelines.kmeans.outputs.page_warnings import checks, warnings
 from pipelines.kmeans.plan.replay import replay
 from pipelines.page.stamp import RunStamp
@@ -244,6 +245,8 @@ def test_the_run_its_day_its_data_and_its_job_are_named(run):
 def test_all_checks_are_listed_with_their_outcome(run):
     outcomes = dict(checks(FitView.of(run.fit, run.result)).pairs)
     assert len(outcomes) >= 10
+    assert outcomes.pop("Assumptions of the theorem on FedDP-KMeans") in ("passed", "a note")  # 300 rows are few
+    assert outcomes.pop("Clipping norm against the public rows") == "a note"
     assert set(outcomes.values()) == {"passed"}
     assert all(name in run.text for name in outcomes)
 
@@ -254,6 +257,32 @@ def test_what_cannot_be_checked_is_said(tmp_path):
     outcomes = dict(checks(FitView.of(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))).pairs)
     assert outcomes["Clipping norm against the public rows"] == "not made: this run has nothing to make it from"
     assert outcomes["Epsilon at most 10"] == "1 warning"
+
+
+def test_assumptions_of_the_theorem_by_hand():
+    found = Assumptions.of(np.e**2, (2, 4), norm=0.5, spread=0.25, w_min=0.5, epsilon=2.0)
+    assert found.largest_norm == pytest.approx(2 * 4 * 2 * 0.25 / (2 * 0.5))
+    assert found.most_server_rows == pytest.approx(2.0 * np.e**2 * 2 * 0.25**2 / 0.5**2)
+
+
+def test_the_largest_spread_is_that_of_a_cluster_in_any_direction():
+    rows = np.array([[0.0, 0.0], [2.0, 2.0], [10.0, 0.0], [10.0, 1.0], [-50.0, 0.0]])
+    centers = np.array([[1.0, 1.0], [10.0, 0.5], [-50.0, 0.0]])
+    assert largest_spread(rows, centers) == pytest.approx(2.0)
+    assert largest_spread(rows[-1:], centers) == 0.0
+
+
+def test_a_run_that_the_theorem_does_not_speak_for_has_a_note(tmp_path):
+    crowd = np.repeat(lake.mixture(60, seed=99), 20, axis=0)
+    run = Run(tmp_path, server=crowd, privacy__epsilon=0.5)
+    outcomes = dict(checks(FitView.of(run.fit, run.result)).pairs)
+    assert outcomes["Assumptions of the theorem on FedDP-KMeans"] == "a note"
+    assert "server rows (there are 1,200), up to constants. So it does not speak for this run." in run.text
+
+
+def test_the_theorem_is_about_rows_and_server_data(tmp_path):
+    run = Run(tmp_path, unit="client", clipping__client_rows=10)
+    assert assumptions(FitView.of(run.fit, run.result)) is None
 
 
 CLIPPED = np.array([[25.0, 1.0], [55.0, 2.0], [80.0, 3.0]])

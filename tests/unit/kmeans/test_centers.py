@@ -46,6 +46,12 @@ def test_guarded_means_without_noise_keep_every_cluster_that_has_rows():
     np.testing.assert_array_equal(found, [[2, 1], [8, 8]])
 
 
+def test_printed_means_divide_by_whatever_count_there_is():
+    prior = Prior(FALLBACK, np.full(2, np.inf))
+    np.testing.assert_array_equal(centers.printed_means(noisy([4, -3]), prior), [[2, 1], [-1, 0]])
+    np.testing.assert_array_equal(centers.printed_means(noisy([4, 0]), prior), [[2, 1], FALLBACK[1]])
+
+
 def test_shrunken_means_by_hand():
     # noise variances 11 / 32 and 19 / 2, prior variances 33 / 32 and 19 / 2: lambda 3 / 4 and 1 / 2
     found = centers.shrunken_means(noisy([4, 0]), Prior(FALLBACK, np.array([33 / 32, 19 / 2])))

@@ -218,6 +218,7 @@ WRONG_VALUES = [
     ("feddp_kmeans.restarts", 19, "feddp_kmeans.restarts must be at least 20, got 19; give the number of restarts"),
     ("feddp_kmeans.restarts", 1001, "feddp_kmeans.restarts must be at most 1000, got 1001; give the number"),
     ("feddp_kmeans.assignment", "third", "feddp_kmeans.assignment must be 'nearest' or 'one_third', got 'third'; give"),
+    ("feddp_kmeans.guards", "no", "feddp_kmeans.guards must be true or false, got 'no'; give true to leave out"),
     ("feddp_kmeans.simplify", {}, "feddp_kmeans.simplify.w_min must be given, got nothing; give the smallest weight"),
     (
         "feddp_kmeans.simplify",
@@ -313,6 +314,22 @@ CONTRADICTIONS = [
         "the sum of lloyd.share, feddp_kmeans.simplify.share must be less than 1, got 1; lower them",
     ),
     (
+        CLIENT | {"clipping.bounds": {"sums": 2.0}},
+        "clipping.bounds must be left out unless privacy.unit is client and privacy.allocation is paper, got a sec",
+    ),
+    (
+        {"clipping.bounds": {}, "privacy.allocation": "paper"},
+        "clipping.bounds must be left out unless privacy.unit is client and privacy.allocation is paper, got a sec",
+    ),
+    (
+        CLIENT | {"clipping.bounds": {"sums": 0.0}, "privacy.allocation": "paper"},
+        "clipping.bounds.sums must be at least 0.000001, got 0.0; give the largest L2 norm of a client's stacked means",
+    ),
+    (
+        {"feddp_kmeans.guards": False},
+        "feddp_kmeans.guards must be true where privacy.allocation is tuned, got false; leave it out, or set",
+    ),
+    (
         {"quality.share": 0.7, "lloyd.steps": 1, "lloyd.share": 0.3},
         "the sum of lloyd.share, quality.share must be less than 1, got 1; lower them",
     ),
@@ -334,6 +351,8 @@ def test_settings_that_contradict_each_other_are_refused(changes, start):
         {"privacy.epsilon": 3},
         {"data.features": ("a", "b")},
         {"feddp_kmeans.simplify": {"w_min": 0.1, "rounds": "auto"}},
+        {"feddp_kmeans.guards": False, "privacy.allocation": "paper"},
+        CLIENT | {"clipping.bounds": {"sums": 2.0, "lloyd_counts": 7}, "privacy.allocation": "paper"},
     ],
 )
 def test_what_is_allowed_is_accepted_and_survives_yaml(changes):
@@ -436,6 +455,14 @@ def test_digest_changes_with_every_setting(name):
     numeric = section[key] * 0.9 if isinstance(section[key], float) else None
     section[key] = OTHER_VALUES.get(name, numeric or (0.9 if section[key] == 1 else 30))
     assert config_digest(validated(other)) != before
+
+
+def test_digest_changes_without_guards_only():
+    before, given, without = (
+        config_digest(validated(changed(each, FULL)))
+        for each in ({}, {"feddp_kmeans.guards": True}, {"feddp_kmeans.guards": False})
+    )
+    assert before == given != without
 
 
 def test_digest_changes_with_the_order_of_the_features():

@@ -71,6 +71,11 @@ def test_equal_weights_are_topped_up_in_order():
     np.testing.assert_array_equal(server_points.at_least(mask("...."), np.zeros(4), 2), mask("xx.."))
 
 
+def test_printed_weights_are_not_negative():
+    found = server_points.printed_weights(np.array([-3.0, 1.0, 2.5]), 2.0)
+    np.testing.assert_array_equal(found, [0.0, 1.0, 2.5])
+
+
 def test_significant_weights_are_above_one_stddev():
     found = server_points.significant_weights(np.array([-3.0, 1.0, 2.0, 2.5]), 2.0)
     np.testing.assert_array_equal(found, [0, 0, 0, 2.5])

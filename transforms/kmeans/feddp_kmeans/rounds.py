@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from schemas.choices import Allocation, ClippingRule
 from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.plan import PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
+from schemas.privacy.plan import Geometry, PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.feddp_kmeans import server as feddp_server
 from transforms.kmeans.feddp_kmeans.state import FedDPState
@@ -55,7 +55,8 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
 
 def _outer_specs(config: FitConfig, n_features: int, share: float) -> tuple[ReleaseSpec, ...]:
     """The outer product, and a noisy number of rows where the tuned allocation needs one."""
-    outer = scatter_spec(n_features, share)
+    geometry = Geometry.SYMMETRIC if config.feddp_kmeans.guards else Geometry.VECTOR
+    outer = scatter_spec(n_features, share, geometry)
     return (outer, vector_spec("rows", (1,), ROWS_SHARE)) if _counts_rows(config) else (outer,)
 
 

@@ -45,7 +45,7 @@ def _await_scatter(state: FedDPState) -> FedDPState:
     """Bounds of the outer-product round."""
     if not state.settings.by_client:
         return state
-    bound = bounds.scatter_bound(state.server_rows(), state.samples)
+    bound = state.settings.given_bounds.outer_product or bounds.scatter_bound(state.server_rows(), state.samples)
     return dataclasses.replace(state, bounds=dataclasses.replace(state.bounds, scatter=bound))
 
 
@@ -64,7 +64,7 @@ def _with_histogram_bound(state: FedDPState) -> FedDPState:
     """Client-level bound of a histogram by the state's assigner."""
     if not state.settings.by_client or state.assigner is None:
         return state
-    bound = float(state.settings.client_rows)
+    bound = state.settings.given_bounds.histogram or float(state.settings.client_rows)
     if state.settings.tuned:
         bound = bounds.histogram_bound(state.labels(), state.samples, state.assigner.size)
     return dataclasses.replace(state, bounds=dataclasses.replace(state.bounds, histogram=bound))
@@ -150,7 +150,8 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
     """After the histogram: clusters the weighted projected server points."""
     settings = state.settings
     release = releases[0].with_unit(_histogram_unit(state))
-    clean = server_points.shrunken_weights if settings.shrinks else server_points.significant_weights
+    guarded = server_points.significant_weights if settings.guards else server_points.printed_weights
+    clean = server_points.shrunken_weights if settings.shrinks else guarded
     weights = clean(release.decoded[: int(state.active.sum())], release.stddev)
     points = state.projected_server()[state.active] * state.sum_unit
     proxy_costs = state.proxy_costs

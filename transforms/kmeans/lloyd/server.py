@@ -76,10 +76,11 @@ def await_means(state: AnyMeansState, *, absolute: bool) -> AnyMeansState:
         sums = bounds.sums_bound(rows, labels, samples, size) / client_rows
         counts = bounds.histogram_bound(labels, samples, size)
     elif absolute:
-        sums, counts = bounds.sums_bound(rows, labels, samples, size), client_rows
+        sums = settings.given_bounds.lloyd_sums or bounds.sums_bound(rows, labels, samples, size)
+        counts = settings.given_bounds.lloyd_counts or client_rows
     else:
-        sums = bounds.means_bound(rows, labels, samples, size)
-        counts = bounds.presence_bound(labels, samples, size)
+        sums = settings.given_bounds.sums or bounds.means_bound(rows, labels, samples, size)
+        counts = settings.given_bounds.counts or bounds.presence_bound(labels, samples, size)
     return dataclasses.replace(state, bounds=ClippingBounds(sums=sums, counts=counts))
 
 
@@ -95,7 +96,8 @@ def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
     chosen = len(state.prior.means)
     noisy = NoisyMeans(sums.decoded[:chosen], counts.decoded[:chosen], sums.stddev, counts.stddev)
     prior = state.prior.widened(noisy)
-    blend = centers.shrunken_means if prior.informative else centers.guarded_means
+    guarded = centers.guarded_means if settings.guards else centers.printed_means
+    blend = centers.shrunken_means if prior.informative else guarded
     integers = state.integers(blend(noisy, prior))
     inside = integers * state.sum_unit
     state = dataclasses.replace(

@@ -17,15 +17,18 @@ def vector_spec(
     return ReleaseSpec(name=name, shape=shape, mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share)
 
 
-def scatter_spec(n_features: int, share: float) -> ReleaseSpec:
-    """The upper triangle of an outer product, with Gaussian noise."""
+def scatter_spec(n_features: int, share: float, geometry: Geometry = Geometry.SYMMETRIC) -> ReleaseSpec:
+    """The upper triangle of an outer product, with Gaussian noise.
+
+    Its sensitivity holds for the Frobenius norm of the matrix, and so for the norm of the triangle as a vector, too.
+    """
     return ReleaseSpec(
         name="scatter",
         shape=(row_statistics.triangle_size(n_features),),
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
         sensitivity=row_statistics.OUTER_SENSITIVITY,
         share=share,
-        geometry=Geometry.SYMMETRIC,
+        geometry=geometry,
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import Allocation, Assignment
+from schemas.kmeans.any_fit import ClientBoundsConfig
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, NoisyCost
 from schemas.privacy.plan import PrivacyUnit
@@ -31,12 +32,14 @@ class MeansSettings:
     epsilon: float
     tuned: bool
     one_third: bool
+    guards: bool
     centered: bool
     restarts: int
     seed: int
     public_rows: int | None
     client_rows: int
     representative: bool
+    given_bounds: ClientBoundsConfig
 
     @classmethod
     def from_config(cls, config: FitConfig) -> "MeansSettings":
@@ -47,6 +50,7 @@ class MeansSettings:
             unit=config.privacy.unit,
             epsilon=config.privacy.epsilon,
             tuned=config.privacy.allocation is Allocation.TUNED,
+            guards=config.feddp_kmeans.guards,
             one_third=config.feddp_kmeans.assignment is Assignment.ONE_THIRD,
             centered=config.clipping.center == "server_mean",
             restarts=config.feddp_kmeans.restarts,
@@ -54,6 +58,7 @@ class MeansSettings:
             public_rows=config.data.public_rows,
             client_rows=config.clipping.client_rows or 1,
             representative=config.server_data is not None,
+            given_bounds=config.clipping.bounds or ClientBoundsConfig(),
         )
 
     @property

@@ -104,6 +104,15 @@ def guarded_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
     return np.where(trusted[:, None], noisy.means, prior.means)
 
 
+def printed_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
+    """Noisy sums over noisy counts, whatever these are, shape (n_clusters, d); the prior's mean for a count of zero.
+
+    Source: Scott et al. (2025), Algorithm 1, line 24.
+    """
+    known = noisy.counts != 0.0
+    return np.where(known[:, None], noisy.sums / np.where(known, noisy.counts, 1.0)[:, None], prior.means)
+
+
 def shrunken_means(noisy: NoisyMeans, prior: Prior) -> NDArray[np.float64]:
     """Inverse-variance blend of noisy means and prior means, shape (n_clusters, d).
 

@@ -59,6 +59,11 @@ def significant_weights(noisy: NDArray[np.float64], stddev: float) -> NDArray[np
     return np.where(noisy > stddev, noisy, 0.0)
 
 
+def printed_weights(noisy: NDArray[np.float64], _stddev: float) -> NDArray[np.float64]:
+    """Noisy weights, those below zero set to zero, since k-means takes none; shape (q,)."""
+    return np.maximum(noisy, 0.0)
+
+
 def shrunken_weights(noisy: NDArray[np.float64], stddev: float) -> NDArray[np.float64]:
     """Noisy weights blended with equal weights by the known noise, and never negative.
 
