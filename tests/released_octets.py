@@ -288,12 +288,25 @@ def reports(desk: Desk, name: str) -> Digests:
     encoded = desk.run(case, "encode", settings)
     folder = desk.folder / "runs" / case
     steps = ("encode", "decode") if name == "split_and_mix" else ("encode", "shuffle", "decode")
-    places = {"arrived": str(encoded / "reports.parquet"), "parameters": str(encoded / "parameters.json")}
+    places = {"arrived": str(_as_sent(encoded, name)), "parameters": str(encoded / "parameters.json")}
     job = {"reports": places | {"path": str(folder / steps[-2])}}
     for step in steps[1:]:
         desk.run(case, step, job)
     found = {step: digests_of(folder / step) for step in steps}
     return {f"{step}/{file}": digest for step, files in found.items() for file, digest in files.items()}
+
+
+def _as_sent(encoded: pathlib.Path, name: str) -> pathlib.Path:
+    """Simulated reports as devices send them: with the digest of the parameters where somebody shuffles them."""
+    simulated = encoded / "reports.parquet"
+    if name != "shuffled":
+        return simulated
+    table, folder = pq.read_table(simulated), encoded / "arrived"
+    folder.mkdir()
+    sent = hashlib.sha256((encoded / "parameters.json").read_bytes()).digest()
+    column = pa.array([sent] * len(table), pa.binary(len(sent)))
+    pq.write_table(table.append_column("parameters", column), folder / "part-0.parquet")
+    return folder
 
 
 FEDERATIONS: dict[str, Settings] = {
