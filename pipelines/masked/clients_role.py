@@ -134,6 +134,11 @@ class ClientsRole:
                 "masked.secret_uri must be given for this job, got nothing; give the place of the secret that all "
                 "clients share, or with scheme pairwise of this client's own."
             )
+        if config.masked.shares is not None and config.masked.parties is None:
+            raise ConfigError(
+                "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
+                "signatures whoever writes to --exchange can send shares of nobody, so run `dapple party new`."
+            )
         if config.ledger is not None:
             raise ConfigError(
                 f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
@@ -175,7 +180,8 @@ class ClientsRole:
                 "in which clients differ only in places."
             )
         sealed = self.pairwise is None or is_sound(plan.collector or b"")
-        if (plan.rounds, plan.pairwise) != (self.rounds, self.pairwise) or not sealed:
+        own = (self.rounds, self.pairwise, self.planned.config.masked.shares)
+        if (plan.rounds, plan.pairwise, plan.shares) != own or not sealed:
             raise ProtocolError(
                 "plan.json must have the rounds, noise, sensitivities and shapes that this job's settings give, got "
                 "others; open a new run, with one version of dapple everywhere."
@@ -205,6 +211,7 @@ class ClientsRole:
             threshold=masked.threshold,
             noise_by=masked.noise_by,
             pairwise=self.pairwise,
+            shares=masked.shares,
         )
 
     def open_round(self, index: int, state: Any, client: str = "") -> OpenRound:
@@ -213,6 +220,8 @@ class ClientsRole:
         masking = self.masking(plan, client)
         # All clients draw the same further noise, so their nonce is what they share of the run: the whole plan.
         nonce = RunNonce(run=plan.run, octets=hashlib.sha256(plan.to_json().encode()).digest())
+        if client and masking.shares is not None:
+            masking = dataclasses.replace(masking, noise_key=nonce.place(self._noise_key(client)))
         return OpenRound(
             index=index,
             plan=self.rounds[index],
@@ -223,6 +232,12 @@ class ClientsRole:
             sealing=self._sealing(self.exchange.aggregator_key(), "aggregator's key", client) if client else None,
             parties=self.exchange.parties,
         )
+
+    def _noise_key(self, client: str) -> str:
+        """The place of the kept key of a client's noise shares, which no other party has."""
+        if self.pairwise is not None:
+            return str(self.planned.config.masked.secret_uri)
+        return self._answered(client).noise_uri()
 
     def sealing_shares(self, client: str) -> Sealing:
         """How a client seals the shares that it hands out, to whoever has opened the run."""

@@ -146,6 +146,7 @@ def _open_run(role: ClientsRole, run_id: str) -> None:
         rounds=role.rounds,
         pairwise=role.pairwise,
         collector=role.collector_key(nonce),
+        shares=role.planned.config.masked.shares,
     )
     role.exchange.open(plan)
 
