@@ -132,6 +132,12 @@ class BroadcastContent(FileContent):
     round: str
 
 
+class CountersignedContent(FileContent):
+    """Content of a countersignature: digest of what the aggregator has shown to a client of a closed round."""
+
+    shown: Digest
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangePlan:
     """What everybody who takes part in a run knows.

@@ -53,6 +53,13 @@ class ShareLaw:
             )
         return counted
 
+    def quorum(self, n_parties: int) -> int:
+        """Parties that must have signed one list of who is present: two lists cannot both have so many.
+
+        Two quorums have more parties in common than may collude, and whoever follows the protocol signs one list.
+        """
+        return (n_parties + math.floor(_exact(self.corrupt) * n_parties)) // 2 + 1
+
     def check_present(self, n_present: int, n_listed: int | None) -> None:
         """Stops at a sum whose shares have less noise than was planned.
 

@@ -87,7 +87,7 @@ def a_statistic_with_its_share_is_published(scene):
 @split("must be given masked sums with noise, got masked messages", "List", "Unmask")
 def messages_with_shares_are_unmasked_one_by_one(scene):
     unmask = beam.ParDo(clients._UnmaskFn(scene.masking, scene.first.plan), beam.pvalue.AsSingleton(scene.state))
-    return scene.mask(scene.split(scene.exact_by_sender())) | "Unmask" >> unmask.with_input_types(Any)
+    return scene.mask(scene.split(scene.exact_by_sender())) | "Unmask" >> unmask.with_input_types(Any, Any)
 
 
 @split("must be given masked sums with noise, got masked messages", "List", "Unmask")
@@ -111,7 +111,7 @@ def a_noise_stage_where_the_plan_says_shares(scene):
 
 @split("must be given the sum of one statistic, got something else", "List", "Join")
 def shares_of_a_batch_that_is_not_summed(scene):
-    join = beam.Map(noise_stage._joined, None, scene.first.plan, LAW).with_input_types(Any)
+    join = beam.Map(noise_stage._joined, None, scene.first.plan, LAW).with_input_types(Any, Any, Any, Any)
     return scene.mask(scene.split(scene.exact_by_sender())) | "Join" >> join
 
 
