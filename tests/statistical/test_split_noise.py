@@ -1,4 +1,4 @@
-"""Noise that senders split: sums have the planned variance, and a server with colluders learns no more than was paid for.
+"""Noise that senders split: sums have the planned variance, and a server with colluders learns what was paid for.
 
 All keys are fixed. A coordinate of a long release stands for a run, since its noise is independent of all others'.
 """
@@ -17,7 +17,7 @@ from transforms.privacy import keys
 KEY = bytes(range(32))
 SENSITIVITY = 1 << 16
 ACCEPT, REJECT = 1e-6, 1e-9
-"""A right variance is rejected once in 1e6 keys; a wrong one must have a smaller p-value, with power 1 - 1e-9 or more."""
+"""A right variance is rejected once in 1e6 keys; a wrong one must have a smaller p-value: power 1 - 1e-9 or more."""
 
 
 def round_of(multiplier, size, geometry=Geometry.VECTOR):
