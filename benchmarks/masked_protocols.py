@@ -116,8 +116,8 @@ def client_work(sizes: list[int]) -> list[str]:
     lines += [
         "",
         f"CPU: keys, letters, mask and shares of secrets of one of at most {MEASURED_CLIENTS} clients with the "
-        "neighbors that all would need. Octets: keys, letters and message; with noise a countersignature more. With a shared "
-        f"secret a client masks in {mask * 1e6:.0f} us and draws its share in "
+        "neighbors that all would need. Octets: keys, letters and message; with noise a countersignature more. With a "
+        f"shared secret a client masks in {mask * 1e6:.0f} us and draws its share in "
         f"{share_seconds(counted(1_000)) * 1e6:.0f} us: draws cost more than masks there.",
         "",
     ]
@@ -292,8 +292,8 @@ def two_parties() -> list[str]:
         *lines,
         "",
         f"Means of {REPEATS} iterations with 95% intervals. CPU of the slower client (statistic of half of the rows, "
-        f"share, mask), the server (sum, noise if it draws it) and a client (unmasking, next centers), and {ROUND_TRIP_MS} "
-        "ms. Octets: a client's message, 28 of them its pseudonym and tag. In the paper the server draws the noise.",
+        f"share, mask), the server (sum, noise if it draws it) and a client (unmasking, next centers), and "
+        f"{ROUND_TRIP_MS} ms. Octets: a client's message, 28 of them its pseudonym and tag. In the paper the server draws the noise.",
         "",
     ]
 
