@@ -62,10 +62,13 @@ TABLE_3 = (
 def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[50, 1_000, 10_000])
+    names = ("vectors", "two_parties", "protocols", "pipelines")
+    parser.add_argument("--sections", nargs="+", choices=names, default=names)
     arguments = parser.parse_args()
     lines = heading("Masked protocols whose noise clients split")
-    for section in (lambda: vectors(arguments.sizes), two_parties, protocols, pipelines):
-        lines += section()
+    known = (lambda: vectors(arguments.sizes), two_parties, protocols, pipelines)
+    for name, section in zip(names, known, strict=True):
+        lines += section() if name in arguments.sections else [f"`{name}` was not run.", ""]
         print("\n".join(lines), flush=True)
     measurement.show(lines, arguments.out)
 
@@ -292,8 +295,8 @@ def two_parties() -> list[str]:
         *lines,
         "",
         f"Means of {REPEATS} iterations with 95% intervals. CPU of the slower client (statistic of half of the rows, "
-        f"share, mask), the server (sum, noise if it draws it) and a client (unmasking, next centers), and "
-        f"{ROUND_TRIP_MS} ms. Octets: a client's message, 28 of them its pseudonym and tag. In the paper the server draws the noise.",
+        f"share, mask), the server (sum, noise if it draws it) and a client (unmasking, next centers), "
+        f"and {ROUND_TRIP_MS} ms. Octets: a client's message, 28 of them its pseudonym and tag. In the paper the server draws the noise.",
         "",
     ]
 
