@@ -98,6 +98,7 @@ class NoiseBy(enum.StrEnum):
 
     AGGREGATOR = "aggregator"
     BOTH = "both"
+    CLIENTS = "clients"
 
 
 class Auto(enum.StrEnum):

@@ -103,6 +103,7 @@ def _masking(config: FitConfig, folder: str) -> Masking | None:
         threshold=config.masked.threshold,
         noise_by=config.masked.noise_by,
         pairwise=pairwise,
+        shares=config.masked.shares,
     )
 
 
@@ -128,7 +129,9 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         masking = _masking(planned.config, folder)
         if masking is not None:
             secret = secrets.enter_context(hold(masking.secret_uri, SECRET_SETTING))
-            masking = dataclasses.replace(masking, secret_uri=secret)
+            masking = dataclasses.replace(
+                masking, secret_uri=secret, noise_key="" if masking.shares is None else secret
+            )
         fingerprint = "" if account is None else account.start(planned)
         initial, staged = planned.initial, None
         if masking is None:

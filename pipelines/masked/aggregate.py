@@ -17,7 +17,7 @@ from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place
 from pipelines.run.run_keys import RunNonce, made_key
 from schemas.choices import Trust
-from schemas.errors import ProtocolError
+from schemas.errors import ConfigError, ProtocolError
 from schemas.masked.config import AggregateConfig, LimitConfig, validated_aggregate
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
@@ -25,8 +25,9 @@ from schemas.masked.parties import AGGREGATOR
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
 from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.noise_shares import ZEROED_OUT, ShareLaw
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
-from schemas.privacy.statement import PrivacyStatement
+from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
 from schemas.settings import yaml_text
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.exchange_files import MESSAGES, Exchange
@@ -78,10 +79,14 @@ def build(root: beam.Pipeline, config: AggregateConfig, kept_key: str, exchange:
       index: of the round.
     """
     plan = exchange.plan()
-    threshold = config.threshold
+    threshold, n_listed = config.threshold, None
     if plan.pairwise is not None:
-        threshold = PairwiseExchange(exchange.folder, exchange.parties).fewest(index, threshold)
-    aggregate = AggregateMasked(plan=plan.rounds[index], key_uri=config.key_uri, threshold=threshold)
+        pairwise = PairwiseExchange(exchange.folder, exchange.parties)
+        threshold = pairwise.fewest(index, threshold)
+        n_listed = root | "Number" >> beam.Create([pairwise.n_listed(index)], reshuffle=False)
+    aggregate = AggregateMasked(
+        plan=plan.rounds[index], key_uri=config.key_uri, threshold=threshold, shares=plan.shares, n_listed=n_listed
+    )
     _ = (
         root
         | "Files" >> beam.Create(["", *exchange.message_files(index)])
@@ -91,17 +96,21 @@ def build(root: beam.Pipeline, config: AggregateConfig, kept_key: str, exchange:
     )
 
 
-def _charge(config: AggregateConfig, plan: RoundPlan) -> Charge:
+def _charge(config: AggregateConfig, plan: RoundPlan, shares: ShareLaw | None) -> Charge:
     """What one round costs, stated at `_DELTA`, which the ledger needs only where it does not compose events."""
     unit = PrivacyUnit(str(config.unit))
+    epsilon = accounting.stated_epsilon((plan,), _DELTA)
     whole = PrivacyPlan(
         unit=unit,
-        epsilon=accounting.stated_epsilon((plan,), _DELTA),
+        epsilon=epsilon if shares is None else accounting.with_shares(epsilon, (plan,)),
         delta=_DELTA,
         discretization_slack=0.0,
         rounds=(plan,),
     )
-    statement = PrivacyStatement.from_plan(whole, accounting.describe(whole), trust=Trust.MASKED)
+    relation = NEIGHBORING_RELATION if shares is None else ZEROED_OUT
+    statement = PrivacyStatement.from_plan(
+        whole, accounting.describe(whole), trust=Trust.MASKED, neighboring_relation=relation
+    )
     return Charge.of(statement, dataset=str(config.name), job="aggregate", noise=lattice_noise((plan,)))
 
 
@@ -155,6 +164,10 @@ def _plan(run: Run[AggregateConfig]) -> OpenRound:
     parties = signing_parties(run.settings.parties, run.settings.identity_uri, AGGREGATOR)
     exchange = PairwiseExchange(run.options.exchange, parties)
     _check_limit(run.settings.limit, exchange.plan().rounds)
+    if exchange.plan().shares is not None and parties is None:
+        raise ConfigError(
+            "parties must be given for a run whose clients split the noise, got nothing; list the public keys of all."
+        )
     index = exchange.last_round()
     if exchange.is_closed(index):
         raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
@@ -171,7 +184,8 @@ def _reserve(run: Run[AggregateConfig], opened: OpenRound) -> Reservation | None
     if config.ledger is None or opened.leg is not None:
         return None
     name = f"{opened.exchange.plan().run}/{plan.path}"
-    return Reservation(ledger=config.ledger, charge=_charge(config, plan), run=name, again=True)
+    charge = _charge(config, plan, opened.exchange.plan().shares)
+    return Reservation(ledger=config.ledger, charge=charge, run=name, again=True)
 
 
 def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
@@ -183,12 +197,13 @@ def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
     place = RunNonce.new(opened.exchange.plan().run).place(made_key(run.settings.key_uri))
     run.place.draws_with(place)
     config = run.settings.model_copy(update={"key_uri": place})
-    rounds = opened.exchange.plan().rounds
-    promise = Promise(zone=Zone.PUBLIC, plans=(PromisedPlan(rounds=rounds),), stages=(opened.plan,))
+    plan = opened.exchange.plan()
+    promised = PromisedPlan(rounds=plan.rounds, shares=plan.shares)
+    promise = Promise(zone=Zone.PUBLIC, plans=(promised,), stages=(opened.plan,))
     add = functools.partial(
         build, config=config, kept_key=run.settings.key_uri, exchange=opened.exchange, index=opened.index
     )
-    check_chunk(run_graph(add, run.options.beam, promise).rounds, rounds, opened.index)
+    check_chunk(run_graph(add, run.options.beam, promise).rounds, plan.rounds, opened.index)
     _LOGGER.info("closed: round %d", opened.index)
 
 

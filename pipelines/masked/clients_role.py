@@ -25,7 +25,7 @@ from schemas.choices import MaskScheme, Trust
 from schemas.errors import ConfigError, ProtocolError
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.masked.exchange import ExchangePlan
-from schemas.masked.pairwise_messages import PairwiseParams
+from schemas.masked.pairwise_messages import Leg, PairwiseParams
 from schemas.masked.parties import OFFICES
 from schemas.privacy.flow import Promise, Zone
 from schemas.privacy.plan import RoundPlan
@@ -33,8 +33,9 @@ from schemas.privacy.release import Release, releases_from_table, releases_to_ta
 from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
 from transforms.masked.answered import Answered
-from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest
+from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest, check_present
 from transforms.masked.exchange_files import Exchange, read_table, table_refusal
+from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_lists import read_lists
 from transforms.masked.sealing import Sealing
 from transforms.masked.signing import Parties, signing_parties
@@ -42,6 +43,8 @@ from transforms.numerics.masked.public_keys import is_sound
 from transforms.numerics.masked.sealed import private_key, public_key
 from transforms.privacy.keys import create_key, read_key
 
+COUNTERSIGNED = "countersigned"
+"""What a client has done that has signed what it was shown of a closed round."""
 SHARES = "shares"
 """What the key of whoever unmasks is for."""
 _LOCAL = (
@@ -134,6 +137,11 @@ class ClientsRole:
                 "masked.secret_uri must be given for this job, got nothing; give the place of the secret that all "
                 "clients share, or with scheme pairwise of this client's own."
             )
+        if config.masked.shares is not None and config.masked.parties is None:
+            raise ConfigError(
+                "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
+                "signatures whoever writes to --exchange can send shares of nobody, so run `dapple party new`."
+            )
         if config.ledger is not None:
             raise ConfigError(
                 f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
@@ -175,7 +183,8 @@ class ClientsRole:
                 "in which clients differ only in places."
             )
         sealed = self.pairwise is None or is_sound(plan.collector or b"")
-        if (plan.rounds, plan.pairwise) != (self.rounds, self.pairwise) or not sealed:
+        own = (self.rounds, self.pairwise, self.planned.config.masked.shares)
+        if (plan.rounds, plan.pairwise, plan.shares) != own or not sealed:
             raise ProtocolError(
                 "plan.json must have the rounds, noise, sensitivities and shapes that this job's settings give, got "
                 "others; open a new run, with one version of dapple everywhere."
@@ -205,6 +214,7 @@ class ClientsRole:
             threshold=masked.threshold,
             noise_by=masked.noise_by,
             pairwise=self.pairwise,
+            shares=masked.shares,
         )
 
     def open_round(self, index: int, state: Any, client: str = "") -> OpenRound:
@@ -213,6 +223,8 @@ class ClientsRole:
         masking = self.masking(plan, client)
         # All clients draw the same further noise, so their nonce is what they share of the run: the whole plan.
         nonce = RunNonce(run=plan.run, octets=hashlib.sha256(plan.to_json().encode()).digest())
+        if client and masking.shares is not None:
+            masking = dataclasses.replace(masking, noise_key=nonce.place(self._noise_key(client)))
         return OpenRound(
             index=index,
             plan=self.rounds[index],
@@ -223,6 +235,47 @@ class ClientsRole:
             sealing=self._sealing(self.exchange.aggregator_key(), "aggregator's key", client) if client else None,
             parties=self.exchange.parties,
         )
+
+    def _noise_key(self, client: str) -> str:
+        """The place of the kept key of a client's noise shares, which no other party has."""
+        if self.pairwise is not None:
+            return str(self.planned.config.masked.secret_uri)
+        return self._answered(client).noise_uri()
+
+    def countersign(self, index: int, client: str) -> None:
+        """Signs the sum of a closed round for all clients to see, once this one has checked who is in it.
+
+        Raises:
+          ProtocolError: if they are too few, or this client has decided for another sum.
+        """
+        masked, digest = self.exchange.read_sum(index, self.rounds[index])
+        masking = self.masking(self.plan(), client)
+        if self.pairwise is None:
+            check_present(masked, masking.threshold)
+        else:
+            listed = read_lists(client, self.exchange.folder, index, self.pairwise, self.exchange.parties)
+            listed.present(masked, masking)
+        self.commit(index, digest, client=client)
+        self.exchange.countersign(index, client, self._shown(index, digest))
+
+    def check_countersigned(self, index: int, digest: str) -> None:
+        """Where clients split the noise, stops whoever would answer a sum that too few of them have countersigned.
+
+        Raises:
+          ProtocolError: if they are too few, or somebody was shown another one.
+        """
+        shares, parties = self.planned.config.masked.shares, self.exchange.parties
+        if shares is not None and parties is not None:
+            n_clients = len(parties.keys) - len(OFFICES)
+            self.exchange.check_countersigned(index, self._shown(index, digest), shares.quorum(n_clients))
+
+    def _shown(self, index: int, digest: str) -> str:
+        """Digest of all that the aggregator has shown of a closed round: with pairwise masks also its lists."""
+        lists = []
+        if self.pairwise is not None:
+            exchange = PairwiseExchange(self.exchange.folder, self.exchange.parties)
+            lists = [exchange.digest(index, leg) for leg in (Leg.KEYS, Leg.LETTERS)]
+        return hashlib.sha256(":".join([*lists, digest]).encode()).hexdigest()
 
     def sealing_shares(self, client: str) -> Sealing:
         """How a client seals the shares that it hands out, to whoever has opened the run."""

@@ -12,7 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
-from pipelines.masked.clients_role import ClientsRole, OpenRound
+from pipelines.masked.clients_role import COUNTERSIGNED, ClientsRole, OpenRound
 from pipelines.run.graph import run_graph
 from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
@@ -123,6 +123,9 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
     else:
         _check_takes_part(opened, leg)
     _commit_lists(role, exchange, index, leg, client)
+    if leg is Leg.SHARES and role.plan().shares is not None and not exchange.has_countersigned(index, client):
+        role.countersign(index, client)
+        return COUNTERSIGNED
     if leg is Leg.SHARES:
         run_graph(_last_leg(role, opened, exchange), options, role.step_promise)
     else:
@@ -159,6 +162,7 @@ def _last_leg(role: ClientsRole, opened: OpenRound, exchange: PairwiseExchange) 
     index, client = opened.index, opened.masking.client
     own = [keys.sender for keys in exchange.own_keys(index, client)]
     masked, digest = exchange.read_sum(index, role.rounds[index])
+    role.check_countersigned(index, digest)
     role.commit(index, digest, client=client)
     file = FileSystems.join(role.shares_folder(index), f"{client}{SEALED}")
     opened = dataclasses.replace(opened, sealing=role.sealing_shares(client))

@@ -103,6 +103,7 @@ def _catch_up(role: ClientsRole, options: PipelineOptions) -> None:
         role.check_collector()
         if role.pairwise is None:
             check_present(masked, role.planned.config.masked.threshold)
+        role.check_countersigned(index, digest)
         role.commit(index, digest)
         part = FileSystems.join(role.released, f"{index:02d}.part")
         add = functools.partial(
@@ -146,6 +147,7 @@ def _open_run(role: ClientsRole, run_id: str) -> None:
         rounds=role.rounds,
         pairwise=role.pairwise,
         collector=role.collector_key(nonce),
+        shares=role.planned.config.masked.shares,
     )
     role.exchange.open(plan)
 

@@ -1,6 +1,7 @@
 """The `upload` job, clients' role: the masked statistics of one client for the round that is open.
 
-With pairwise masks it takes whatever leg of the round comes next: keys, letters, messages, shares.
+With pairwise masks it takes whatever leg of the round comes next: keys, letters, messages, shares. Where clients split
+the noise it countersigns the sum of a closed round.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.masked import pairwise_upload
-from pipelines.masked.clients_role import ClientsRole, OpenRound, clients_job
+from pipelines.masked.clients_role import COUNTERSIGNED, ClientsRole, OpenRound, clients_job
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Run
 from pipelines.run.jobs.place import Summary
@@ -76,6 +77,9 @@ def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
     sent: Summary = {"run_id": plan.run, "client": client, "round": index}
     if plan.pairwise is not None:
         return sent | {"leg": pairwise_upload.take_leg(role, client, beam_flags, index, state)}
+    if plan.shares is not None and role.exchange.is_closed(index):
+        role.countersign(index, client)
+        return sent | {"leg": COUNTERSIGNED}
     _send_messages(role, client, beam_flags, index, state)
     return sent
 

@@ -8,14 +8,15 @@ def odds(epsilon: float) -> float:
     return 1.0 / (1.0 + math.exp(-epsilon))
 
 
-def meaning(epsilon: float, delta: float, *, by_client: bool) -> str:
-    """What it means that one unit is added or removed."""
+def meaning(epsilon: float, delta: float, *, by_client: bool, senders_public: bool = False) -> str:
+    """What it means that one unit is added or removed; where who sends is public, left out of what its sender sends."""
     given, took = ("all rows of one client", "the client") if by_client else ("one row", "the row")
     factor = f"{math.exp(epsilon):,.3g}" if epsilon < 12 else f"e^{epsilon:.3g}"
     sure = odds(epsilon)
     after = f"is at most {sure:.0%} sure" if sure < 0.995 else "may be all but certain"
+    moved = "Leaving out" if senders_public else "Adding or removing"
     return (
-        f"Adding or removing {given} changes the probability of any result by at most a factor of {factor}, up to "
+        f"{moved} {given} changes the probability of any result by at most a factor of {factor}, up to "
         f"{delta:.3g}. Somebody who gives even odds that {took} took part, and knows everything else, {after} "
         "after seeing this."
     )

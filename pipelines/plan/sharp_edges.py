@@ -122,6 +122,11 @@ EDGES = (
         lambda job: job.trust is Trust.MASKED and job.masked.noise_by is NoiseBy.AGGREGATOR,
         "With noise_by aggregator the aggregator must never see the releases, whose noise it knows.",
     ),
+    SharpEdge(
+        "noise-shares",
+        lambda job: job.masked.shares is not None,
+        "Split noise protects a unit of a sender that sends in any case, and counts on senders that do not collude.",
+    ),
 )
 
 

@@ -23,7 +23,7 @@ from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table
 from schemas.settings import json_schema
 from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import AccountFile, VerifiedManifest
+from schemas.settings.run_manifest import AccountFile, AskedFit, VerifiedManifest
 from transforms.files import gate
 from transforms.files.octets import write_bytes
 from transforms.files.publish import RELEASES_FILE
@@ -140,7 +140,7 @@ def check_account(copy: RunCopy) -> AccountFile | None:
     refusal = _refusal(RELEASES_FILE, "be the releases of a run")
     releases = releases_from_table(gate.table_of(copy.content(RELEASES_FILE), refusal, RELEASE_SCHEMA))
     with refusal.covers():
-        rounds = _rounds(releases, 1.0 / math.sqrt(2.0) if manifest.settings.noised_twice else 1.0)
+        rounds = _rounds(releases, _counted(releases, manifest.settings, account.events))
         plan = PrivacyPlan(
             unit=PrivacyUnit(account.unit), epsilon=0.0, delta=0.0, discretization_slack=0.0, rounds=rounds
         )
@@ -161,23 +161,30 @@ def _check_spent(account: AccountFile, manifest: VerifiedManifest, rounds: tuple
         raise _refusal(PRIVACY_FILE, "keep what the settings of run.json ask for").because("another guarantee")
 
 
-def _rounds(releases: Sequence[Release], factor: float) -> tuple[RoundPlan, ...]:
-    """Releases as the rounds of a plan, with the noise of the stage that the account counts.
+def _counted(releases: Sequence[Release], asked: AskedFit, events: Sequence[dict[str, Any]]) -> list[float]:
+    """Noise multipliers that the account counts: of noise that senders split, no more than was released."""
+    found = [each.plan.noise_multiplier for each in releases]
+    if asked.noised_twice:
+        return [each / math.sqrt(2.0) for each in found]
+    if not asked.noise_is_split:
+        return found
+    stated = [float(event["noise_multiplier"]) for event in events]
+    return [min(pair) for pair in zip(found, stated, strict=True)]
+
+
+def _rounds(releases: Sequence[Release], multipliers: Sequence[float]) -> tuple[RoundPlan, ...]:
+    """Releases as the rounds of a plan, with the noise that the account counts.
 
     Args:
       releases: in order.
-      factor: of what was released, that this stage's noise is.
+      multipliers: of this noise, in the same order.
     """
-    grouped = itertools.groupby(releases, key=lambda each: each.path.rpartition("/")[0])
-    return tuple(
-        RoundPlan(
-            path=path,
-            releases=tuple(
-                dataclasses.replace(each.plan, noise_multiplier=each.plan.noise_multiplier * factor) for each in group
-            ),
-        )
-        for path, group in grouped
+    plans = (
+        (each.path.rpartition("/")[0], dataclasses.replace(each.plan, noise_multiplier=multiplier))
+        for each, multiplier in zip(releases, multipliers, strict=True)
     )
+    grouped = itertools.groupby(plans, key=lambda each: each[0])
+    return tuple(RoundPlan(path=path, releases=tuple(plan for _, plan in group)) for path, group in grouped)
 
 
 def _alike(found: Sequence[dict[str, Any]], stated: Sequence[dict[str, Any]]) -> bool:

@@ -310,6 +310,11 @@ class AnyFit(Section):
     @pydantic.model_validator(mode="after")
     def _masks_are_asked_for(self) -> Self:
         check_masked(self.trust, self.masked, self.key_uri)
+        if self.masked.shares is not None and self.epoch is not None:
+            raise ConfigError(
+                "recurring.epoch must be left out for masked.noise_by clients, got one; who sends differs between "
+                "windows, so use noise_by aggregator or both."
+            )
         return self
 
     _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)

@@ -9,6 +9,7 @@ from pydantic import Field
 from schemas.choices import MaskScheme, NoiseBy, Trust
 from schemas.errors import ConfigError
 from schemas.masked.parties import PartyKeys, check_identity
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, Positive, Scalar, Section, Share, Text
@@ -49,10 +50,20 @@ class MaskedConfig(Section):
     )
     noise_by: NoiseBy = Field(
         default=NoiseBy.AGGREGATOR,
-        description="aggregator, who must then see no release, or both for further full noise by the clients",
+        description="aggregator, who must then see no release, both for further full noise by the clients, or clients, "
+        "each of whom then adds a share of it",
     )
     parties: PartyKeys | None = Field(default=None, description=_PARTIES)
     identity_uri: Text | None = Field(default=None, description=_IDENTITY)
+
+    @property
+    def shares(self) -> ShareLaw | None:
+        """How clients split the noise; None where they add none, or all of it."""
+        if self.noise_by is not NoiseBy.CLIENTS:
+            return None
+        if self.scheme is MaskScheme.SHARED_SECRET:
+            return ShareLaw(threshold=self.threshold)
+        return ShareLaw(threshold=self.threshold, corrupt=self.corrupt, dropout=self.dropout)
 
     @pydantic.model_serializer(mode="wrap")
     def _without_identities_that_are_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -79,6 +90,11 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
         raise ConfigError(
             f"masked.threshold must be at least 2 for scheme pairwise, got {masked.threshold}; "
             "give the number of clients that must be present."
+        )
+    if masked.noise_by is NoiseBy.CLIENTS and masked.scheme is MaskScheme.SHARED_SECRET and masked.corrupt > 0.0:
+        raise ConfigError(
+            f"masked.corrupt must be 0 for noise_by clients with scheme shared_secret, got {masked.corrupt:g}; one "
+            "client that colludes can make every mask, so set masked.corrupt: 0, or masked.scheme: pairwise."
         )
     others = {"masked.secret_uri": masked.secret_uri, "key_uri": key_uri}
     check_identity(masked.parties, masked.identity_uri, others, "masked.")

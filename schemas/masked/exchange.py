@@ -15,6 +15,7 @@ from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import Release
 from schemas.settings.json_schema import FileContent, parsed
@@ -98,6 +99,14 @@ class _PairwiseContent(FileContent):
     dropout: _RateBelowOne
 
 
+class _SharesContent(FileContent):
+    """A `ShareLaw` in `plan.json`."""
+
+    threshold: Annotated[int, Field(ge=1, lt=1 << 62)]
+    corrupt: _RateBelowOne
+    dropout: _RateBelowOne | None
+
+
 class _PlanContent(FileContent):
     """All of `plan.json`."""
 
@@ -107,6 +116,7 @@ class _PlanContent(FileContent):
     rounds: Annotated[list[_RoundContent], Field(max_length=_MOST_ROUNDS)]
     pairwise: _PairwiseContent | None
     collector: PublicKey | None
+    shares: _SharesContent | None = None
 
 
 class AggregatorContent(FileContent):
@@ -122,6 +132,12 @@ class BroadcastContent(FileContent):
     round: str
 
 
+class CountersignedContent(FileContent):
+    """Content of a countersignature: digest of what the aggregator has shown to a client of a closed round."""
+
+    shown: Digest
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangePlan:
     """What everybody who takes part in a run knows.
@@ -133,6 +149,7 @@ class ExchangePlan:
       rounds: paths, laws of noise, sensitivities and shapes, in order.
       pairwise: None for masks from a shared secret; else the shares of clients that may collude and drop out.
       collector: with pairwise masks the public key of whoever unmasks: shares are sealed to it.
+      shares: how senders split the noise; None where they do not.
     """
 
     run: str
@@ -141,6 +158,7 @@ class ExchangePlan:
     rounds: tuple[RoundPlan, ...]
     pairwise: PairwiseParams | None = None
     collector: bytes | None = None
+    shares: ShareLaw | None = None
 
     def to_json(self) -> str:
         """Content of `plan.json`."""
@@ -149,6 +167,8 @@ class ExchangePlan:
         found: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
         found |= {"rounds": rounds, "pairwise": pairwise}
         found["collector"] = None if self.collector is None else self.collector.hex()
+        if self.shares is not None:
+            found["shares"] = self.shares.to_json()
         return json.dumps(found, indent=2, sort_keys=True)
 
     @classmethod
@@ -172,6 +192,7 @@ class ExchangePlan:
                 rounds=rounds,
                 pairwise=None if content.pairwise is None else PairwiseParams(**dict(content.pairwise)),
                 collector=None if content.collector is None else bytes.fromhex(content.collector),
+                shares=None if content.shares is None else ShareLaw(**dict(content.shares)),
             )
 
 

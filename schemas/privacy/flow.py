@@ -4,6 +4,7 @@ import dataclasses
 import enum
 from typing import Any
 
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import PrivacyUnit, RoundPlan
 
 
@@ -28,6 +29,7 @@ class PromisedPlan:
       replaces: whether one added row may take the place of another, because rows of a client are sampled.
       epsilon: that all rounds together may spend; None where the job does not compose them.
       delta: likewise.
+      shares: how senders split the noise; None where a noise stage draws it.
     """
 
     rounds: tuple[RoundPlan, ...]
@@ -35,6 +37,7 @@ class PromisedPlan:
     replaces: bool = False
     epsilon: float | None = None
     delta: float | None = None
+    shares: ShareLaw | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

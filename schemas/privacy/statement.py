@@ -29,7 +29,7 @@ class PrivacyStatement:
 
     Attributes:
       unit: what one neighbor adds or removes.
-      neighboring_relation: "add_or_remove_one".
+      neighboring_relation: "add_or_remove_one"; "zeroed_out" where senders split the noise: who sends is public.
       epsilon: spent, composed over all events.
       delta: spent.
       events: one row per release: path, mechanism, sensitivity, noise multiplier.
@@ -60,11 +60,12 @@ class PrivacyStatement:
         trust: Trust = Trust.CENTRAL,
         masked: dict[str, Any] | None = None,
         epoch: dict[str, Any] | None = None,
+        neighboring_relation: str = NEIGHBORING_RELATION,
     ) -> "PrivacyStatement":
         """Statement of a plan; `events` are its rows as the accountant describes them."""
         return cls(
             unit=plan.unit,
-            neighboring_relation=NEIGHBORING_RELATION,
+            neighboring_relation=neighboring_relation,
             epsilon=plan.epsilon,
             delta=plan.delta,
             events=tuple(events),

@@ -95,6 +95,11 @@ class AskedFit(OpenContent):
         """Whether released sums have the noise of two parties, of which the account counts one."""
         return (self.trust, self.masked.noise_by) == ("masked", "both")
 
+    @property
+    def noise_is_split(self) -> bool:
+        """Whether released sums have noise shares of all who were present, of which the account counts some."""
+        return (self.trust, self.masked.noise_by) == ("masked", "clients")
+
 
 class LedgerState(OpenContent):
     """What a run has seen of its ledger."""

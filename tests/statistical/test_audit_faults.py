@@ -44,13 +44,13 @@ def test_one_seed_for_sums_and_counts(monkeypatch):
     job = canaries.config(privacy={"shares": EVEN})
     target, pair = target_and_pair("record", job, "centers")
     assert max(canaries.lower_bounds(target, pair, N_RUNS)) <= target.claim
-    real = noise._draw_noise
+    real = noise.planned_noise
 
     def one_generator(stream, plan):
         longer = dataclasses.replace(plan.spec, shape=(64,))
         return real(stream, dataclasses.replace(plan, spec=longer))[: plan.spec.size]
 
-    monkeypatch.setattr(noise, "_draw_noise", one_generator)
+    monkeypatch.setattr(noise, "planned_noise", one_generator)
     monkeypatch.setattr(noise, "_release_label", lambda *_: encode_label("release"))
     assert min(canaries.lower_bounds(target, pair, N_RUNS)) > target.claim
 
@@ -102,13 +102,13 @@ def test_clients_that_are_not_clipped(monkeypatch):
 
 def distort(monkeypatch, change):
     """Passes the noise of counts through `change`."""
-    real = noise._draw_noise
+    real = noise.planned_noise
 
     def draw(stream, plan):
         drawn = real(stream, plan)
         return change(drawn, plan) if plan.spec.name == "counts" else drawn
 
-    monkeypatch.setattr(noise, "_draw_noise", draw)
+    monkeypatch.setattr(noise, "planned_noise", draw)
 
 
 def test_noise_of_counts_without_tails(monkeypatch):

@@ -14,8 +14,9 @@ import numpy as np
 from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.privacy.masked_sum import MaskedSum
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
-from transforms.privacy.noise_stage import AddMaskedNoise
+from transforms.privacy.noise_stage import AddMaskedNoise, JoinShares
 
 
 class _Accumulator:
@@ -83,6 +84,8 @@ class AggregateMasked(beam.PTransform):
       plan: of the round; public.
       key_uri: where the noise stage finds the aggregator's key.
       threshold: the fewest messages that may be added up.
+      shares: how the senders split the noise; None where it is drawn here.
+      n_listed: PCollection of one number, of the senders who were listed before; None where nobody is.
 
     Windowing: global. Cost: one shuffle of one vector and a list of tags per bundle.
     """
@@ -90,12 +93,16 @@ class AggregateMasked(beam.PTransform):
     plan: RoundPlan
     key_uri: str
     threshold: int = 1
+    shares: ShareLaw | None = None
+    n_listed: beam.PCollection | None = None
 
     def expand(self, messages: beam.PCollection) -> beam.PCollection:
-        """Sums in the ring, then adds the noise."""
-        return (
+        """Sums in the ring, then adds the noise, or counts the shares of it."""
+        total = (
             messages
             | "Sum" >> beam.CombineGlobally(SumMessagesFn(self.plan.size)).without_defaults()
             | "Check" >> beam.Map(_checked, self.threshold)
-            | "Noise" >> AddMaskedNoise(plan=self.plan, key_uri=self.key_uri)
         )
+        if self.shares is not None:
+            return total | "Shares" >> JoinShares(plan=self.plan, shares=self.shares, n_listed=self.n_listed)
+        return total | "Noise" >> AddMaskedNoise(plan=self.plan, key_uri=self.key_uri)

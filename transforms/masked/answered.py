@@ -17,6 +17,7 @@ from transforms.privacy.keys import create_key
 
 SUFFIX = ".answered"
 _SEAL_KEY = "seal.key"
+_NOISE_KEY = "noise.key"
 
 
 class Answered:
@@ -37,7 +38,21 @@ class Answered:
         Raises:
           ConfigError: if it cannot be made.
         """
-        uri = FileSystems.join(self._folder, _SEAL_KEY)
+        return self._own_key(_SEAL_KEY)
+
+    def noise_uri(self) -> str:
+        """The place of a key of this client alone, as `seal_uri`: shares of noise are drawn under keys derived from it.
+
+        Clients that share a secret do not share this key.
+
+        Raises:
+          ConfigError: if it cannot be made.
+        """
+        return self._own_key(_NOISE_KEY)
+
+    def _own_key(self, name: str) -> str:
+        """The place of a key of this client alone, which is made where there is none."""
+        uri = FileSystems.join(self._folder, name)
         make_folder(self._folder)
         if not FileSystems.exists(uri):
             try:

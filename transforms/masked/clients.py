@@ -19,6 +19,7 @@ from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release
 from schemas.tables.client_block import ClientBlock
@@ -27,7 +28,9 @@ from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.masked.senders import owners_of, place_of
 from transforms.numerics.masked.shared_masks import RoundMasks
 from transforms.numerics.privacy.keystream import encode_label
+from transforms.numerics.privacy.noise_shares import stated
 from transforms.privacy.held_key import HeldKeyFn
+from transforms.privacy.noise_stage import AddNoiseShares
 from transforms.rounds.protocol import Round, measured
 from transforms.tables.read import prefetched_blocks
 from transforms.tables.small_blocks import SmallBlocksFn
@@ -48,8 +51,10 @@ class Masking:
       root: where its rows are; shards are named by their places below it, however paths are spelled.
       whole_clients: whether all rows of a client id lie in one shard, so that the id alone names a sender.
       threshold: the fewest messages a round may be the sum of.
-      noise_by: whether the clients' role adds noise of its own as well.
+      noise_by: who adds noise.
       pairwise: None for masks from the shared secret; else the shares of clients that may collude and drop out.
+      shares: how senders split the noise; None where they do not.
+      noise_key: the place of the key under which senders of this party draw their shares; empty where they draw none.
     """
 
     secret_uri: str
@@ -61,6 +66,19 @@ class Masking:
     threshold: int = 1
     noise_by: NoiseBy = NoiseBy.AGGREGATOR
     pairwise: PairwiseParams | None = None
+    shares: ShareLaw | None = None
+    noise_key: str = ""
+
+    def stated(self, releases: tuple[Release, ...], n_present: int, n_listed: int | None) -> tuple[Release, ...]:
+        """Releases as they are published: where senders split the noise, with that of all who are present.
+
+        Raises:
+          ProtocolError: if shares of too few senders are in them.
+        """
+        if self.shares is None:
+            return releases
+        self.shares.check_present(n_present, n_listed)
+        return stated(releases, self.shares.counted(n_listed), n_present)
 
     def sender(self, shard: ShardRef, owner: bytes) -> bytes:
         """What names a sender among all, once in a round: party and client id, or party and place of the shard."""
@@ -156,22 +174,33 @@ class SecretFn(SmallBlocksFn, HeldKeyFn):
         return RoundMasks(self._held_key(), self._masking.context(plan, state))
 
 
-class _UploadFn(SecretFn):
-    """Reads a shard and masks the statistic of each of its clients, or of the shard."""
+class _SenderStatisticsFn(SmallBlocksFn):
+    """Reads a shard and forms the statistic of each of its clients, or of the shard."""
 
     def __init__(self, masking: Masking, contract: TableContract, round_: Round):
-        super().__init__(masking)
+        self._masking = masking
         self._contract = contract
         self._round = round_
 
-    def process(self, shard: ShardRef, state: Any) -> Iterator[MaskedMessages]:
-        """Messages in batches; of the empty shard a batch without messages."""
-        masks = self._masks(self._round.plan, state)
+    def process(self, shard: ShardRef, state: Any) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
+        """(names of senders, their statistics) in batches; of the empty shard a batch without senders."""
         if shard == EMPTY_SHARD:
-            yield MaskedMessages((), (), np.zeros((0, self._round.plan.size), dtype=np.int64))
+            yield [], np.zeros((0, self._round.plan.size), dtype=np.int64)
             return
         for owners, statistics in shard_statistics(shard, self._contract, self._round, state):
-            yield masks.mask([self._masking.sender(shard, owner) for owner in owners], statistics)
+            yield [self._masking.sender(shard, owner) for owner in owners], statistics
+
+
+class _MaskFn(SecretFn):
+    """Masks the statistics of senders."""
+
+    def __init__(self, masking: Masking, plan: RoundPlan):
+        super().__init__(masking)
+        self._plan = plan
+
+    def process(self, named: tuple, state: Any) -> Iterator[MaskedMessages]:
+        """A batch of messages, which may be without any."""
+        yield self._masks(self._plan, state).mask(*named)
 
 
 class _UnmaskFn(SecretFn):
@@ -185,7 +214,7 @@ class _UnmaskFn(SecretFn):
         """The releases of the round; raises ProtocolError if too few are present."""
         check_present(masked, self._masking.threshold)
         total = self._masks(self._plan, state).total(masked.tags, self._plan.size)
-        yield unmasked(masked.releases, self._plan, total)
+        yield self._masking.stated(unmasked(masked.releases, self._plan, total), len(masked.senders), None)
 
 
 def check_present(masked: MaskedReleases, threshold: int) -> None:
@@ -232,17 +261,59 @@ class ClientsStep(beam.PTransform):
     masking: Masking
 
 
+class SenderStatistics(ClientsStep):
+    """`ShardRef`s and one state → (names of senders, their statistics), one sender per client and shard, or per shard.
+
+    Windowing: global. Privacy: none, statistics are exact. Cost: one pass over the needed columns.
+    """
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Statistics in one stage."""
+        form = _SenderStatisticsFn(self.masking, self.contract, self.round)
+        return shards | "Form" >> beam.ParDo(form, AsSingleton(self.state))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class WithShares(beam.PTransform):
+    """(names, statistics) of senders → the same, with shares of the noise where senders split it.
+
+    Attributes:
+      plan: of the round.
+      masking: of the clients' role.
+      n_listed: PCollection of one number, of the senders who were listed before; None where nobody is.
+
+    Windowing: global. Privacy: as private as before, until enough of them are added up.
+    """
+
+    plan: RoundPlan
+    masking: Masking
+    n_listed: beam.PCollection | None = None
+
+    def expand(self, named: beam.PCollection) -> beam.PCollection:
+        """Adds shares, or nothing."""
+        if self.masking.shares is None:
+            return named
+        shares = AddNoiseShares(
+            plan=self.plan, shares=self.masking.shares, key_uri=self.masking.noise_key, n_listed=self.n_listed
+        )
+        return named | "Split" >> shares
+
+
 class UploadMessages(ClientsStep):
     """`ShardRef`s and one state → `MaskedMessages`: one message per client and shard, or per shard.
 
     Windowing: global. Privacy: messages are uniform to whoever lacks the secret. Cost: one pass over the needed
-    columns.
+    columns, and a draw of noise per message where senders split it.
     """
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Statistic and mask in one stage."""
-        return shards | "Mask" >> beam.ParDo(
-            _UploadFn(self.masking, self.contract, self.round), AsSingleton(self.state)
+        """Statistic, share of the noise, mask."""
+        form = SenderStatistics(round=self.round, state=self.state, contract=self.contract, masking=self.masking)
+        return (
+            shards
+            | "Statistic" >> form
+            | "Shares" >> WithShares(plan=self.round.plan, masking=self.masking)
+            | "Mask" >> beam.ParDo(_MaskFn(self.masking, self.round.plan), AsSingleton(self.state))
         )
 
 

@@ -5,6 +5,7 @@
     00_outer_product/broadcast.json  written by the clients' role: the round is open
     00_outer_product/messages/*      written by clients, sealed for the aggregator; a retry writes the same octets
     00_outer_product/sum.parquet     written by the aggregator: the round is closed, who is in it is final
+    00_outer_product/countersigned/* written by clients that split the noise: which lists and sum they were shown
 
 Nothing here needs a secret, and nothing that is written here is private to whoever holds none. With `Parties` each file
 ends with the signature of whoever writes it; the clients' role signs as the collector where it opens runs and rounds.
@@ -22,6 +23,7 @@ from schemas.errors import ProtocolError
 from schemas.masked.exchange import (
     AggregatorContent,
     BroadcastContent,
+    CountersignedContent,
     ExchangePlan,
     messages_from_table,
     messages_to_table,
@@ -45,7 +47,7 @@ from transforms.numerics.privacy.keystream import encode_label
 
 _MOST_BROADCAST_BYTES = 1 << 16
 _PLAN, _BROADCAST, _MESSAGES, _SUM = "plan.json", "broadcast.json", "messages", "sum.parquet"
-_AGGREGATOR = "aggregator.json"
+_AGGREGATOR, _COUNTERSIGNED = "aggregator.json", "countersigned"
 MESSAGES = "messages"
 """What the aggregator's key is for."""
 _Content = TypeVar("_Content")
@@ -191,6 +193,46 @@ class Exchange:
         content = self._octets(path, table_refusal(path), AGGREGATOR, "sum", index)
         found = sum_from_table(gate.table_of(content, table_refusal(path)), plan or self.plan().rounds[index])
         return found, hashlib.sha256(content).hexdigest()
+
+    def countersign(self, index: int, client: str, shown: str) -> None:
+        """Signs what was shown to a client of a closed round; raises ProtocolError if it has signed something else."""
+        content = json.dumps({"shown": shown}).encode()
+        self._write(self._countersigned(index, client), content, client, _COUNTERSIGNED, index)
+
+    def has_countersigned(self, index: int, client: str) -> bool:
+        """Whether a client has signed what it was shown."""
+        return FileSystems.exists(self._countersigned(index, client))
+
+    def check_countersigned(self, index: int, shown: str, fewest: int) -> None:
+        """Stops whoever would answer a sum that too few clients have seen, or that others saw differently.
+
+        Args:
+          index: of a closed round.
+          shown: digest of what this one was shown.
+          fewest: clients that must have signed the same.
+
+        Raises:
+          ProtocolError: naming a client that was shown something else.
+        """
+        entries = FileSystems.match([self._countersigned(index, "*")])[0].metadata_list
+        signers = {self._client(entry.path): entry.path for entry in entries}
+        for client, path in sorted(signers.items()):
+            rule = f"{path} must be a countersignature"
+            refusal = Refusal(kind=ProtocolError, rule=rule, remedy=f"take it away and ask {client} for its own")
+            if self._json(path, CountersignedContent, refusal, client, _COUNTERSIGNED, index).shown != shown:
+                raise ProtocolError(
+                    f"{AGGREGATOR} must show all clients one sum and one list of who is present, got another one that "
+                    f"{client} has countersigned; nothing is answered for either, open a new run."
+                )
+        if len(signers) < fewest:
+            raise ProtocolError(
+                f"at least {fewest} clients must have countersigned the sum of round {index}, got {len(signers)}; let "
+                "others run `dapple upload`."
+            )
+
+    def _countersigned(self, index: int, client: str) -> str:
+        """The place of a client's countersignature."""
+        return self._path(self._round(index), _COUNTERSIGNED, f"{client}.json")
 
     def _round(self, index: int) -> str:
         """Name of a round's folder."""

@@ -105,9 +105,15 @@ class PairwiseExchange(Exchange):
             raise ProtocolError("a sender must send one letter to a neighbor, got two; take one of them away.")
         self._close(index, Leg.LETTERS, found, Letter)
 
+    def n_listed(self, index: int) -> int:
+        """How many senders have sent keys, once they are listed."""
+        return len(self.keys(index))
+
     def fewest(self, index: int, threshold: int) -> int:
-        """The fewest senders that may be left: with fewer, neighbors might lack shares for good."""
-        n_clients = len(self.keys(index))
+        """The fewest senders that may be left: with fewer, neighbors might lack shares for good, or noise its size."""
+        n_clients, shares = self.n_listed(index), self.plan().shares
+        if shares is not None:
+            return max(threshold, shares.fewest(n_clients))
         return max(threshold, n_clients - int(np.ceil(self._params().dropout * n_clients)))
 
     def check_present(self, index: int, senders: Sequence[bytes]) -> None:

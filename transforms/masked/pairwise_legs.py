@@ -23,21 +23,21 @@ from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release
 from schemas.tables.contract import TableContract
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from schemas.tables.shard import ShardRef
 from transforms.masked.clients import (
     ClientsStep,
     Masking,
     SecretFn,
+    SenderStatistics,
     UnmaskReleases,
-    shard_statistics,
+    WithShares,
     unmasked,
 )
-from transforms.masked.pairwise_lists import Correspondence, Roster, sender_of
+from transforms.masked.pairwise_lists import Correspondence, Roster, number_listed, sender_of
 from transforms.masked.senders import shard_owners
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, Revealed, SharedRound, total_mask
 from transforms.numerics.masked.shamir import SHARE_BYTES
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.rounds.protocol import Round
 
 
 class PairwiseFn(SecretFn):
@@ -72,73 +72,57 @@ class PairwiseFn(SecretFn):
 class _SenderFn(PairwiseFn):
     """A step of senders, who are called by pseudonyms of the round."""
 
-    def __init__(self, masking: Masking, plan: RoundPlan, contract: TableContract):
-        super().__init__(masking, plan)
-        self._contract = contract
-
-    def _pseudonym(self, shard: ShardRef, owner: bytes, state: Any) -> bytes:
+    def _pseudonym(self, name: bytes, state: Any) -> bytes:
         """What a sender is called: nothing to whoever lacks the secret."""
-        context = self._masking.context(self._plan, state)
-        label = encode_label("pseudonym", context, self._masking.sender(shard, owner))
+        label = encode_label("pseudonym", self._masking.context(self._plan, state), name)
         return KeyStream(self._held_key(), label).uint64(2).tobytes()
+
+    def _parties(self, named: tuple, state: Any, roster: Roster) -> Iterator[tuple[PairwiseClient, NDArray[np.int64]]]:
+        """Senders whose keys are listed, with their statistics."""
+        for name, statistic in zip(*named, strict=True):
+            pseudonym = self._pseudonym(name, state)
+            number = roster.number_of(pseudonym)
+            if roster.names[number : number + 1] == (pseudonym,):
+                yield self._client(pseudonym, number, state), statistic
 
 
 class _KeysFn(_SenderFn):
     """Public keys of the senders of a shard."""
 
+    def __init__(self, masking: Masking, plan: RoundPlan, contract: TableContract):
+        super().__init__(masking, plan)
+        self._contract = contract
+
     def process(self, shard: ShardRef, state: Any) -> Iterator[list[SenderKeys]]:
         """One list per block of the shard."""
         for owners in shard_owners(shard, self._contract):
-            yield [self._keys(self._pseudonym(shard, owner, state), state) for owner in owners]
+            names = [self._masking.sender(shard, owner) for owner in owners]
+            yield [self._keys(self._pseudonym(name, state), state) for name in names]
 
 
-class _StatisticFn(_SenderFn):
-    """What becomes of the statistics of a shard's senders."""
+class _LettersFn(_SenderFn):
+    """Shares of senders, sealed."""
 
-    def __init__(self, masking: Masking, contract: TableContract, round_: Round):
-        super().__init__(masking, round_.plan, contract)
-        self._round = round_
-
-    def _parties(
-        self, shard: ShardRef, state: Any, roster: Roster
-    ) -> Iterator[list[tuple[PairwiseClient, NDArray[np.int64]]]]:
-        """Senders whose keys are listed, with their statistics, in batches."""
-        if shard == EMPTY_SHARD:
-            return
-        for owners, statistics in shard_statistics(shard, self._contract, self._round, state):
-            batch = []
-            for owner, statistic in zip(owners, statistics, strict=True):
-                name = self._pseudonym(shard, owner, state)
-                number = roster.number_of(name)
-                if roster.names[number : number + 1] == (name,):
-                    batch.append((self._client(name, number, state), statistic))
-            yield batch
-
-
-class _LettersFn(_StatisticFn):
-    """Shares of the senders of a shard, sealed."""
-
-    def process(self, shard: ShardRef, state: Any, listed: Correspondence) -> Iterator[list[Letter]]:
+    def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[list[Letter]]:
         """One list per batch of senders."""
-        for batch in self._parties(shard, state, listed.roster):
-            yield [letter for party in batch for letter in self._letters(*party, listed.roster)]
+        parties = self._parties(named, state, listed.roster)
+        yield [letter for party in parties for letter in self._letters(*party, listed.roster)]
 
 
-class _MessagesFn(_StatisticFn):
-    """Masked statistics of the senders of a shard that have shared."""
+class _MessagesFn(_SenderFn):
+    """Masked statistics of senders that have shared."""
 
-    def process(self, shard: ShardRef, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
+    def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
         """Messages in batches; a number is all that names a sender."""
-        for batch in self._parties(shard, state, listed.roster):
-            senders, tags, values = [], [], []
-            for client, statistic in batch:
-                if client.number in listed.shared:
-                    self._check(client, statistic, listed)
-                    senders.append(sender_of(client.number))
-                    tags.append(client.tag(statistic))
-                    values.append(client.mask(listed.partners_of(client.number), statistic))
-            if senders:
-                yield MaskedMessages(tuple(senders), tuple(tags), np.stack(values))
+        senders, tags, values = [], [], []
+        for client, statistic in self._parties(named, state, listed.roster):
+            if client.number in listed.shared:
+                self._check(client, statistic, listed)
+                senders.append(sender_of(client.number))
+                tags.append(client.tag(statistic))
+                values.append(client.mask(listed.partners_of(client.number), statistic))
+        if senders:
+            yield MaskedMessages(tuple(senders), tuple(tags), np.stack(values))
 
     def _check(self, client: PairwiseClient, statistic: NDArray[np.int64], listed: Correspondence) -> None:
         """Stops a message whose mask the neighbors could not take away."""
@@ -161,7 +145,7 @@ class _SharesFn(PairwiseFn):
         self, own: list, state: Any, listed: Correspondence, masked: MaskedReleases
     ) -> Iterator[list[HandedOut]]:
         """One list; raises ProtocolError if none of them is present."""
-        present, roster = listed.present(masked, self._masking.threshold), listed.roster
+        present, roster = listed.present(masked, self._masking), listed.roster
         handed: list[HandedOut] = []
         for name in own:
             number = roster.number_of(name)
@@ -184,12 +168,13 @@ def _unmask(
         for owner, holder, there, share in handed
         if len(share) == SHARE_BYTES
     ]
-    present, roster = listed.present(masked, masking.threshold), listed.roster
+    present, roster = listed.present(masked, masking), listed.roster
     neighbors = {number: [each.number for each in listed.partners_of(number)] for number in listed.shared}
     keys = {number: roster.keys[number] for number in listed.shared}
     tags = {int.from_bytes(sender, "big"): tag for sender, tag in zip(masked.senders, masked.tags, strict=True)}
     shared = SharedRound(keys, neighbors, roster.threshold, masking.context(plan, state), tags)
-    return unmasked(masked.releases, plan, total_mask(revealed, shared, present, plan.size))
+    releases = unmasked(masked.releases, plan, total_mask(revealed, shared, present, plan.size))
+    return masking.stated(releases, len(present), len(roster.names))
 
 
 class AdvertiseKeys(ClientsStep):
@@ -206,26 +191,43 @@ class AdvertiseKeys(ClientsStep):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class SealLetters(ClientsStep):
-    """`ShardRef`s, one state and one `Correspondence` → lists of `Letter`.
+class ListedStatistics(ClientsStep):
+    """`ShardRef`s, one state and one `Correspondence` → (names of senders, statistics), with shares of the noise.
 
     Attributes: as of `ClientsStep`, and
       listed: PCollection of one element: the keys.
 
-    Windowing: global. Privacy: letters are sealed for neighbors; fewer than the threshold of them say nothing. Cost:
-    one pass over the needed columns, one key agreement per letter.
+    Windowing: global. Privacy: none, statistics are exact or have one share of the noise. Cost: one pass.
     """
 
     listed: beam.PCollection
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Statistic, shares and seals in one stage."""
-        return shards | "Seal" >> beam.ParDo(
-            _LettersFn(self.masking, self.contract, self.round), AsSingleton(self.state), AsSingleton(self.listed)
-        )
+        """Statistics, then shares whose size follows from the number of keys."""
+        form = SenderStatistics(round=self.round, state=self.state, contract=self.contract, masking=self.masking)
+        n_listed = None
+        if self.masking.shares is not None:
+            n_listed = self.listed | "Number" >> beam.Map(number_listed)
+        shares = WithShares(plan=self.round.plan, masking=self.masking, n_listed=n_listed)
+        return shards | "Statistic" >> form | "Shares" >> shares
 
 
-class MaskPairwise(SealLetters):
+class SealLetters(ListedStatistics):
+    """`ShardRef`s, one state and one `Correspondence` → lists of `Letter`.
+
+    Attributes: as of `ListedStatistics`.
+
+    Windowing: global. Privacy: letters are sealed for neighbors; fewer than the threshold of them say nothing. Cost:
+    one pass over the needed columns, one key agreement per letter.
+    """
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Statistics, shares of the noise, shares of secrets and seals."""
+        seal = _LettersFn(self.masking, self.round.plan)
+        return super().expand(shards) | "Seal" >> beam.ParDo(seal, AsSingleton(self.state), AsSingleton(self.listed))
+
+
+class MaskPairwise(ListedStatistics):
     """`ShardRef`s, one state and one `Correspondence` → `MaskedMessages` of those who have shared.
 
     Attributes, windowing: as of `SealLetters`; the letters must be listed, too. Privacy: messages are uniform to
@@ -233,10 +235,9 @@ class MaskPairwise(SealLetters):
     """
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Statistic and masks in one stage."""
-        return shards | "Mask" >> beam.ParDo(
-            _MessagesFn(self.masking, self.contract, self.round), AsSingleton(self.state), AsSingleton(self.listed)
-        )
+        """Statistics, shares of the noise, masks."""
+        mask = _MessagesFn(self.masking, self.round.plan)
+        return super().expand(shards) | "Mask" >> beam.ParDo(mask, AsSingleton(self.state), AsSingleton(self.listed))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

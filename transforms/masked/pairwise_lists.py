@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from schemas.errors import ProtocolError
 from schemas.masked.pairwise_messages import Leg, Letter, PairwiseParams, SenderKeys
 from schemas.privacy.masked_sum import MaskedReleases
+from transforms.masked.clients import Masking
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.signing import Parties
 from transforms.numerics.masked.neighbors import circle, parameters
@@ -125,19 +126,28 @@ class Correspondence(NamedTuple):
         """The letters to a sender, from those who have shared."""
         return {each.number: (each, self.letters[each.number, number]) for each in self.partners_of(number)}
 
-    def present(self, masked: MaskedReleases, threshold: int) -> frozenset[int]:
+    def present(self, masked: MaskedReleases, masking: Masking) -> frozenset[int]:
         """Numbers of those whose messages were added up.
 
         Raises:
-          ProtocolError: if they are fewer than the clients' threshold, or not all of them have shared.
+          ProtocolError: if they are fewer than the clients' threshold or than their shares of the noise need, or not
+            all of them have shared.
         """
         present = frozenset(int.from_bytes(sender, "big") for sender in masked.senders)
-        if len(present) < max(threshold, 2) or not present <= self.shared:
+        fewest = max(masking.threshold, 2)
+        if len(present) < fewest or not present <= self.shared:
             raise ProtocolError(
-                f"those present must be at least {max(threshold, 2)} (masked.threshold) who have shared, got others; "
+                f"those present must be at least {fewest} (masked.threshold) who have shared, got others; "
                 "their masks stay, open a new run."
             )
+        if masking.shares is not None:
+            masking.shares.check_present(len(present), len(self.roster.names))
         return present
+
+
+def number_listed(listed: Correspondence) -> int:
+    """How many senders have sent keys: by this number they split the noise."""
+    return len(listed.roster.names)
 
 
 def read_lists(

@@ -12,43 +12,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import AsSingleton
 
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
 from schemas.privacy.masked_sum import MaskedReleases
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.masked.aggregator import AggregateMasked
-from transforms.masked.clients import (
-    ClientsStep,
-    Masking,
-    shard_statistics,
-)
+from transforms.masked.clients import ClientsStep, SenderStatistics, WithShares
 from transforms.masked.pairwise_legs import PairwiseFn, UnmaskPairwise
-from transforms.masked.pairwise_lists import Correspondence, list_everybody, sender_of
+from transforms.masked.pairwise_lists import Correspondence, list_everybody, number_listed, sender_of
 from transforms.numerics.masked.pairwise_masks import Neighbor
-from transforms.rounds.protocol import Round
-
-
-def _statistics(
-    shard: ShardRef, state: Any, contract: TableContract, round_: Round, masking: Masking
-) -> Iterator[tuple[bytes, np.ndarray]]:
-    """(name, statistic) of everybody who sends a message for the shard."""
-    if shard == EMPTY_SHARD:
-        return
-    for owners, statistics in shard_statistics(shard, contract, round_, state):
-        for owner, statistic in zip(owners, statistics, strict=True):
-            yield masking.sender(shard, owner), statistic
 
 
 class _AdvertiseFn(PairwiseFn):
     """Public keys of every client."""
 
     def process(self, named: tuple, state: Any) -> Iterator[SenderKeys]:
-        """The keys of one."""
-        yield self._keys(named[0], state)
+        """The keys of a batch."""
+        for name in named[0]:
+            yield self._keys(name, state)
 
 
 class _ShareFn(PairwiseFn):
@@ -56,22 +38,22 @@ class _ShareFn(PairwiseFn):
 
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[tuple[int, Letter]]:
         """(number of the neighbor, letter)."""
-        name, statistic = named
-        client = self._client(name, listed.roster.number_of(name), state)
-        for letter in self._letters(client, statistic, listed.roster):
-            yield letter.receiver, letter
+        for name, statistic in zip(*named, strict=True):
+            client = self._client(name, listed.roster.number_of(name), state)
+            for letter in self._letters(client, statistic, listed.roster):
+                yield letter.receiver, letter
 
 
 class _MaskFn(PairwiseFn):
     """One masked message per client."""
 
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
-        """A batch of one message; a number is all that names its sender."""
-        name, statistic = named
-        number = listed.roster.number_of(name)
-        client = self._client(name, number, state)
-        values = client.mask(listed.partners_of(number), statistic)
-        yield MaskedMessages((sender_of(number),), (client.tag(statistic),), values[None])
+        """Batches of one message; a number is all that names its sender."""
+        for name, statistic in zip(*named, strict=True):
+            number = listed.roster.number_of(name)
+            client = self._client(name, number, state)
+            values = client.mask(listed.partners_of(number), statistic)
+            yield MaskedMessages((sender_of(number),), (client.tag(statistic),), values[None])
 
 
 class _RevealFn(PairwiseFn):
@@ -80,7 +62,7 @@ class _RevealFn(PairwiseFn):
     def process(self, sent: tuple, state: Any, listed: Correspondence, masked: MaskedReleases) -> Iterator[HandedOut]:
         """Shares from one holder."""
         holder, letters = sent
-        roster, present = listed.roster, listed.present(masked, self._masking.threshold)
+        roster, present = listed.roster, listed.present(masked, self._masking)
         if holder in present:
             inbox = {owner: (Neighbor(owner, roster.keys[owner]), sealed) for owner, _, sealed in letters}
             yield from self._handed_out(self._client(roster.names[holder], holder, state), inbox, present)
@@ -104,11 +86,15 @@ class PairwiseReleases(ClientsStep):
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Clients, aggregator, clients."""
         plan, masking, state = self.round.plan, self.masking, AsSingleton(self.state)
-        named = shards | "Statistic" >> beam.FlatMap(_statistics, state, self.contract, self.round, masking)
-        keys = named | "Advertise" >> beam.ParDo(_AdvertiseFn(masking, plan), state) | "All" >> beam.combiners.ToList()
+        form = SenderStatistics(round=self.round, state=self.state, contract=self.contract, masking=masking)
+        exact = shards | "Statistic" >> form
+        keys = exact | "Advertise" >> beam.ParDo(_AdvertiseFn(masking, plan), state) | "All" >> beam.combiners.ToList()
         everybody = keys | "Roster" >> beam.Map(list_everybody, masking.pairwise)
-        listed = AsSingleton(everybody)
-        aggregate = AggregateMasked(plan=plan, key_uri=self.key_uri, threshold=masking.threshold)
+        listed, n_listed = AsSingleton(everybody), everybody | "Number" >> beam.Map(number_listed)
+        named = exact | "Shares" >> WithShares(plan=plan, masking=masking, n_listed=n_listed)
+        aggregate = AggregateMasked(
+            plan=plan, key_uri=self.key_uri, threshold=masking.threshold, shares=masking.shares, n_listed=n_listed
+        )
         masked = (
             named
             | "Mask" >> beam.ParDo(_MaskFn(masking, plan), state, listed)

@@ -62,11 +62,14 @@ class MaskedRound(ClientsStep):
                 masking=masking,
                 deliver=self.deliver,
             )
+        aggregate = AggregateMasked(
+            plan=round_.plan, key_uri=self.key_uri, threshold=masking.threshold, shares=masking.shares
+        )
         return (
             shards
             | "Upload" >> UploadMessages(round=round_, state=state, contract=contract, masking=masking)
             | "Deliver" >> beam.Map(self.deliver)
-            | "Aggregate" >> AggregateMasked(plan=round_.plan, key_uri=self.key_uri, threshold=masking.threshold)
+            | "Aggregate" >> aggregate
             | "Unmask" >> UnmaskReleases(plan=round_.plan, state=state, masking=masking)
         )
 

@@ -29,6 +29,7 @@ from schemas.privacy.plan import (
     RoundSpec,
 )
 from transforms.numerics.privacy.noise import check_release_noise
+from transforms.numerics.privacy.noise_shares import closeness_epsilon
 from transforms.privacy import plan_cache
 from transforms.privacy.discretization import discretization_slack
 
@@ -141,6 +142,11 @@ def spent_epsilon(rounds: tuple[RoundPlan, ...], epsilon: float, delta: float) -
       delta: the target of the run.
     """
     return _spent(rounds, epsilon, delta)
+
+
+def with_shares(epsilon: float, rounds: Sequence[RoundPlan]) -> float:
+    """Epsilon of rounds whose noise is a sum of shares of senders, from that of single discrete Gaussians."""
+    return math.nextafter(epsilon + closeness_epsilon(rounds), math.inf)
 
 
 def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:

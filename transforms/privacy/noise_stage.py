@@ -1,8 +1,11 @@
 """The noise stage: exact int64 sums in, tuples of `Release` out.
 
-This is the only transform through which private sums become public. Input element: int64 array of shape
+These are the only transforms through which private sums become public. Input element: int64 array of shape
 (plan.size,), exactly one. Output element: tuple of `Release`, one per aggregate of the plan. Guarantee: each
 release has the law the plan states, is the same when a bundle is retried, and shares its noise with no other sum.
+
+Where senders split the noise, `AddNoiseShares` gives each statistic its share before masks. `JoinShares` lets the sum
+pass if it has enough of them, and draws nothing. Neither makes anything public before the sum is unmasked.
 """
 
 import dataclasses
@@ -12,11 +15,13 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.pvalue import AsSingleton
 
 from schemas.privacy.masked_sum import MaskedReleases, MaskedSum
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release
-from transforms.numerics.privacy import noise
+from transforms.numerics.privacy import noise, noise_shares
 from transforms.privacy.held_key import HeldKeyFn
 
 _LOGGER = logging.getLogger(__name__)
@@ -110,3 +115,74 @@ class AddFurtherNoise(AddNoise):
     """
 
     _draws = _AddFurtherNoiseFn
+
+
+class _AddSharesFn(HeldKeyFn):
+    """Draws each sender's share of the noise of a round, under the key of its party."""
+
+    def __init__(self, plan: RoundPlan, shares: ShareLaw, key_uri: str):
+        super().__init__(key_uri)
+        self._plan = plan
+        self._shares = shares
+
+    def process(self, named: tuple, n_listed: int | None = None) -> Iterator[tuple[list[bytes], np.ndarray]]:
+        """(names of senders, statistics with their shares); both of the same length."""
+        names, statistics = named
+        noised = statistics.copy()
+        for name, row in zip(names, noised, strict=True):
+            counted = self._shares.counted(n_listed)
+            row += noise_shares.draw_share(self._held_key(), name, self._plan, row, counted)
+        yield names, noised
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class AddNoiseShares(beam.PTransform):
+    """(names, int64 statistics of shape (n_names, plan.size)) of senders → the same, each with its share of the noise.
+
+    Attributes:
+      plan: noise of the round, all shares together.
+      shares: how it is split.
+      key_uri: where workers find the key of the senders' party; no other party has it.
+      n_listed: PCollection of one number, of those who were listed before; None where nobody is.
+
+    Windowing: global. Privacy: what comes out is as private as what goes in; only a sum of enough shares is noised.
+    Cost: one draw of the statistic's size per sender.
+    """
+
+    plan: RoundPlan
+    shares: ShareLaw
+    key_uri: str
+    n_listed: beam.PCollection | None = None
+
+    def expand(self, named: beam.PCollection) -> beam.PCollection:
+        """Adds shares in a stage of its own."""
+        known = () if self.n_listed is None else (AsSingleton(self.n_listed),)
+        return named | "Draw" >> beam.ParDo(_AddSharesFn(self.plan, self.shares, self.key_uri), *known)
+
+
+def _joined(total: MaskedSum, n_listed: int | None, plan: RoundPlan, shares: ShareLaw) -> MaskedReleases:
+    """The sum as releases; raises ProtocolError if too few shares are in it."""
+    shares.check_present(len(total.senders), n_listed)
+    return MaskedReleases(noise.releases_of(plan, total.values), total.senders, total.tags)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class JoinShares(beam.PTransform):
+    """`MaskedSum` of statistics with shares → `MaskedReleases`, whose noise is the sum of the shares.
+
+    Attributes:
+      plan: what is promised.
+      shares: how its noise is split.
+      n_listed: PCollection of one number, of those who were listed before; None where nobody is.
+
+    Windowing: global. Cost: no shuffle, one element.
+    """
+
+    plan: RoundPlan
+    shares: ShareLaw
+    n_listed: beam.PCollection | None = None
+
+    def expand(self, total: beam.PCollection) -> beam.PCollection:
+        """Counts the shares."""
+        n_listed = None if self.n_listed is None else AsSingleton(self.n_listed)
+        return total | "Join" >> beam.Map(_joined, n_listed, self.plan, self.shares)

@@ -6,8 +6,6 @@ listed is looked into, and everything inside must be listed. See `transforms.pri
 as the same.
 """
 
-import dataclasses
-
 from transforms.privacy_flow.rules import Level, Role, Rule
 
 SOURCE = Rule(takes=Level.PUBLIC, gives=Level.PRIVATE)
@@ -28,18 +26,20 @@ STATISTIC = Rule(takes=Level.PRIVATE, gives=Level.PRIVATE, role=Role.STATISTIC)
 """Statistics of shards, whose sensitivity is stated in `transforms.privacy_flow.stated_sensitivity`."""
 NOISE = Rule(takes=Level.PRIVATE, gives=Level.PUBLIC, role=Role.NOISE)
 """The noise stage."""
+SHARE = Rule(takes=Level.PRIVATE, sides=Level.MASKED, gives=Level.PRIVATE, role=Role.SHARE)
+"""The stage of the noise stage's module that adds one sender's share: what it gives is as private as before."""
 DECLARED = Rule(takes=Level.PRIVATE, gives=Level.PUBLIC, role=Role.DECLARED)
 """A `DeclaredMechanism`."""
 TRUSTED = Rule(takes=Level.PRIVATE, gives=Level.PRIVATE, role=Role.TRUSTED)
 """Whatever belongs to the trusted zone: it must not be part of a job whose outputs are public."""
 
-_MASKED_STATISTIC = Rule(takes=Level.PRIVATE, gives=Level.MASKED, role=Role.STATISTIC)
 _MASKED_MESSAGES = Rule(takes=Level.PUBLIC, gives=Level.MASKED, role=Role.MESSAGES)
-_MASK = Rule(takes=Level.PRIVATE, sides=Level.MASKED, gives=Level.MASKED, role=Role.CARRY)
+_MASK = Rule(takes=Level.PRIVATE, sides=Level.MASKED, gives=Level.MASKED, role=Role.MASK)
 _MASKED_STEP = Rule(takes=Level.MASKED, sides=Level.MASKED)
 _MASKED_CARRY = Rule(takes=Level.MASKED, role=Role.CARRY)
 _MASKED_SUM = Rule(takes=Level.MASKED, role=Role.SUM)
 _MASKED_NOISE = Rule(takes=Level.MASKED, gives=Level.MASKED_RELEASE, role=Role.NOISE)
+_JOIN = Rule(takes=Level.MASKED, sides=Level.MASKED, gives=Level.MASKED_RELEASE, role=Role.JOIN)
 _LISTS = Rule(takes=Level.PUBLIC, gives=Level.MASKED)
 _UNMASK = Rule(takes=Level.MASKED_RELEASE, sides=Level.MASKED, gives=Level.PUBLIC)
 
@@ -68,6 +68,8 @@ AUDITED: dict[str, Rule] = {
     "transforms.privacy.noise_stage:_AddKeyedNoiseFn": NOISE,
     "transforms.privacy.noise_stage:_AddMaskedNoiseFn": _MASKED_NOISE,
     "transforms.privacy.noise_stage:_AddFurtherNoiseFn": PUBLIC,
+    "transforms.privacy.noise_stage:_AddSharesFn": SHARE,
+    "transforms.privacy.noise_stage:_joined": _JOIN,
     "transforms.rounds.round:server_step": PUBLIC,
     "transforms.rounds.bound_broadcast:bound": PUBLIC,
     "transforms.rounds.staged_state:begun": PUBLIC,
@@ -97,21 +99,22 @@ AUDITED: dict[str, Rule] = {
     "transforms.kmeans.central_tree.server:split_step": PUBLIC,
     "transforms.kmeans.central_tree.server:leaves_step": PUBLIC,
     # Masked rounds: a message is uniform without its mask, and only noised sums are unmasked
-    "transforms.masked.clients:_UploadFn": _MASKED_STATISTIC,
+    "transforms.masked.clients:_SenderStatisticsFn": STATISTIC,
+    "transforms.masked.clients:_MaskFn": _MASK,
     "transforms.masked.rounds:all_arrive": _MASKED_CARRY,
     "transforms.masked.aggregator:SumMessagesFn": _MASKED_SUM,
     "transforms.masked.aggregator:_checked": _MASKED_CARRY,
     "transforms.masked.clients:_UnmaskFn": _UNMASK,
-    "transforms.masked.pairwise_rounds:_statistics": STATISTIC,
     "transforms.masked.pairwise_rounds:_AdvertiseFn": Rule(takes=Level.PRIVATE, gives=Level.MASKED),
     "transforms.masked.pairwise_lists:list_everybody": _MASKED_STEP,
+    "transforms.masked.pairwise_lists:number_listed": _MASKED_STEP,
     "transforms.masked.pairwise_rounds:_MaskFn": _MASK,
     "transforms.masked.pairwise_rounds:_ShareFn": Rule(takes=Level.PRIVATE, sides=Level.MASKED, gives=Level.MASKED),
     "transforms.masked.pairwise_rounds:_RevealFn": _MASKED_STEP,
     "transforms.masked.pairwise_lists:read_lists": _LISTS,
     "transforms.masked.pairwise_legs:_KeysFn": Rule(takes=Level.PRIVATE, gives=Level.MASKED),
     "transforms.masked.pairwise_legs:_LettersFn": Rule(takes=Level.PRIVATE, sides=Level.MASKED, gives=Level.MASKED),
-    "transforms.masked.pairwise_legs:_MessagesFn": dataclasses.replace(_MASKED_STATISTIC, sides=Level.MASKED),
+    "transforms.masked.pairwise_legs:_MessagesFn": _MASK,
     "transforms.masked.pairwise_legs:_SharesFn": Rule(takes=Level.PUBLIC, sides=Level.MASKED, gives=Level.MASKED),
     "transforms.masked.pairwise_legs:_unmask": _UNMASK,
     "pipelines.masked.pairwise_upload:_send": _MASKED_STEP,

@@ -143,6 +143,7 @@ _PRIVACY = frozenset(
         "schemas.privacy.flow:PromisedPlan",
         "schemas.privacy.masked_sum:MaskedReleases",
         "schemas.privacy.masked_sum:MaskedSum",
+        "schemas.privacy.noise_shares:ShareLaw",
         "schemas.privacy.plan:ReleasePlan",
         "schemas.privacy.plan:ReleaseSpec",
         "schemas.privacy.plan:RoundPlan",

@@ -35,6 +35,7 @@ from transforms.privacy_flow.step import (
     check_objects,
     is_round,
     keyed,
+    law_of,
     path_to,
     trace_of,
 )
@@ -127,7 +128,9 @@ class _Walk(PipelineVisitor):
         if rule.role is Role.STATISTIC:
             self._check_statistic(step)
         trace = trace_of(step)
-        if rule.role is Role.NOISE:
+        if rule.role in (Role.SHARE, Role.MASK):
+            self._check_share(step)
+        if rule.role in (Role.NOISE, Role.JOIN):
             self._draw(step)
         if rule.role is Role.DECLARED:
             self._declare(step)
@@ -200,6 +203,7 @@ class _Walk(PipelineVisitor):
                 f"have the plan of the statistic that it is given, got {paths(plan for _, plan in plans)}",
                 "give both the same plan",
             )
+        self._check_shares_of_sum(step, given, [plan for _, plan in plans])
         for _, plan in plans:
             if plan.path in self._paths or plan.path not in self._plans:
                 raise step.refused(
@@ -208,6 +212,31 @@ class _Walk(PipelineVisitor):
             check_values((plan,))
             self._paths.add(plan.path)
             self.drawn.append(plan)
+
+    def _check_share(self, step: Step) -> None:
+        """Stops at a share that does not fit its statistic, and at a message without the share that was promised."""
+        given = step.mains[0] if len(step.mains) == 1 else None
+        if given is None or not isinstance(given.origin, tuple) or given.summed or given.copies != 1:
+            raise step.refused("be given every statistic once, got something else", "add shares before the sum")
+        plans = keyed(audited_code.handed(step.transform), lambda each: isinstance(each, RoundPlan))
+        promised = {self._plans[plan.path].shares for _, plan in given.origin if plan.path in self._plans}
+        if step.rule.role is Role.MASK:
+            if promised != {given.shares}:
+                raise step.refused("be given the noise shares that the plan says, got others", "add them before masks")
+        elif plans != given.origin or given.shares is not None or promised != {law_of(step)}:
+            raise step.refused(
+                "add one share of the plan's noise, split as the plan says, got something else", "give both one plan"
+            )
+
+    def _check_shares_of_sum(self, step: Step, given: Trace, plans: list[RoundPlan]) -> None:
+        """Stops where a sum is noised otherwise than the plan says: by shares in it, or by a noise stage."""
+        joined = law_of(step) if step.rule.role is Role.JOIN else None
+        wanted = {self._plans[plan.path].shares for plan in plans if plan.path in self._plans}
+        vouched = joined if given.origin is OF_OTHERS else given.shares
+        if (step.rule.role is Role.JOIN and joined is None) or wanted - {joined} or vouched != joined:
+            raise step.refused(
+                "be given sums whose noise is split as the plan says, got others", "add the shares, or draw the noise"
+            )
 
     def _declare(self, step: Step) -> None:
         """Counts a mechanism; stops where its inputs were not measured by its plan."""

@@ -54,6 +54,8 @@ def _spent(plan: PromisedPlan, rounds: tuple[RoundPlan, ...]) -> tuple[float | N
     # Runs of a sweep differ in their paths alone: the composition that is remembered is that of all of them.
     alike = tuple(dataclasses.replace(each, path="") for each in rounds)
     epsilon = accounting.spent_epsilon(alike, plan.epsilon, plan.delta)
+    if plan.shares is not None:
+        epsilon = accounting.with_shares(epsilon, alike)
     if not epsilon <= plan.epsilon:
         raise PrivacyFlowError(
             f"the noise stages of the graph must spend at most epsilon {plan.epsilon:g}, got {epsilon:g} at delta "

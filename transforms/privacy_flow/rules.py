@@ -44,7 +44,10 @@ class Role(enum.StrEnum):
     COPY: also remembers that elements may come several times, so that no sum of them has the stated sensitivity.
     STATISTIC: compares the plan of its round with the sensitivity of its statistic.
     MESSAGES: elements are statistics of others, who vouch for their sensitivity.
+    SHARE: compares its plan with that of the statistic of one sender, to which it adds a share of the noise.
+    MASK: also stops at a statistic without the share that was promised.
     NOISE: compares its plan with that of the statistic, and counts it as spent.
+    JOIN: is given the sum of statistics that all have their shares, and counts it as spent.
     DECLARED: a mechanism of its own, a `DeclaredMechanism`.
     TRUSTED: part of jobs of the trusted zone only.
     """
@@ -55,7 +58,10 @@ class Role(enum.StrEnum):
     COPY = "copy"
     STATISTIC = "statistic"
     MESSAGES = "messages"
+    SHARE = "share"
+    MASK = "mask"
     NOISE = "noise"
+    JOIN = "join"
     DECLARED = "declared"
     TRUSTED = "trusted"
 

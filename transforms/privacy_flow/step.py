@@ -8,12 +8,15 @@ from apache_beam.coders import registry
 from apache_beam.pipeline import AppliedPTransform
 
 from schemas.errors import PrivacyFlowError
+from schemas.privacy.noise_shares import ShareLaw
 from transforms.privacy_flow import audited_code
 from transforms.privacy_flow.allow_list import AUDITED
 from transforms.privacy_flow.known_objects import KnownObjects
 from transforms.privacy_flow.rules import Level, Role, Rule
 from transforms.privacy_flow.stated_sensitivity import STATED
 
+CARRYING = (Role.CARRY, Role.SHARE, Role.MASK, Role.SUM)
+"""Roles of steps that give the statistics that they are given, or sums of them."""
 OF_OTHERS = "messages"
 """Origin of sums whose statistic other jobs vouch for."""
 
@@ -29,6 +32,7 @@ class Trace:
       origin: plan of the statistic that it is a sum of; None if it is something else.
       copies: how many times one element of the input may be in it.
       summed: whether statistics have been added up, so that there is one element per plan.
+      shares: how the noise is split whose shares every one of the statistics has; None if any has none.
       tagged: level of its outputs besides the main one.
       inside: level of what it works on; of whatever somebody takes out of its inside.
     """
@@ -41,6 +45,7 @@ class Trace:
     origin: Any = None
     copies: int = 1
     summed: bool = False
+    shares: ShareLaw | None = None
 
     @property
     def path(self) -> str:
@@ -152,20 +157,35 @@ def trace_of(step: Step) -> Trace:
     copies = max(sum(trace.copies for trace in private), 1) + (rule.role is Role.COPY)
     return Trace(
         level=level,
-        tagged=max(level, reached) if rule.role is Role.NOISE else level,
+        tagged=max(level, reached) if rule.role in (Role.NOISE, Role.JOIN) else level,
         inside=max(level, reached),
         label=step.label,
         parent=None if worst is None or worst.level is Level.PUBLIC else worst,
         origin=_origin(step, private),
         copies=1 if level is Level.PUBLIC else copies,
         summed=_is_summed(step, private),
+        shares=_shares(step, private),
     )
+
+
+def law_of(step: Step) -> ShareLaw | None:
+    """How a step that adds shares, or sums that have them, was told to split the noise."""
+    return next((each for each in audited_code.handed(step.transform) if isinstance(each, ShareLaw)), None)
+
+
+def _shares(step: Step, private: list[Trace]) -> ShareLaw | None:
+    """The split of the noise whose shares are in all that a step gives: it adds them, or carries what has them."""
+    role = step.rule.role
+    if role is Role.SHARE:
+        return law_of(step)
+    laws = {trace.shares for trace in private}
+    return laws.pop() if role in CARRYING and len(laws) == 1 else None
 
 
 def _is_summed(step: Step, private: list[Trace]) -> bool:
     """Whether a step gives sums: adds up itself, or passes on what has been added up."""
     role = step.rule.role
-    return role is Role.SUM or (role is Role.CARRY and bool(private) and all(trace.summed for trace in private))
+    return role is Role.SUM or (role in CARRYING and bool(private) and all(trace.summed for trace in private))
 
 
 def _origin(step: Step, private: list[Trace]) -> Any:
@@ -173,7 +193,7 @@ def _origin(step: Step, private: list[Trace]) -> Any:
     role = step.rule.role
     if role is Role.MESSAGES:
         return OF_OTHERS
-    if role in (Role.CARRY, Role.SUM) and private:
+    if role in CARRYING and private:
         return private[0].origin
     if role is not Role.STATISTIC:
         return None

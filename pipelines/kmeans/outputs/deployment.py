@@ -12,6 +12,7 @@ from pipelines.run.registry_entry import (
 )
 from pipelines.run.versions import version
 from schemas.choices import ClippingRule, Trust
+from schemas.privacy.noise_shares import ZEROED_OUT
 from schemas.privacy.plan import Mechanism, PrivacyUnit
 
 _NOISE = {
@@ -66,11 +67,13 @@ def _privacy_loss(planned: PlannedFit) -> dict[str, Any]:
     """Unit and parameters."""
     plan, data = planned.plan, planned.config.data
     whole = "all rows of one client id" if plan.unit is PrivacyUnit.CLIENT else "one row"
+    moved = "added or removed (add or remove one)"
+    if planned.statement.neighboring_relation == ZEROED_OUT:
+        moved = "left out of its sender's statistic (zeroed out); who sends is public"
     private = f"unknown: the number of {_units(planned)} is private"
     return {
         "privacy_unit": str(plan.unit),
-        "privacy_unit_details": f"Data sets are adjacent if one is the other with {whole} added or removed "
-        "(add or remove one).",
+        "privacy_unit_details": f"Data sets are adjacent if one is the other with {whole} {moved}.",
         "number_of_privacy_units": private if data.public_rows is None else data.public_rows,
         "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
         "privacy_parameters_details": f"Epsilon is the composed privacy loss of all releases at this delta; "

@@ -11,6 +11,7 @@ from pipelines.page.page import Level, Notice, Page, PrivacyLabel, html
 from pipelines.page.stamp import RunStamp
 from pipelines.run.failures import describe_unexpected
 from schemas.choices import ClippingRule
+from schemas.privacy.noise_shares import ZEROED_OUT
 
 _LOGGER = logging.getLogger(__name__)
 _ALGORITHMS = {
@@ -78,16 +79,20 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
+_ZEROED = "one unit is left out of its sender's statistic; who sends is public"
+
+
 def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
     """What is guaranteed."""
     plan, asked = view.planned.plan, view.planned.config.privacy
+    zeroed = view.result.privacy.neighboring_relation == ZEROED_OUT
     return PrivacyLabel(
         epsilon=f"{plan.epsilon:.4g}",
         delta=f"{plan.delta:.3g}",
-        meaning=meaning(plan.epsilon, plan.delta, by_client=view.by_client),
+        meaning=meaning(plan.epsilon, plan.delta, by_client=view.by_client, senders_public=zeroed),
         pairs=(
             ("Privacy unit", "client: all rows of one client" if view.by_client else "record: one row"),
-            ("Neighboring data sets", "add or remove one unit"),
+            ("Neighboring data sets", _ZEROED if zeroed else "add or remove one unit"),
             ("Budget of this run", f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"),
             ("For discrete noise", f"{plan.discretization_slack:.1g} of delta"),
             ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),

@@ -78,12 +78,29 @@ def _guarantee(view: FitView) -> Section:
             f"{view.releases[0].path.partition('/')[0]}/. Nothing else was computed from private rows.",
         ),
     )
+    blocks = (*blocks, *_coalitions(view))
     lead = (
         f"{len(view.releases)} noised sums left the data. Their privacy losses were composed before any data were "
         f"read: together at most ({plan.epsilon:.6g}, {plan.delta:.3g}). Everything in this report that is labeled "
         f"“{Badge.RELEASED}” was computed from them and from public data, at no further cost."
     )
     return Section(name="guarantee", title="Guarantee", lead=lead, blocks=blocks)
+
+
+def _coalitions(view: FitView) -> list[Block]:
+    """Of masked aggregation: against whom epsilon and delta hold."""
+    rows = (view.result.privacy.masked or {}).get("coalitions", [])
+    if not rows:
+        return []
+    table = Table(
+        title="Against whom it holds",
+        badge=Badge.PUBLIC,
+        columns=("parties that pool what they know", "holds", "in words"),
+        rows=tuple((row["parties"], "yes" if row["holds"] else "no", row["words"]) for row in rows),
+        words=3,
+        note="Parties follow the protocol. What is said of a coalition holds for each part of it.",
+    )
+    return [table]
 
 
 def short_path(path: str) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,11 @@ from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.kmeans.recurring.drift import Drift
 from schemas.kmeans.recurring.remembered import Remembered
+from schemas.masked.coalitions import coalitions
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
+from schemas.privacy.noise_shares import ZEROED_OUT
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
-from schemas.privacy.statement import PrivacyStatement
+from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
 from schemas.reports.config import EncodeConfig
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
@@ -30,6 +32,7 @@ from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
+from transforms.numerics.privacy.noise_shares import closeness_epsilon
 from transforms.privacy import accounting
 from transforms.rounds.protocol import ProtocolState, Round, RoundsProtocol
 from transforms.tables.read import ServerFiles, first_schema
@@ -80,7 +83,12 @@ class PlannedFit:
         privacy, plan = self.config.privacy, self.plan
         replaces = privacy.unit is PrivacyUnit.RECORD and self.config.data.max_rows_per_client is not None
         planned = PromisedPlan(
-            rounds=plan.rounds, unit=plan.unit, replaces=replaces, epsilon=privacy.epsilon, delta=privacy.delta
+            rounds=plan.rounds,
+            unit=plan.unit,
+            replaces=replaces,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            shares=self.config.masked.shares,
         )
         return Promise(zone=Zone.PUBLIC, plans=(planned,))
 
@@ -94,11 +102,30 @@ class PlannedFit:
                 "noise_by": str(self.config.masked.noise_by),
                 "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
                 "roles": "simulated in one job",
+                "coalitions": coalitions(self.config.masked),
             }
+            masked |= self._shares
         epoch = epoch_facts(self.config) if isinstance(self.config, DPLloydFit) and self.config.epoch else None
+        relation = NEIGHBORING_RELATION if self.config.masked.shares is None else ZEROED_OUT
         return PrivacyStatement.from_plan(
-            self.plan, accounting.describe(self.plan), trust=self.config.trust, masked=masked, epoch=epoch
+            self.plan,
+            accounting.describe(self.plan),
+            trust=self.config.trust,
+            masked=masked,
+            epoch=epoch,
+            neighboring_relation=relation,
         )
+
+    @property
+    def _shares(self) -> dict[str, Any]:
+        """What the statement says of noise that senders split."""
+        shares = self.config.masked.shares
+        if shares is None:
+            return {}
+        return {
+            "shares": shares.to_json() | {"closeness_epsilon": closeness_epsilon(self.plan.rounds)},
+            "neighbors": "one unit is left out of its sender's statistic; who sends is public, and the same in both",
+        }
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -1,15 +1,18 @@
 """The rounds of a fit as settings and public points decide them, and what they would cost; reads no private file."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.plan import PrivacyPlan
 from transforms.kmeans import simulated_fit
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.kmeans.simulated_fit import SimulatedFit
+from transforms.numerics.privacy.noise_shares import check_divisible
 from transforms.privacy import accounting
 from transforms.rounds.protocol import Round, RoundsProtocol
 
@@ -44,6 +47,8 @@ class PublicFit(NamedTuple):
         initial = protocol.initial_state(config, server, n_features)
         specs = protocol.round_specs(config, n_features, len(server))
         plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
+        if config.masked.shares is not None:
+            plan = _with_shares(plan, privacy.epsilon)
         return cls(initial, plan, protocol.rounds(config, plan))
 
     def simulated(
@@ -73,6 +78,21 @@ class PublicFit(NamedTuple):
         return simulated_fit.simulate_rounds(
             self.initial, self.rounds, rows, n_units, config.max_clusters, draws=draws, seed=seed
         )
+
+
+def _with_shares(plan: PrivacyPlan, target: float) -> PrivacyPlan:
+    """The plan where senders split its noise: how close sums of shares are to the noise is paid from epsilon.
+
+    Raises:
+      ConfigError: if a release has noise that cannot be split, or nothing of the target is left to pay with.
+    """
+    check_divisible(plan.rounds)
+    epsilon = accounting.with_shares(plan.epsilon, plan.rounds)
+    if epsilon > target:
+        raise ConfigError(
+            f"privacy.epsilon must be more than sums of noise shares cost, got {target:g}; raise it, or release less."
+        )
+    return dataclasses.replace(plan, epsilon=epsilon)
 
 
 def simulate_fit(config: FitConfig, server: NDArray[np.float64], n_units: int, **more: int) -> SimulatedFit:

@@ -29,7 +29,7 @@ from transforms.masked import clients as client_messages
 from transforms.masked.clients import Masking
 from transforms.masked.rounds import RunMaskedRounds
 from transforms.numerics.masked import shared_masks as masking_numerics
-from transforms.numerics.privacy import noise
+from transforms.numerics.privacy import noise, noise_shares
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.keys import lasting_key
 from transforms.tables.read import ListShards
@@ -56,12 +56,18 @@ class Witness:
     """Sees what both roles see: every message before and after its mask, every sum before and after its noise."""
 
     def __init__(self):
-        self.messages, self.draws = [], []
+        self.messages, self.draws, self.shares = [], [], []
         self._mask, self._draw = masking_numerics.RoundMasks.mask, noise.draw_release
+        self._share = noise_shares.draw_share
 
     def mask(self, masks, senders, statistics):
         found = self._mask(masks, senders, statistics)
         self.messages += zip(senders, found.senders, found.tags, statistics, found.values, strict=True)
+        return found
+
+    def share(self, key, sender, plan, statistic, counted):
+        found = self._share(key, sender, plan, statistic, counted)
+        self.shares.append((plan.path, sender, counted, found))
         return found
 
     def draw(self, key, plan, exact_sum):
@@ -106,7 +112,7 @@ class Hall:
             names += [encode_label("", b"" if width == GROUP_ROWS else owner, *place) for owner in owners]
         return {name: slice(i * width, (i + 1) * width) for i, name in enumerate(names)}
 
-    def run(self, kind, *flags, dropped=(), noise_by=NoiseBy.AGGREGATOR, threshold=1, pairwise=None):
+    def run(self, kind, *flags, dropped=(), noise_by=NoiseBy.AGGREGATOR, threshold=1, pairwise=None, **more):
         """Runs a job; returns it, the model, and the witness."""
         self._runs += 1
         out = self.folder / f"run-{self._runs}"
@@ -120,11 +126,13 @@ class Hall:
             noise_by=noise_by,
             threshold=threshold,
             pairwise=pairwise,
+            **more,
         )
         LOST[:] = dropped
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(masking_numerics.RoundMasks, "mask", lambda *given: witness.mask(*given))
             patch.setattr(noise, "draw_release", witness.draw)
+            patch.setattr(noise_shares, "draw_share", witness.share)
             patch.setitem(WITNESS, 0, witness)
             lake.run_unchecked(
                 functools.partial(build, planned=planned, masking=masking, key_uri=self.key_uri, out=str(out)),

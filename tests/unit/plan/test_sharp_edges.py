@@ -36,6 +36,7 @@ def test_every_edge_applies_to_some_job():
         lake.job("lake", "server", "client", keep_staging=True, quality={"share": 0.1}, key_uri="key"),
         lake.job("lake", "server", trust="masked", data__client_id="who", data__public_rows=9),
         lake.job("lake", "server", clipping__norm="private", recurring={"previous": "out", "warm_start": False}),
+        lake.job("lake", "server", trust="masked", masked={"noise_by": "clients", "corrupt": 0.0}),
         lake.job("lake", None) | {"algorithm": "central_tree", "tree": {"radius": 10.0}},
         {name: value for name, value in lake.job("lake", None).items() if name not in ("clipping", "feddp_kmeans")}
         | {"algorithm": "dp_lloyd", "dp_lloyd": {"domain": [0, 1]}},

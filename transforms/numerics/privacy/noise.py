@@ -56,20 +56,30 @@ def draw_release(key: bytes, round_plan: RoundPlan, exact_sum: NDArray[np.int64]
       ValueError: if the key is not 32 bytes, `exact_sum` has another dtype or shape, or `check_release_noise`
         refuses a release. No message carries a value of the sum.
     """
-    _check_sum(round_plan, exact_sum)
+    check_sum(round_plan, exact_sum)
     for plan in round_plan.releases:
         check_release_noise(plan)
     digest = hashlib.sha256(exact_sum.astype("<i8").tobytes()).digest()
-    releases = []
+    noisy = exact_sum.copy()
     start = 0
     for plan in round_plan.releases:
         path = f"{round_plan.path}/{plan.spec.name}"
         stream = KeyStream(key, _release_label(path, start, plan, digest))
         stop = start + plan.spec.size
-        noisy = exact_sum[start:stop].view(np.uint64) + _draw_noise(stream, plan).view(np.uint64)
-        releases.append(Release(path=path, plan=plan, values=noisy.view(np.int64).reshape(plan.spec.shape)))
+        noisy[start:stop].view(np.uint64)[:] += planned_noise(stream, plan).view(np.uint64)
         start = stop
-    return tuple(releases)
+    return releases_of(round_plan, noisy)
+
+
+def releases_of(round_plan: RoundPlan, noised: NDArray[np.int64]) -> tuple[Release, ...]:
+    """The releases of a round from their values, one after the other: int64, shape (round_plan.size,), with noise."""
+    check_sum(round_plan, noised)
+    ends = np.cumsum([plan.spec.size for plan in round_plan.releases])
+    parts = np.split(noised, ends[:-1])
+    return tuple(
+        Release(path=f"{round_plan.path}/{plan.spec.name}", plan=plan, values=part.reshape(plan.spec.shape))
+        for plan, part in zip(round_plan.releases, parts, strict=True)
+    )
 
 
 def add_further_noise(key: bytes, round_plan: RoundPlan, releases: Sequence[Release]) -> tuple[Release, ...]:
@@ -269,8 +279,8 @@ def _geometric(stream: KeyStream, size: int) -> NDArray[np.int64]:
     return counts
 
 
-def _draw_noise(stream: KeyStream, plan: ReleasePlan) -> NDArray[np.int64]:
-    """Flat noise of one release, shape (plan.spec.size,)."""
+def planned_noise(stream: KeyStream, plan: ReleasePlan) -> NDArray[np.int64]:
+    """Flat noise of one release, shape (plan.spec.size,), lattice units, from the start of a stream of its own."""
     size = plan.spec.size
     if plan.spec.mechanism is Mechanism.DISCRETE_LAPLACE:
         return discrete_laplace(stream, int(plan.noise_scale), size)
@@ -306,7 +316,8 @@ def _release_label(path: str, start: int, plan: ReleasePlan, digest: bytes) -> b
     return encode_label("release", path, start, *law, encode_label(*spec.shape), digest)
 
 
-def _check_sum(round_plan: RoundPlan, exact_sum: NDArray[np.int64]) -> None:
+def check_sum(round_plan: RoundPlan, exact_sum: NDArray[np.int64]) -> None:
+    """Refuses a vector that is not that of the round; raises ValueError, which says nothing of its values."""
     if exact_sum.dtype != np.int64 or exact_sum.shape != (round_plan.size,):
         raise ValueError(
             f"exact_sum of {round_plan.path} must be int64 of shape ({round_plan.size},), got {exact_sum.dtype} of "

@@ -1,0 +1,83 @@
+"""How senders split the noise of a masked sum among them, so that nobody knows all of it."""
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import Any
+
+from schemas.errors import ProtocolError
+
+ZEROED_OUT = "zeroed_out"
+"""The neighboring relation: one unit is left out of its sender's statistic, and its sender sends in both cases."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ShareLaw:
+    """Which part of the noise each sender adds: so much that those who are left have all of it.
+
+    Attributes:
+      threshold: the fewest senders that a sum may be of.
+      corrupt: the largest share of those listed who may pool what they know with the server; 0 without a list.
+      dropout: the largest share of those listed who may drop out; None where nobody is listed before noise is drawn.
+        Then `threshold` alone says who is left.
+    """
+
+    threshold: int
+    corrupt: float = 0.0
+    dropout: float | None = None
+
+    def fewest(self, n_listed: int | None) -> int:
+        """The fewest senders that a sum may be of.
+
+        Args:
+          n_listed: of those who were listed before shares were drawn; None without a list.
+        """
+        if self.dropout is None or n_listed is None:
+            return self.threshold
+        return max(self.threshold, n_listed - math.ceil(_exact(self.dropout) * n_listed))
+
+    def counted(self, n_listed: int | None) -> int:
+        """Shares whose variances add up to that of the plan: of the fewest senders, those who pool nothing.
+
+        All that collude may be among those that are present, so their number is taken off, not their share.
+
+        Raises:
+          ProtocolError: if nobody would be left.
+        """
+        n_corrupt = 0 if n_listed is None else math.floor(_exact(self.corrupt) * n_listed)
+        counted = self.fewest(n_listed) - n_corrupt
+        if counted < 1:
+            raise ProtocolError(
+                f"senders that neither drop out nor collude must be left of {n_listed} (masked.dropout, "
+                "masked.corrupt), got none; wait for more of them."
+            )
+        return counted
+
+    def quorum(self, n_parties: int) -> int:
+        """Parties that must have signed one list of who is present: two lists cannot both have so many.
+
+        Two quorums have more parties in common than may collude, and whoever follows the protocol signs one list.
+        """
+        return (n_parties + math.floor(_exact(self.corrupt) * n_parties)) // 2 + 1
+
+    def check_present(self, n_present: int, n_listed: int | None) -> None:
+        """Stops at a sum whose shares have less noise than was planned.
+
+        Raises:
+          ProtocolError: if it is of too few senders; its masks stay.
+        """
+        fewest = self.fewest(n_listed)
+        if n_present < fewest:
+            raise ProtocolError(
+                f"a sum must have noise shares of at least {fewest} senders (masked.threshold, masked.dropout), got "
+                "fewer; its masks stay, open a new run."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return dataclasses.asdict(self)
+
+
+def _exact(rate: float) -> Fraction:
+    """A rate as it was written, in decimal digits."""
+    return Fraction(repr(rate))

@@ -1,0 +1,81 @@
+"""Keys of noise shares: nothing that clients hand out for each other yields one, and no other party's secret does."""
+
+import numpy as np
+import pytest
+
+from schemas.privacy.plan import Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
+from transforms.masked.answered import SUFFIX, Answered
+from transforms.numerics.masked import pairwise_masks
+from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, SharedRound
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from transforms.numerics.privacy.noise_shares import draw_share
+from transforms.privacy import keys
+
+N_CLIENTS, THRESHOLD, CONTEXT = 5, 3, b"round"
+SPEC = ReleaseSpec(name="sums", shape=(32,), mechanism=Mechanism.DISCRETE_GAUSSIAN, sensitivity=1 << 16, share=1.0)
+PLAN = RoundPlan(path="test/round", releases=(ReleasePlan(spec=SPEC, noise_multiplier=3.0),))
+SECRETS = [bytes(range(start, start + 32)) for start in range(N_CLIENTS)]
+
+
+def noise_key(client):
+    """As `upload` derives it: of the run, from the client's own secret."""
+    return keys.derived_key(SECRETS[client], "run", bytes(32))
+
+
+@pytest.fixture(scope="module")
+def handed():
+    """All secrets that shares give back: seeds of those present, the key of the one who has gone."""
+    clients = [
+        PairwiseClient(KeyStream(secret, encode_label("client", b"%d" % n)).uint64(4).tobytes(), n, CONTEXT)
+        for n, secret in enumerate(SECRETS)
+    ]
+    advertised = [client.advertise() for client in clients]
+    hoods = [[Neighbor(o, advertised[o]) for o in range(N_CLIENTS) if o != n] for n in range(N_CLIENTS)]
+    statistics = [np.full(32, n, dtype=np.int64) for n in range(N_CLIENTS)]
+    noised = [vector + draw_share(noise_key(n), b"sender", PLAN, vector, 3) for n, vector in enumerate(statistics)]
+    letters = [client.share(hoods[n], THRESHOLD, noised[n]) for n, client in enumerate(clients)]
+    present = frozenset(range(N_CLIENTS - 1))
+    revealed = [
+        answer
+        for n in present
+        for answer in clients[n].reveal(
+            {o: (Neighbor(o, advertised[o]), letters[o][n]) for o in range(N_CLIENTS) if o != n}, present
+        )
+    ]
+    tags = {n: clients[n].tag(noised[n]) for n in present}
+    around = {n: [each.number for each in hoods[n]] for n in range(N_CLIENTS)}
+    shared = SharedRound(dict(enumerate(advertised)), around, THRESHOLD, CONTEXT, tags)
+    return statistics, pairwise_masks._secrets(revealed, shared, present)
+
+
+def test_nothing_that_is_handed_out_is_a_noise_key_or_draws_a_share(handed):
+    statistics, secrets = handed
+    assert len(secrets) == N_CLIENTS
+    for owner, secret in secrets.items():
+        share = draw_share(noise_key(owner), b"sender", PLAN, statistics[owner], 3)
+        guesses = [secret, keys.derived_key(secret, "run", bytes(32)), KeyStream(secret, b"mask").uint64(4).tobytes()]
+        for guess in guesses:
+            assert guess != noise_key(owner)
+            assert np.count_nonzero(draw_share(guess, b"sender", PLAN, statistics[owner], 3) != share) > 28
+
+
+def test_one_partys_secret_draws_no_share_of_another(handed):
+    statistics, _ = handed
+    for other in range(1, N_CLIENTS):
+        mine, theirs = (draw_share(noise_key(each), b"sender", PLAN, statistics[0], 3) for each in (0, other))
+        assert np.count_nonzero(mine != theirs) > 28
+
+
+def test_clients_with_one_secret_have_keys_of_their_own(tmp_path):
+    for name in ("north", "east"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "secret").write_bytes(SECRETS[0])
+    found = {
+        name: keys.read_key(Answered(str(tmp_path / name / "secret"), bytes(32), name).noise_uri())
+        for name in ("north", "east")
+    }
+    assert found["north"] != found["east"]
+    again = Answered(str(tmp_path / "north" / "secret"), bytes(32), "north")
+    assert keys.read_key(again.noise_uri()) == found["north"]
+    assert found["north"] != keys.read_key(again.seal_uri())
+    assert (tmp_path / "north" / f"secret{SUFFIX}" / "noise.key").stat().st_mode & 0o077 == 0
