@@ -18,10 +18,11 @@ def relative_step(state: LloydState, releases: Releases) -> LloydState:
     settings, radius = state.settings, state.settings.radius(state.n_features)
     bound = state.client_bound if settings.by_client else state.radius
     sums = releases[0].with_unit(relative_unit(state, bound))
-    counts = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
+    counts = releases[1].with_unit(state.count_bound / lattice.SUM_UNITS)
     if settings.options.shrinks:
         n_rows = state.n_rows or moves.total_rows(counts.decoded, counts.stddev)
-        found = moves.shrunken(sums.decoded, moves.blended_counts(counts.decoded, counts.stddev, n_rows), sums.stddev)
+        blended = moves.blended_counts(counts.decoded, counts.stddev, n_rows)
+        found = moves.shrunken_in(sums.decoded, blended, sums.stddev, state.subspace)
         longest = min(radius, state.radius * state.unit)
     else:
         found, longest = moves.divided(sums.decoded, counts.decoded), radius
