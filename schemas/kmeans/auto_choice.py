@@ -9,7 +9,7 @@ from typing import Any
 
 import pydantic
 
-from schemas.choices import Algorithm, ClippingCenter, ClippingRule
+from schemas.choices import Algorithm, ClippingCenter, ClippingRule, LloydStart, LloydVariant
 from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import CLIPPING_NORMS
 from schemas.kmeans.lloyd_config import DPLloydConfig
@@ -19,6 +19,8 @@ from schemas.settings.section import is_number, python_scalar
 
 LLOYD_STEPS = 1
 """Lloyd rounds after FedDP-Init, where the job does not give their number."""
+MOST_GRID_FEATURES = 3
+"""Most features for which DP-Lloyd starts from a grid over the domain; it starts from candidates elsewhere."""
 DP_LLOYD_STEPS = 2
 """Lloyd rounds of DP-Lloyd, where neither the job gives their number nor the number of rows is public."""
 _ANYWHERE: dict[str, Any] = {"domain": (-1.0, 1.0)}
@@ -44,9 +46,20 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
         return rest | {"algorithm": Algorithm.CENTRAL_TREE, "tree": tree | {"radius": radius}, "clipping": clipping}
     if "domain" not in bounds and radius is None:
         return _from_private_norm(rest, clipping)
-    if "steps" not in bounds and _of_data(settings, "public_rows") is None:
+    if _takes_candidates(settings, bounds):
+        bounds = bounds | {"init": LloydStart.CANDIDATES}
+    elif "steps" not in bounds and _of_data(settings, "public_rows") is None:
         bounds = bounds | {"steps": DP_LLOYD_STEPS}
     return rest | {"algorithm": Algorithm.DP_LLOYD} | _bounded(bounds, clipping, radius, _n_features(settings))
+
+
+def _takes_candidates(settings: Mapping[str, Any], bounds: Mapping[str, Any]) -> bool:
+    """Whether DP-Lloyd starts from candidates: unless the job says otherwise, or is known to have few features."""
+    n_features = _n_features(settings)
+    few = n_features is not None and n_features <= MOST_GRID_FEATURES
+    given = bounds.get("init") is not None or bounds.get("variant", LloydVariant.FAST) != LloydVariant.FAST
+    warm = settings.get("recurring") is not None
+    return not (few or given or warm)
 
 
 def _from_server(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class DPLloydConfig(Section):
         default=Auto.AUTO,
         description="the number of Lloyd rounds, an integer from 1 to 50, or auto for the error analysis of the "
         "variant (which needs data.public_rows; without it the least that analysis gives, 2, or 1 after a private "
-        "start), or 5 after start candidates",
+        "start), or 4 after start candidates",
     )
     radius: RadiusRule = Field(
         default=RadiusRule.STEP,

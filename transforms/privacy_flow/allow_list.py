@@ -91,6 +91,7 @@ AUDITED: dict[str, Rule] = {
     "transforms.kmeans.dp_lloyd.starts:grid_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.candidates:scatter_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.candidates:candidates_step": PUBLIC,
+    "transforms.kmeans.dp_lloyd.candidates:fine_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.server:relative_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.server:absolute_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.window_rounds:state_at": PUBLIC,

@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from schemas.choices import LloydStart
 from schemas.kmeans.lloyd_config import DPLloydFit
+from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydSettings, LloydState, lattice_centers
-from transforms.numerics.kmeans import evolution, folding, scatter, server_points
+from transforms.numerics.kmeans import evolution, folding, moves, scatter, server_points
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.statistics import assignment, lattice
 from transforms.numerics.statistics.assignment import Assigner, Projection
@@ -31,6 +33,12 @@ PER_CLUSTER = 10
 """Candidates for each cluster."""
 SHARES = {"rows": 0.02, "mean": 0.1, "scatter": 0.68, "candidates": 0.2}
 """Of the start's budget; that of `candidates` is for all of these rounds."""
+FINE_ROUNDS = 1
+"""Lloyd rounds with more centers than clusters, so that no cluster goes without one."""
+FINE_CENTERS = 2
+"""Centers of these rounds for each cluster."""
+MERGE_RESTARTS = 30
+"""Restarts of k-means on the centers of these rounds."""
 ROOM = 1.1
 """First radius of the Lloyd rounds, in root mean squared distances of rows from their mean."""
 
@@ -59,7 +67,7 @@ class CandidateState(LloydState):
     @property
     def count_bound(self) -> float:
         """That of a client whose rows are spread over all clusters."""
-        return spread_norm(self.settings, self.settings.n_clusters)
+        return spread_norm(self.settings, self.settings.n_clusters if self.centers is None else len(self.centers))
 
     @property
     def subspace(self) -> NDArray[np.float64] | None:
@@ -87,6 +95,17 @@ def spread_norm(settings: LloydSettings, n_parts: float) -> float:
 def n_candidates(settings: LloydSettings) -> int:
     """Bins of a histogram: public."""
     return PER_CLUSTER * settings.n_clusters
+
+
+def n_fine(settings: LloydSettings) -> int:
+    """Centers of a fine round."""
+    return FINE_CENTERS * settings.n_clusters
+
+
+def fine_rounds(settings: LloydSettings, n_rounds: int) -> int:
+    """How many of the Lloyd rounds are fine: with more centers than clusters."""
+    begins = settings.options.start is LloydStart.CANDIDATES and not settings.warm
+    return min(FINE_ROUNDS, n_rounds - 1) if begins else 0
 
 
 def shares(settings: LloydSettings) -> dict[str, float]:
@@ -170,8 +189,23 @@ def candidates_step(state: CandidateState, releases: Releases) -> CandidateState
     state = dataclasses.replace(state, step=step, releases=(*state.releases, release))
     if step < HISTOGRAMS and state.deviations is not None:
         return _with_candidates(state, evolution.following(points, weights, state.deviations, settings.seed, step))
-    found = seeding.weighted_kmeans(points, weights, settings.n_clusters, KMEANS_RESTARTS, settings.seed).centers
+    n_centers = n_fine(settings) if fine_rounds(settings, settings.n_rounds(state.n_features)) else settings.n_clusters
+    found = seeding.weighted_kmeans(points, weights, n_centers, KMEANS_RESTARTS, settings.seed).centers
     absolute = mean * state.unit + found @ projection.basis.T
     return dataclasses.replace(
         state, centers=lattice_centers(state.frame, folding.fold(absolute, settings.box.half_side))
     )
+
+
+def fine_step(state: CandidateState, releases: Releases, *, last: bool) -> CandidateState:
+    """After a fine round: its centers move, and after the last one k-means of them leaves one for each cluster."""
+    moved = dp_lloyd_server.relative_step(state, releases)
+    if not last or moved.sizes is None:
+        return moved
+    counts = moved.releases[-1]
+    total = moved.n_rows or moves.total_rows(counts.decoded, counts.stddev)
+    weights = moves.blended_counts(counts.decoded, counts.stddev, total)
+    found = seeding.weighted_kmeans(
+        moved.known_centers, weights, moved.settings.n_clusters, MERGE_RESTARTS, moved.settings.seed
+    ).centers
+    return dataclasses.replace(moved, centers=np.rint(found), origins=None, sizes=None)

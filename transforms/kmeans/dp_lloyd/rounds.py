@@ -86,17 +86,24 @@ def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
     weight = lloyd_rules.sums_weight(variant, n_features)
     share = settings.rounds_share / n_rounds / (weight + 1.0)
     mechanism = Mechanism.DISCRETE_LAPLACE if variant is LloydVariant.SU else Mechanism.DISCRETE_GAUSSIAN
-    sums = ReleaseSpec(
-        name="sums",
-        shape=(settings.n_clusters, n_features),
-        mechanism=mechanism,
-        sensitivity=_sums_sensitivity(variant, n_features),
-        share=share * weight,
-    )
-    counts = ReleaseSpec(
-        name="counts", shape=(settings.n_clusters,), mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share
-    )
-    return [RoundSpec(path=f"{NAME}/lloyd_{step:02d}", releases=(sums, counts)) for step in range(n_rounds)]
+
+    def releases(n_centers: int) -> tuple[ReleaseSpec, ...]:
+        sensitivity = _sums_sensitivity(variant, n_features)
+        shape = (n_centers, n_features)
+        return (
+            ReleaseSpec(name="sums", shape=shape, mechanism=mechanism, sensitivity=sensitivity, share=share * weight),
+            ReleaseSpec(
+                name="counts", shape=shape[:1], mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share
+            ),
+        )
+
+    fine = candidates.fine_rounds(settings, n_rounds)
+    found = [
+        RoundSpec(path=f"{NAME}/fine_{step:02d}", releases=releases(candidates.n_fine(settings)))
+        for step in range(fine)
+    ]
+    rest = releases(settings.n_clusters)
+    return found + [RoundSpec(path=f"{NAME}/lloyd_{step:02d}", releases=rest) for step in range(n_rounds - fine)]
 
 
 def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
@@ -111,10 +118,12 @@ def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
 def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
     """The calibrated rounds of a plan that are DP-Lloyd's own, in order."""
     settings = LloydSettings.from_config(config)
-    return tuple(_bind(settings, each) for each in plan.rounds if each.path.startswith(f"{NAME}/"))
+    own = [each for each in plan.rounds if each.path.startswith(f"{NAME}/")]
+    last_fine = next((each for each in reversed(own) if "/fine_" in each.path), None)
+    return tuple(_bind(settings, each, last_fine) for each in own)
 
 
-def _bind(settings: LloydSettings, plan: RoundPlan) -> Round:
+def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None) -> Round:
     """Joins a round's plan with its statistic and its server step."""
     name = plan.path.rpartition("/")[2]
     starts: dict[str, tuple[_Statistic, _Step, int | None]] = {
@@ -130,6 +139,9 @@ def _bind(settings: LloydSettings, plan: RoundPlan) -> Round:
     kind = "candidates" if name.startswith("candidates_") else name
     if kind in starts:
         return Round(plan, *starts[kind])
+    if name.startswith("fine_"):
+        step = functools.partial(candidates.fine_step, last=plan is last_fine)
+        return Round(plan, relative_statistic, step, lattice.SUM_BITS)
     if settings.options.variant is LloydVariant.FAST:
         return Round(plan, relative_statistic, dp_lloyd_server.relative_step, lattice.SUM_BITS)
     return Round(plan, absolute_statistic, dp_lloyd_server.absolute_step, lattice.SUM_BITS)

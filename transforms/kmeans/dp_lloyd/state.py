@@ -22,7 +22,7 @@ from transforms.numerics.statistics.relative_sums import MAX_CENTER_NORM, Neighb
 
 REFINEMENT = 0.5
 """Radius after a private or warm start, in units of that of the paper: rows lie nearer to centers that were found."""
-CANDIDATE_STEPS = 5
+CANDIDATE_STEPS = 4
 """Lloyd rounds after start `candidates`."""
 KMEANS_RESTARTS = 10
 """Restarts of k-means on the cells of a grid."""
