@@ -75,7 +75,7 @@ def _candidate_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec
         ("mean", dataclasses.replace(mean, sensitivity=relative_sums.RELATIVE_UNITS)),
         ("directions", scatter_spec(n_features, shares["scatter"])),
     ]
-    histogram = vector_spec("histogram", (candidates.n_candidates(settings),), shares["candidates"])
+    histogram = vector_spec("candidates", (candidates.n_candidates(settings),), shares["candidates"])
     specs += [(f"candidates_{step:02d}", histogram) for step in range(candidates.HISTOGRAMS)]
     return [RoundSpec(path=f"{NAME}/{path}", releases=(release,)) for path, release in specs]
 
