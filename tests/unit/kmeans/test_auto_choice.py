@@ -62,16 +62,20 @@ def test_a_list_column_has_no_width_before_it_is_read_so_that_the_ball_is_taken(
     )
 
 
-WIDE = {"data": {"path": "lake", "features": ["a", "b", "c", "d"]}}
+WIDE = {"data": {"path": "lake", "features": ["a", "b", "c", "d"], "client_id": "who"}, "n_clusters": 4}
+CLIENTS = {"privacy": BASE["privacy"] | {"unit": "client"}, "clipping": {"client_rows": 9}}
 
 
 @pytest.mark.parametrize(
     ("more", "init"),
     [
         (BOX, None),
+        (BOX | {"n_clusters": 4}, None),
         (BOX | WIDE, "candidates"),
         (BALL | WIDE, "candidates"),
-        (BOX | {"data": {"path": "lake", "features": "x"}}, "candidates"),
+        (BOX | WIDE | {"n_clusters": 3}, None),
+        (BOX | WIDE | {"n_clusters": 3} | CLIENTS, "candidates"),
+        (BOX | WIDE | {"data": {"path": "lake", "features": "x"}}, "candidates"),
         (WIDE | {"dp_lloyd": {"domain": [0, 4], "init": "best"}}, "best"),
         (WIDE | {"dp_lloyd": {"domain": [0, 4], "variant": "g"}}, None),
         (BOX | WIDE | {"recurring": {"previous": "none"}}, None),
