@@ -41,6 +41,8 @@ MERGE_RESTARTS = 30
 """Restarts of k-means on the centers of these rounds."""
 ROOM = 1.1
 """First radius of the Lloyd rounds, in root mean squared distances of rows from their mean."""
+SHORTENED = 0.9
+"""Distance of rows from their mean, in norms of the scatter's frame, from which too many were shortened to judge it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,7 +165,7 @@ def _radius(state: CandidateState, distance: float) -> int:
 
     Rows were shortened to the norm of the scatter's frame; where many were, the public radius is the better guess.
     """
-    if distance > 0.8 * dp_lloyd_starts.near(state).lattice.clipping_norm:
+    if distance > SHORTENED * dp_lloyd_starts.near(state).lattice.clipping_norm:
         return state.radius
     return min(state.radius, max(1, int(ROOM * distance / state.unit)))
 
