@@ -124,6 +124,7 @@ class LloydStart(enum.StrEnum):
     SERVER_KMEANSPP = "server_kmeanspp"
     FEDDP_INIT = "feddp_init"
     CENTRAL_TREE = "central_tree"
+    CANDIDATES = "candidates"
 
 
 class FedDPStart(enum.StrEnum):

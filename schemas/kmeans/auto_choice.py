@@ -9,16 +9,21 @@ from typing import Any
 
 import pydantic
 
-from schemas.choices import Algorithm, ClippingCenter, ClippingRule
+from schemas.choices import Algorithm, ClippingCenter, ClippingRule, LloydStart, LloydVariant
 from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import CLIPPING_NORMS
 from schemas.kmeans.lloyd_config import DPLloydConfig
 from schemas.kmeans.tree_config import TreeConfig
+from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import is_number, python_scalar
 
 LLOYD_STEPS = 1
 """Lloyd rounds after FedDP-Init, where the job does not give their number."""
+MOST_GRID_FEATURES = 3
+"""Most features for which DP-Lloyd starts from a grid over the domain; it starts from candidates elsewhere."""
+MOST_GRID_CLUSTERS = 3
+"""Most clusters of rows that a grid is not known to leave without a center of their own."""
 DP_LLOYD_STEPS = 2
 """Lloyd rounds of DP-Lloyd, where neither the job gives their number nor the number of rows is public."""
 _ANYWHERE: dict[str, Any] = {"domain": (-1.0, 1.0)}
@@ -44,9 +49,25 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
         return rest | {"algorithm": Algorithm.CENTRAL_TREE, "tree": tree | {"radius": radius}, "clipping": clipping}
     if "domain" not in bounds and radius is None:
         return _from_private_norm(rest, clipping)
-    if "steps" not in bounds and _of_data(settings, "public_rows") is None:
+    if _takes_candidates(settings, bounds):
+        bounds = bounds | {"init": LloydStart.CANDIDATES}
+    elif "steps" not in bounds and _of_section(settings, "data", "public_rows") is None:
         bounds = bounds | {"steps": DP_LLOYD_STEPS}
     return rest | {"algorithm": Algorithm.DP_LLOYD} | _bounded(bounds, clipping, radius, _n_features(settings))
+
+
+def _takes_candidates(settings: Mapping[str, Any], bounds: Mapping[str, Any]) -> bool:
+    """Whether DP-Lloyd starts from candidates: unless the job says otherwise, or has few features or clusters.
+
+    Clients always have bounds that fall with their rows then, so few clusters of theirs are no reason for a grid.
+    """
+    n_features, n_clusters = _n_features(settings), python_scalar(settings.get("n_clusters"))
+    by_client = _of_section(settings, "privacy", "unit") == PrivacyUnit.CLIENT
+    few = n_features is not None and n_features <= MOST_GRID_FEATURES
+    few = few or (is_number(n_clusters, 1, MOST_GRID_CLUSTERS) and not by_client)
+    given = bounds.get("init") is not None or bounds.get("variant", LloydVariant.FAST) != LloydVariant.FAST
+    warm = settings.get("recurring") is not None
+    return not (few or given or warm)
 
 
 def _from_server(rest: dict[str, Any], clipping: dict[str, Any]) -> dict[str, Any]:
@@ -96,14 +117,14 @@ def _half_diagonal(domain: Any, n_features: int) -> float:
 
 def _n_features(settings: Mapping[str, Any]) -> int | None:
     """Number of features as far as settings tell it: of columns that are not encoded."""
-    features = _of_data(settings, "features")
+    features = _of_section(settings, "data", "features")
     return len(features) if isinstance(features, list | tuple) and not settings.get("encode") else None
 
 
-def _of_data(settings: Mapping[str, Any], name: str) -> Any:
-    """What the data section gives under a name; None without it."""
-    data = settings.get("data")
-    return data.get(name) if isinstance(data, Mapping) else getattr(data, name, None)
+def _of_section(settings: Mapping[str, Any], section: str, name: str) -> Any:
+    """What a section gives under a name; None without it."""
+    found = settings.get(section)
+    return found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
 
 
 def _radius(bounds: Mapping[str, Any], tree: Mapping[str, Any], clipping: Mapping[str, Any]) -> float | None:

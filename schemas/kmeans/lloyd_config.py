@@ -59,8 +59,8 @@ class DPLloydConfig(Section):
     )
     init: LloydStart | None = Field(
         default=None,
-        description="best, sphere_packing, server_kmeanspp, feddp_init or central_tree, or leave it out for best "
-        "(variant fast) or sphere_packing (all others)",
+        description="best, candidates, sphere_packing, server_kmeanspp, feddp_init or central_tree, or leave it out "
+        "for best (variant fast) or sphere_packing (all others)",
     )
     domain: Annotated[Interval | tuple[Interval, ...] | dict[str, Interval], BeforeValidator(_domain)] = Field(
         union_mode="left_to_right",
@@ -71,7 +71,7 @@ class DPLloydConfig(Section):
         default=Auto.AUTO,
         description="the number of Lloyd rounds, an integer from 1 to 50, or auto for the error analysis of the "
         "variant (which needs data.public_rows; without it the least that analysis gives, 2, or 1 after a private "
-        "start)",
+        "start), or 4 after start candidates",
     )
     radius: RadiusRule = Field(
         default=RadiusRule.STEP,
@@ -176,7 +176,12 @@ class DPLloydConfig(Section):
     @property
     def starts_privately(self) -> bool:
         """Whether part of the budget buys the start."""
-        return self.start in (LloydStart.BEST, LloydStart.FEDDP_INIT, LloydStart.CENTRAL_TREE)
+        return self.start in (
+            LloydStart.BEST,
+            LloydStart.CANDIDATES,
+            LloydStart.FEDDP_INIT,
+            LloydStart.CENTRAL_TREE,
+        )
 
     @property
     def shrinks(self) -> bool:

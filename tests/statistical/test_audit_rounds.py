@@ -63,6 +63,10 @@ LLOYD = [
         ("lloyd_00", 0.5, {}),
         ("lloyd_00", 0.5, {"init": "sphere_packing"}),
         ("lloyd_00", 0.25, {"variant": "su"}),
+        ("directions", 0.5, {"init": "candidates"}),
+        ("candidates_02", 0.5, {"init": "candidates"}),
+        ("fine_00", 0.5, {"init": "candidates", "steps": 2}),
+        ("lloyd_00", 0.5, {"init": "candidates"}),
     )
 ]
 LLOYD += [("record", "rows", 0.5, {}), ("record", "lloyd_00", 0.5, {"variant": "g"})]

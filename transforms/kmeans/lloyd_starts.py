@@ -16,6 +16,7 @@ from schemas.privacy.release import Release
 from transforms.kmeans.central_tree import rounds as central_tree
 from transforms.kmeans.central_tree import server as tree_server
 from transforms.kmeans.central_tree.state import TreeSettings, TreeState
+from transforms.kmeans.dp_lloyd import candidates
 from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from transforms.kmeans.dp_lloyd.state import LloydSettings, LloydState, lattice_centers, lattice_radius
@@ -52,6 +53,8 @@ def initial_state(
 ) -> LloydState | FedDPState | TreeState:
     """State before the first round; arguments and errors as of `dp_lloyd_starts` and FedDP-KMeans."""
     start = _STARTS.get(config.dp_lloyd.start)
+    if config.dp_lloyd.start is LloydStart.CANDIDATES:
+        return candidates.initial_state(config, server, n_features)
     begin = dp_lloyd_starts.initial_state if start is None else start.initial_state
     return begin(config, server, n_features)
 

@@ -68,6 +68,7 @@ WHOLE: frozenset[str] = frozenset(
 STATES: frozenset[str] = frozenset(
     {
         "transforms.kmeans.central_tree.state:TreeState",
+        "transforms.kmeans.dp_lloyd.candidates:CandidateState",
         "transforms.kmeans.dp_lloyd.state:LloydState",
         "transforms.kmeans.feddp_kmeans.state:FedDPState",
         "transforms.kmeans.lloyd.state:MeansState",

@@ -76,6 +76,8 @@ STATED: dict[str, dict[str, Stated]] = {
     "transforms.kmeans.dp_lloyd.rounds:mean_statistic": {"sums": _RELATIVE},
     "transforms.kmeans.dp_lloyd.rounds:scatter_statistic": {"scatter": _SCATTER},
     "transforms.kmeans.dp_lloyd.rounds:grid_statistic": {"histogram": _COUNTS},
+    "transforms.kmeans.dp_lloyd.rounds:directions_statistic": {"scatter": _SCATTER},
+    "transforms.kmeans.dp_lloyd.rounds:candidates_statistic": {"candidates": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:relative_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS, "counts": _COUNTS},
     "transforms.kmeans.dp_lloyd.window_rounds:window_statistic": {

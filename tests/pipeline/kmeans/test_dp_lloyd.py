@@ -74,6 +74,7 @@ KINDS = [
     {"variant": "fast", "init": "sphere_packing", "radius": "constant", "update": "shrunken"},
     {"variant": "fast", "init": "server_kmeanspp"},
     {"variant": "fast", "init": "best"},
+    {"variant": "fast", "init": "candidates"},
     {"variant": "fast", "init": "feddp_init"},
     {"variant": "fast", "init": "central_tree"},
 ]
@@ -216,7 +217,8 @@ def test_centers_stay_in_a_domain_that_is_not_around_the_origin(place, tmp_path)
 
 @pytest.mark.parametrize("n_rows", [0, 1])
 @pytest.mark.parametrize(
-    "settings", [{"init": "best"}, {"init": "central_tree"}, {"init": "sphere_packing"}, {"variant": "su"}]
+    "settings",
+    [*({"init": init} for init in ("best", "candidates", "central_tree", "sphere_packing")), {"variant": "su"}],
 )
 def test_hardly_any_rows_leave_finite_centers(place, settings, n_rows):
     planned = lake.planned(job(place, **settings))

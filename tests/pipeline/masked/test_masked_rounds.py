@@ -39,6 +39,7 @@ N_ROWS, CLIENT_ROWS, GROUP_ROWS = 600, 10, 20
 KINDS = ("record by shard", "record by client", "client tuned", "client paper")
 LLOYD = {
     "best": {"init": "best", "steps": 2},
+    "candidates": {"init": "candidates", "steps": 2},
     "fast": {"variant": "fast", "init": "sphere_packing", "steps": 2},
     "g": {"variant": "g", "steps": 2},
     "feddp_init": {"init": "feddp_init", "steps": 1},
@@ -46,7 +47,7 @@ LLOYD = {
 LLOYD_KINDS = (
     *("record by shard dp_lloyd best", "record by client dp_lloyd fast", "record by client dp_lloyd g"),
     *("record by shard dp_lloyd feddp_init", "client dp_lloyd fast", "client dp_lloyd g"),
-    *("client dp_lloyd best", "client dp_lloyd feddp_init"),
+    *("client dp_lloyd best", "client dp_lloyd feddp_init", "client dp_lloyd candidates"),
 )
 REPLAY = ("--direct_runner_bundle_repeat=2",)
 DROPOUTS = {"nobody": 0.0, "one": None, "30 percent": 0.3}

@@ -24,6 +24,7 @@ KINDS = {
     "fast": {"init": "sphere_packing"},
     "far": {"init": "sphere_packing", "clip_moves": False, "post_process": "none"},
     "best": {},
+    "candidates": {"init": "candidates"},
     "feddp": {"init": "feddp_init"},
 }
 extreme = hnp.arrays(

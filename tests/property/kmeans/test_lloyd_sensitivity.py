@@ -75,6 +75,16 @@ def test_one_client_moves_its_clipped_means_only(points, frame, around, share, c
     assert squared(change[-K:]) <= lattice.SUM_UNITS**2
 
 
+@given(rows, frames, neighborhoods(), st.floats(0.01, 1.0), st.floats(1e-3, 1.0), st.integers(0, 24))
+def test_one_client_moves_sums_and_counts_by_their_bounds(points, frame, around, share, count_bound, cut):
+    bound = max(1, int(share * around.radius))
+    change = client_change(
+        lambda b: relative_sums.client_relative_sums(b, frame, around, bound, count_bound), points, cut
+    )
+    assert squared(change[:-K]) <= RELATIVE_UNITS**2
+    assert squared(change[-K:]) <= lattice.SUM_UNITS**2
+
+
 @given(rows, frames, st.integers(0, 2**16), st.integers(0, 24))
 def test_absolute_sums_keep_both_norms(points, frame, seed, at):
     centers = np.random.default_rng(seed).integers(-(2**19), 2**19, (K, D)).astype(float)

@@ -62,6 +62,32 @@ def test_a_list_column_has_no_width_before_it_is_read_so_that_the_ball_is_taken(
     )
 
 
+WIDE = {"data": {"path": "lake", "features": ["a", "b", "c", "d"], "client_id": "who"}, "n_clusters": 4}
+CLIENTS = {"privacy": BASE["privacy"] | {"unit": "client"}, "clipping": {"client_rows": 9}}
+
+
+@pytest.mark.parametrize(
+    ("more", "init"),
+    [
+        (BOX, None),
+        (BOX | {"n_clusters": 4}, None),
+        (BOX | WIDE, "candidates"),
+        (BALL | WIDE, "candidates"),
+        (BOX | WIDE | {"n_clusters": 3}, None),
+        (BOX | WIDE | {"n_clusters": 3} | CLIENTS, "candidates"),
+        (BOX | WIDE | {"data": {"path": "lake", "features": "x"}}, "candidates"),
+        (WIDE | {"dp_lloyd": {"domain": [0, 4], "init": "best"}}, "best"),
+        (WIDE | {"dp_lloyd": {"domain": [0, 4], "variant": "g"}}, None),
+        (BOX | WIDE | {"recurring": {"previous": "none"}}, None),
+    ],
+)
+def test_candidates_are_the_start_where_a_grid_over_the_domain_is_not_known_to_do(more, init):
+    config = validated(BASE | more)
+    assert config.dp_lloyd.init == init
+    if init == "candidates":
+        assert config.dp_lloyd.steps == "auto"
+
+
 def test_rounds_are_given_where_the_job_leaves_them_out():
     assert validated(BASE | SERVER).lloyd.steps == 1
     assert validated(BASE | SERVER | {"lloyd": {"steps": 0}}).lloyd.steps == 0

@@ -19,8 +19,10 @@ from schemas.choices import Allocation, LloydStart, LloydVariant
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.privacy.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
 from schemas.tables.client_block import ClientBlock
+from transforms.kmeans.dp_lloyd import candidates
 from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from transforms.kmeans.dp_lloyd.candidates import CandidateState
 from transforms.kmeans.dp_lloyd.state import LloydSettings, LloydState
 from transforms.kmeans.lloyd.specs import for_sampled_rows, scatter_spec, vector_spec
 from transforms.numerics.kmeans import lloyd_rules
@@ -41,8 +43,8 @@ def allocation(config: DPLloydFit) -> Allocation:
 def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
     """Every release of a job that starts by itself, before calibration; `n_features` is d."""
     settings = LloydSettings.from_config(config)
-    best = settings.options.start is LloydStart.BEST
-    start = for_sampled_rows(config, _start_specs(settings, n_features)) if best else ()
+    specs = {LloydStart.BEST: _start_specs, LloydStart.CANDIDATES: _candidate_specs}.get(settings.options.start)
+    start = () if specs is None else for_sampled_rows(config, specs(settings, n_features))
     return (*start, *lloyd_round_specs(config, n_features))
 
 
@@ -64,23 +66,44 @@ def _start_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
     return [RoundSpec(path=f"{NAME}/{path}", releases=(releases[path],)) for path in shares]
 
 
+def _candidate_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
+    """Rounds of start `candidates`."""
+    shares = candidates.shares(settings)
+    mean = vector_spec("sums", (1, n_features), shares["mean"])
+    specs = [("rows", vector_spec("rows", (1,), shares["rows"]))] if "rows" in shares else []
+    specs += [
+        ("mean", dataclasses.replace(mean, sensitivity=relative_sums.RELATIVE_UNITS)),
+        ("directions", scatter_spec(n_features, shares["scatter"])),
+    ]
+    histogram = vector_spec("candidates", (candidates.n_candidates(settings),), shares["candidates"])
+    specs += [(f"candidates_{step:02d}", histogram) for step in range(candidates.HISTOGRAMS)]
+    return [RoundSpec(path=f"{NAME}/{path}", releases=(release,)) for path, release in specs]
+
+
 def _lloyd_specs(settings: LloydSettings, n_features: int) -> list[RoundSpec]:
     """The Lloyd rounds, all with the same noise."""
     variant, n_rounds = settings.options.variant, settings.n_rounds(n_features)
     weight = lloyd_rules.sums_weight(variant, n_features)
     share = settings.rounds_share / n_rounds / (weight + 1.0)
     mechanism = Mechanism.DISCRETE_LAPLACE if variant is LloydVariant.SU else Mechanism.DISCRETE_GAUSSIAN
-    sums = ReleaseSpec(
-        name="sums",
-        shape=(settings.n_clusters, n_features),
-        mechanism=mechanism,
-        sensitivity=_sums_sensitivity(variant, n_features),
-        share=share * weight,
-    )
-    counts = ReleaseSpec(
-        name="counts", shape=(settings.n_clusters,), mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share
-    )
-    return [RoundSpec(path=f"{NAME}/lloyd_{step:02d}", releases=(sums, counts)) for step in range(n_rounds)]
+
+    def releases(n_centers: int) -> tuple[ReleaseSpec, ...]:
+        sensitivity = _sums_sensitivity(variant, n_features)
+        shape = (n_centers, n_features)
+        return (
+            ReleaseSpec(name="sums", shape=shape, mechanism=mechanism, sensitivity=sensitivity, share=share * weight),
+            ReleaseSpec(
+                name="counts", shape=shape[:1], mechanism=mechanism, sensitivity=lattice.SUM_UNITS, share=share
+            ),
+        )
+
+    fine = candidates.fine_rounds(settings, n_rounds)
+    found = [
+        RoundSpec(path=f"{NAME}/fine_{step:02d}", releases=releases(candidates.n_fine(settings)))
+        for step in range(fine)
+    ]
+    rest = releases(settings.n_clusters)
+    return found + [RoundSpec(path=f"{NAME}/lloyd_{step:02d}", releases=rest) for step in range(n_rounds - fine)]
 
 
 def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
@@ -95,10 +118,12 @@ def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
 def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
     """The calibrated rounds of a plan that are DP-Lloyd's own, in order."""
     settings = LloydSettings.from_config(config)
-    return tuple(_bind(settings, each) for each in plan.rounds if each.path.startswith(f"{NAME}/"))
+    own = [each for each in plan.rounds if each.path.startswith(f"{NAME}/")]
+    last_fine = next((each for each in reversed(own) if "/fine_" in each.path), None)
+    return tuple(_bind(settings, each, last_fine) for each in own)
 
 
-def _bind(settings: LloydSettings, plan: RoundPlan) -> Round:
+def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None) -> Round:
     """Joins a round's plan with its statistic and its server step."""
     name = plan.path.rpartition("/")[2]
     starts: dict[str, tuple[_Statistic, _Step, int | None]] = {
@@ -106,10 +131,17 @@ def _bind(settings: LloydSettings, plan: RoundPlan) -> Round:
         "mean": (mean_statistic, dp_lloyd_starts.mean_step, lattice.SUM_BITS),
         # Its rows are measured from the noisy mean, so they are integers of another frame.
         "scatter": (scatter_statistic, dp_lloyd_starts.scatter_step, None),
+        # As of the scatter.
+        "directions": (directions_statistic, candidates.scatter_step, None),
+        "candidates": (candidates_statistic, candidates.candidates_step, lattice.SUM_BITS),
         "grid": (functools.partial(grid_statistic, size=plan.size), dp_lloyd_starts.grid_step, lattice.SUM_BITS),
     }
-    if name in starts:
-        return Round(plan, *starts[name])
+    kind = "candidates" if name.startswith("candidates_") else name
+    if kind in starts:
+        return Round(plan, *starts[kind])
+    if name.startswith("fine_"):
+        step = functools.partial(candidates.fine_step, last=plan is last_fine)
+        return Round(plan, relative_statistic, step, lattice.SUM_BITS)
     if settings.options.variant is LloydVariant.FAST:
         return Round(plan, relative_statistic, dp_lloyd_server.relative_step, lattice.SUM_BITS)
     return Round(plan, absolute_statistic, dp_lloyd_server.absolute_step, lattice.SUM_BITS)
@@ -141,6 +173,22 @@ def scatter_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64
     return row_statistics.outer_product(block.points, state.near)
 
 
+def directions_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
+    """Scatter around the noisy mean (upper triangle); at client level of the means of outer products."""
+    near = dp_lloyd_starts.near(state)
+    if state.settings.by_client:
+        return client_statistics.outer_product(block, near, candidates.scatter_bound(state), relative=True)
+    return row_statistics.outer_product(block.points, near)
+
+
+def candidates_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
+    """Rows per nearest candidate; at client level as fractions of the client's rows, clipped."""
+    if state.settings.by_client:
+        bound = candidates.histogram_bound(state)
+        return client_statistics.histogram(block, state.frame, state.known_candidates, bound, relative=True)
+    return row_statistics.histogram(block.points, state.frame, state.known_candidates)
+
+
 def grid_statistic(block: ClientBlock, state: LloydState, *, size: int) -> NDArray[np.int64]:
     """Rows (fractions of clients) per cell, zeros for coordinates that the grid does not use."""
     if state.grid is None:
@@ -155,7 +203,9 @@ def grid_statistic(block: ClientBlock, state: LloydState, *, size: int) -> NDArr
 def relative_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
     """Relative sums per cluster, then counts."""
     if state.settings.by_client:
-        return relative_sums.client_relative_sums(block, state.frame, state.neighborhoods, state.client_bound)
+        return relative_sums.client_relative_sums(
+            block, state.frame, state.neighborhoods, state.client_bound, state.count_bound
+        )
     return relative_sums.relative_sums(block.points, state.frame, state.neighborhoods)
 
 

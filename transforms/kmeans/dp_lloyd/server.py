@@ -1,6 +1,7 @@
 """Server steps of DP-Lloyd's rounds: pure functions of releases and public data."""
 
 import dataclasses
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +13,19 @@ from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS
 from transforms.rounds.protocol import Releases
 
+AnyLloydState = TypeVar("AnyLloydState", bound=LloydState)
 
-def relative_step(state: LloydState, releases: Releases) -> LloydState:
+
+def relative_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
     """After relative sums and counts: every center moves, by default at most by the radius, into the domain."""
     settings, radius = state.settings, state.settings.radius(state.n_features)
     bound = state.client_bound if settings.by_client else state.radius
     sums = releases[0].with_unit(relative_unit(state, bound))
-    counts = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
+    counts = releases[1].with_unit(state.count_bound / lattice.SUM_UNITS)
     if settings.options.shrinks:
         n_rows = state.n_rows or moves.total_rows(counts.decoded, counts.stddev)
-        found = moves.shrunken(sums.decoded, moves.blended_counts(counts.decoded, counts.stddev, n_rows), sums.stddev)
+        blended = moves.blended_counts(counts.decoded, counts.stddev, n_rows)
+        found = moves.shrunken_in(sums.decoded, blended, sums.stddev, state.subspace)
         longest = min(radius, state.radius * state.unit)
     else:
         found, longest = moves.divided(sums.decoded, counts.decoded), radius
@@ -37,14 +41,14 @@ def relative_unit(state: LloydState, bound: int) -> float:
     return state.unit / (RELATIVE_UNITS // bound)
 
 
-def absolute_step(state: LloydState, releases: Releases) -> LloydState:
+def absolute_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
     """After absolute sums and counts: every center becomes their quotient, brought into the domain."""
     sums = releases[0].with_unit(state.unit)
     counts = releases[1].with_unit(1.0 / lattice.SUM_UNITS)
     return _moved_to(state, moves.divided(sums.decoded, counts.decoded), (sums, counts))
 
 
-def _moved_to(state: LloydState, centers: NDArray[np.float64], releases: tuple[Release, Release]) -> LloydState:
+def _moved_to(state: AnyLloydState, centers: NDArray[np.float64], releases: tuple[Release, Release]) -> AnyLloydState:
     """The state with other centers, measured from the middle of the domain, after post-processing."""
     settings = state.settings
     inside = folding.into_domain(centers, settings.box.half_side, settings.options.post_process)

@@ -149,11 +149,11 @@ def mean_neighborhood(state: LloydState) -> Neighborhoods:
 
 def scatter_bound(state: LloydState) -> float:
     """Bound on the scatter of a client around the mean, feature units squared (Frobenius); public."""
-    near = _near(state)
-    return _CLIENT_SCATTER * state.settings.client_rows * near.lattice.clipping_norm**2
+    return _CLIENT_SCATTER * state.settings.client_rows * near(state).lattice.clipping_norm ** 2
 
 
-def _near(state: LloydState) -> Frame:
+def near(state: LloydState) -> Frame:
+    """Frame around the noisy mean; raises ValueError before its round."""
     if state.near is None:
         raise ValueError("the scatter must be asked for after the mean; run that round first.")
     return state.near
@@ -180,6 +180,11 @@ def _await_plain_grid(state: LloydState) -> LloydState:
     return dataclasses.replace(state, grid=Grid(shape, half, np.zeros(n_features)))
 
 
+def known_rows(state: LloydState) -> float:
+    """Public or noisy number of rows (clients); raises ValueError before it is known."""
+    return _known(state.n_rows)
+
+
 def _known(n_rows: float | None) -> float:
     if n_rows is None:
         raise ValueError("n_rows must be known before a grid is laid; run the round that counts rows first.")
@@ -201,7 +206,7 @@ def mean_step(state: LloydState, releases: Releases) -> LloydState:
 def scatter_step(state: LloydState, releases: Releases) -> LloydState:
     """After the scatter around the mean: a grid along the directions whose variance is above the noise."""
     settings, n_features = state.settings, state.n_features
-    bound = scatter_bound(state) if settings.by_client else _near(state).lattice.clipping_norm ** 2
+    bound = scatter_bound(state) if settings.by_client else near(state).lattice.clipping_norm ** 2
     release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
     total = _known(state.n_rows) * settings.client_rows
     with threadpool_limits(limits=1):
@@ -226,11 +231,12 @@ def _await_aligned_grid(
     shape = grid.aligned_shape(deviations, _known(state.n_rows), settings.n_clusters, multiplier, most)
     projection = Projection.from_basis(directions[:, : len(shape)])
     half = np.maximum(1.0, np.rint(grid.SPREAD * deviations[: len(shape)] / state.unit))
-    origin = assignment.project(_mean(state)[None, :], projection)[0]
+    origin = assignment.project(known_mean(state)[None, :], projection)[0]
     return dataclasses.replace(state, grid=Grid(shape, half, origin, projection))
 
 
-def _mean(state: LloydState) -> NDArray[np.float64]:
+def known_mean(state: LloydState) -> NDArray[np.float64]:
+    """Noisy mean, lattice units; raises ValueError before its round."""
     if state.mean is None:
         raise ValueError("the mean must be asked for after its round; run that round first.")
     return state.mean
@@ -246,6 +252,6 @@ def grid_step(state: LloydState, releases: Releases) -> LloydState:
     points = cells.midpoints() * state.unit
     found = seeding.weighted_kmeans(points, weights, settings.n_clusters, KMEANS_RESTARTS, settings.seed).centers
     if cells.projection is not None:
-        found = _mean(state) * state.unit + found @ cells.projection.basis.T
+        found = known_mean(state) * state.unit + found @ cells.projection.basis.T
     inside = folding.fold(found, settings.box.half_side)
     return dataclasses.replace(state, centers=lattice_centers(state.frame, inside), releases=(*state.releases, release))

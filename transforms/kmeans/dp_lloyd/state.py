@@ -22,6 +22,8 @@ from transforms.numerics.statistics.relative_sums import MAX_CENTER_NORM, Neighb
 
 REFINEMENT = 0.5
 """Radius after a private or warm start, in units of that of the paper: rows lie nearer to centers that were found."""
+CANDIDATE_STEPS = 4
+"""Lloyd rounds after start `candidates`."""
 KMEANS_RESTARTS = 10
 """Restarts of k-means on the cells of a grid."""
 
@@ -98,6 +100,8 @@ class LloydSettings:
         options = self.options
         if not isinstance(options.steps, str):
             return options.steps
+        if options.start is LloydStart.CANDIDATES and not self.warm:
+            return CANDIDATE_STEPS
         share = self.rounds_share
         problem = Problem(self.public_rows, self.n_clusters, n_features, self.multiplier(share), self.epsilon * share)
         scaled = self.radius(n_features) / self.box.half_side
@@ -193,6 +197,16 @@ class LloydState:
     def client_bound(self) -> int:
         """Lattice units: the largest norm of a client's stacked relative sums, divided by its rows."""
         return max(1, int(self.settings.options.client_radius * self.radius))
+
+    @property
+    def count_bound(self) -> float:
+        """The largest norm of a client's stacked counts, divided by its rows, in (0, 1]."""
+        return 1.0
+
+    @property
+    def subspace(self) -> NDArray[np.float64] | None:
+        """Orthonormal basis, shape (d, n_dims), in which centers are taken to move most; None where none is known."""
+        return None
 
     def model(self) -> ClusterModel:
         """The released clustering; asked for after the last round."""

@@ -51,6 +51,26 @@ def shrunken(sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: flo
     return moves * (1.0 - noise / beyond)[:, None]
 
 
+def shrunken_in(
+    sums: NDArray[np.float64], counts: NDArray[np.float64], stddev: float, basis: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """`shrunken` moves inside a subspace and across it, each by what its own noise explains.
+
+    Args:
+      sums: shape (n_clusters, n_features), and so the others as of `shrunken`.
+      counts: shape (n_clusters,).
+      stddev: of one entry of `sums`.
+      basis: orthonormal, shape (n_features, n_dims); None, or one of all directions, for one factor.
+    """
+    if basis is None or basis.shape[1] >= len(basis):
+        return shrunken(sums, counts, stddev)
+    along = sums @ basis
+    inside = shrunken(along, counts, stddev)
+    rest = sums - along @ basis.T
+    factor = math.sqrt((len(basis) - basis.shape[1]) / len(basis))
+    return np.asarray(inside @ basis.T + shrunken(rest, counts, factor * stddev))
+
+
 def total_rows(counts: NDArray[np.float64], stddev: float) -> float:
     """Number of rows by noisy counts, at least one noise stddev of their sum."""
     return max(float(counts.sum()), stddev * math.sqrt(len(counts)), 1.0)

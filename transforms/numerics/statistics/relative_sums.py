@@ -131,7 +131,7 @@ def _shortened(differences: NDArray[np.float64], radius: int) -> NDArray[np.floa
 
 
 def client_relative_sums(
-    block: ClientBlock, frame: Frame, neighborhoods: Neighborhoods, bound: int
+    block: ClientBlock, frame: Frame, neighborhoods: Neighborhoods, bound: int, count_bound: float = 1.0
 ) -> NDArray[np.int64]:
     """Sum over clients of their relative sums and counts, both divided by the client's rows and clipped in L2.
 
@@ -140,13 +140,15 @@ def client_relative_sums(
       frame: public frame.
       neighborhoods: the current centers.
       bound: lattice units at SUM_BITS, an integer in [1, radius]: the largest norm of a client's stacked sums.
+      count_bound: in (0, 1]: the largest norm of a client's stacked counts, as fractions of its rows; public.
 
     Returns:
-      As `relative_sums`, the sums stretched from `bound` to RELATIVE_UNITS, counts as sums of fractions of clients.
+      As `relative_sums`, the sums stretched from `bound` to RELATIVE_UNITS, counts as sums of fractions of clients, in
+      units of count_bound / 2**SUM_BITS.
       One client moves the stacked sums by at most `RELATIVE_UNITS` and the stacked counts by at most 2**SUM_BITS in
       L2. A client over its bound is scaled in sums and counts alike, so that its direction stays.
     """
-    lattice.check_bounds(bound)
+    lattice.check_bounds(bound, count_bound)
     n_features, size = block.points.shape[1], neighborhoods.size
     sums = np.zeros(size * n_features, dtype=np.int64)
     counts = np.zeros(size, dtype=np.int64)
@@ -156,9 +158,11 @@ def client_relative_sums(
         means = np.trunc(totals / client_rows)
         shares = np.trunc(rows * (lattice.SUM_UNITS / client_rows))
         common = np.minimum(1.0, bound / np.maximum(np.sqrt(lattice.squared_norms(means)), 1.0))
+        most = count_bound * lattice.SUM_UNITS / np.maximum(np.sqrt(lattice.squared_norms(shares)), 1.0)
+        common = np.minimum(common, most) if count_bound < 1.0 else common
         stretch = common * (RELATIVE_UNITS // bound)
         sums += lattice.clip_l2(means, RELATIVE_UNITS, rescale=stretch).sum(axis=0).astype(np.int64)
-        counts += lattice.clip_l2(shares, lattice.SUM_UNITS, rescale=common).sum(axis=0).astype(np.int64)
+        counts += lattice.clip_l2(shares, lattice.SUM_UNITS, rescale=common / count_bound).sum(axis=0).astype(np.int64)
     return np.concatenate([sums, counts])
 
 
