@@ -54,6 +54,11 @@ WAYS = {
     ),
     "openlineage": Way(("openlineage-python>=1.40,<2",), "tests/unit/ledger/test_lineage.py"),
     "dagster": Way(("dagster>=1.11,<2", "pytest"), "tests/pipeline/command/test_dagster_assets.py", alone=True),
+    "airflow": Way(
+        ("apache-airflow==3.3.2", "apache-airflow-providers-standard==1.21.0", "pytest"),
+        "tests/pipeline/command/test_airflow.py",
+        alone=True,
+    ),
 }
 
 
