@@ -59,6 +59,11 @@ WAYS = {
         "tests/pipeline/command/test_airflow.py",
         alone=True,
     ),
+    "containers": Way(
+        ("kubernetes-validate==1.37.0", "dockerfile-parse==2.0.1", "pytest"),
+        "tests/unit/command/test_container_schemas.py",
+        alone=True,
+    ),
 }
 
 
