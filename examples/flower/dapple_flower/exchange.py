@@ -88,9 +88,16 @@ class Role:
         return self.run("unmask", config, "--released", str(self.folder / _RELEASED))
 
     def upload(self) -> dict[str, Any]:
-        """Masks and seals the statistics of the open round."""
+        """Masks and seals the statistics of the open round.
+
+        Raises:
+          RefusedError: if the job fails, or masks pairwise: shares of masks must not pass the server.
+        """
         released = str(self.folder / _RELEASED)
-        return self.run("upload", "client.yaml", "--released", released, "--client", self.name)
+        done = self.run("upload", "client.yaml", "--released", released, "--client", self.name)
+        if "leg" in done:
+            raise RefusedError("masked.scheme must be shared_secret over Flower, got pairwise; use one secret.")
+        return done
 
 
 def _write_once(path: pathlib.Path, content: bytes) -> None:

@@ -95,6 +95,12 @@ def test_a_job_that_fails_ends_the_step(exchange, tmp_path, monkeypatch):
         exchange.Role(tmp_path).unmask()
 
 
+def test_pairwise_masks_are_refused(exchange, tmp_path, monkeypatch):
+    monkeypatch.setenv("DAPPLE", """sh -c 'echo "{\\"leg\\": \\"keys\\"}"'""")
+    with pytest.raises(exchange.RefusedError, match="scheme must be shared_secret over Flower"):
+        exchange.Role(tmp_path).upload()
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("federation") / "out"
