@@ -37,6 +37,7 @@ def stand_in(monkeypatch):
     module("airflow.sdk", DAG=mock.MagicMock(), BaseOperator=Operator)
     module("airflow.sdk.exceptions", AirflowException=TaskError, AirflowFailException=FinalTaskError)
     module("airflow.providers.standard.sensors.bash", BashSensor=mock.MagicMock())
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(SCHEDULE)
     monkeypatch.delitem(sys.modules, "airflow_operators", raising=False)
     provider = importlib.import_module("airflow_operators")
