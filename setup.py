@@ -78,7 +78,7 @@ setup(
         "Typing :: Typed",
     ],
     python_requires=">=3.11,<3.14",
-    # The files of `schedule/` are no code of ours that is imported; they come along as a folder of the public package.
+    # Dapple imports none of the files of `schedule/`; they come along as a folder of the public package.
     packages=[*PACKAGES, "dapple_dp.schedule"],
     package_dir={"dapple_dp.schedule": "schedule"},
     package_data={
@@ -89,5 +89,8 @@ setup(
     },
     install_requires=INSTALL_REQUIRES,
     extras_require={**CLOUD_REQUIRES, **EXTRAS},
-    entry_points={"console_scripts": ["dapple = dapple_dp.command:main"]},
+    entry_points={
+        "console_scripts": ["dapple = dapple_dp.command:main"],
+        "apache_airflow_provider": ["provider_info = dapple_dp.schedule.airflow_provider:get_provider_info"],
+    },
 )

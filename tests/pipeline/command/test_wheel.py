@@ -70,7 +70,7 @@ def test_every_store_and_format_has_an_extra(metadata):
 
 def test_data_files_are_in_the_wheel(names):
     assert {f"{top}/py.typed" for top in ("dapple_dp", "schemas", "transforms", "pipelines")} <= names
-    assert {f"dapple_dp/schedule/{each.name}" for each in (ROOT / "schedule").iterdir()} <= names
+    assert {f"dapple_dp/schedule/{each.name}" for each in (ROOT / "schedule").iterdir() if each.is_file()} <= names
     assert {f"schemas/json/{name}.json" for name in WORDS} <= names
     assert {"pipelines/page/templates/report.html.j2", "pipelines/page/templates/report.css"} <= names
 

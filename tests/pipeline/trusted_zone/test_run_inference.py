@@ -1,7 +1,6 @@
 """The handler inside Beam's RunInference: models come by side input, and a job's graph may not hold it."""
 
 import apache_beam as beam
-import numpy as np
 import pytest
 from apache_beam.ml.inference.base import ModelMetadata, RunInference
 from apache_beam.ml.inference.utils import WatchFilePattern
@@ -10,19 +9,12 @@ from dapple_dp import DappleModelHandler, PrivacyFlowError
 from pipelines.run.graph import run_graph
 from pipelines.run.options import beam_options
 from schemas.privacy.flow import Promise, Zone
-from tests.scenes.models import write_model
-
-CENTERS = np.array([[20.0, 10.0], [60.0, 40.0]])
-COLUMNS = ["age", "hours"]
-ROWS = [{"age": 61, "hours": 38}, {"age": 22, "hours": 9}, {"age": None, "hours": 1}]
+from tests.scenes.nights import ROWS, run_two_nights, two_nights
 
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory):
-    """Two fits; the second has its centers the other way round."""
-    folder = tmp_path_factory.mktemp("nights")
-    models = {"2026-11-20": CENTERS, "2026-11-21": CENTERS[::-1]}
-    return [write_model(folder / night, centers, COLUMNS) for night, centers in models.items()]
+    return two_nights(tmp_path_factory.mktemp("nights"))
 
 
 def test_rows_are_assigned_by_the_model_of_the_side_input(nights):
@@ -43,6 +35,10 @@ def test_rows_are_assigned_by_the_model_of_the_side_input(nights):
                 | f"All {model}" >> beam.combiners.ToList()
                 | f"Check {model}" >> beam.Map(check, list(zip([61, 22, None], expected, [model] * 3, strict=True)))
             )
+
+
+def test_a_new_night_goes_live_while_the_pipeline_runs(nights):
+    run_two_nights(nights, ["--no_pipeline_type_check"])
 
 
 def check(found, expected):
