@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.tables.client_staging import JobRows
+from pipelines.tables.epoch_roll import EpochRoll
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
@@ -72,7 +73,16 @@ class PlannedFit:
             contract=self.contract,
             prepare=config.prepare,
             keep_staging=config.keep_staging,
+            roll=self.roll,
         )
+
+    @property
+    def roll(self) -> EpochRoll | None:
+        """Of a window of an epoch at client level: who counts in which windows."""
+        config = self.config
+        if config.epoch is None or config.privacy.unit is PrivacyUnit.RECORD:
+            return None
+        return EpochRoll.of(config.epoch, str(config.ledger), str(config.data.name), str(config.data.client_id))
 
     @property
     def promise(self) -> Promise:
