@@ -14,7 +14,6 @@ import secrets
 from typing import Any
 
 from schemas.errors import LedgerRefusedError
-from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.privacy.charge import canonical
 from schemas.settings.refusal import Refusal
 from schemas.tables.participation import Participation
@@ -34,40 +33,27 @@ class EpochRoll:
     """The rolls of one epoch, and the window of a run.
 
     Attributes:
-      epoch: the section of the run.
+      facts: what tells the epoch from others: its name, its calendar and its contract.
+      column: Hive partition column of the windows.
+      dates: of the windows that a run reads, by age.
+      index: number of its own window.
+      rule: how often a client counts.
       client_id: column of the client ids.
       folder: where the rolls lie; private.
     """
 
-    epoch: EpochConfig
+    facts: dict[str, Any]
+    column: str
+    dates: tuple[str, ...]
+    index: int
+    rule: Rule
     client_id: str
     folder: str
-
-    @classmethod
-    def of(cls, epoch: EpochConfig, ledger: str, dataset: str, client_id: str) -> "EpochRoll":
-        """The rolls of an epoch of a data set.
-
-        Args:
-          epoch: its section.
-          ledger: path of the ledger.
-          dataset: name of the data set there.
-          client_id: column of the client ids.
-        """
-        name = hashlib.sha256(canonical({"dataset": dataset, "epoch": epoch.name}).encode()).hexdigest()[:32]
-        path = os.path.realpath(ledger.removeprefix("file://"))
-        return cls(epoch=epoch, client_id=client_id, folder=os.path.join(path + SUFFIX, name))
 
     @property
     def windows(self) -> Windows:
         """The windows that are read."""
-        return Windows(self.epoch.column, self.epoch.dates)
-
-    @property
-    def rule(self) -> Rule:
-        """How often a client counts."""
-        epoch = self.epoch
-        binds = epoch.times < -(-epoch.windows // epoch.separation)
-        return Rule(epoch.times, epoch.separation, epoch.band, binds)
+        return Windows(self.column, self.dates)
 
     def before(self) -> bytes:
         """The roll of the window before, or an empty one.
@@ -75,24 +61,23 @@ class EpochRoll:
         Raises:
           LedgerRefusedError: if it is gone or another one.
         """
-        index = self.epoch.index
-        if index == 0:
+        if self.index == 0:
             return Roll(
                 facts=self._facts(-1), salt=secrets.token_bytes(SALT_BYTES), kind="", counted=Counted.nobody()
             ).to_bytes()
-        path = self._path(index - 1)
+        path = self._path(self.index - 1)
         refusal = Refusal(
             kind=LedgerRefusedError,
-            rule=f"{path} must be the roll of the window before of epoch {self.epoch.name}",
+            rule=f"{path} must be the roll of the window before of epoch {self.facts['name']}",
             remedy="restore it, or begin an epoch of another name, since clients would count anew",
         )
         content = gate.read_octets(path, refusal)
-        Roll.from_bytes(content, self._facts(index - 1), refusal)
+        Roll.from_bytes(content, self._facts(self.index - 1), refusal)
         return content
 
     def digest_before(self) -> str:
         """SHA-256 of the roll of the window before; empty before the first window."""
-        return hashlib.sha256(self.before()).hexdigest() if self.epoch.index else ""
+        return hashlib.sha256(self.before()).hexdigest() if self.index else ""
 
     def params(self, copy: str) -> RollParams:
         """How workers call the roll; what they read is put into a private folder that they share.
@@ -100,18 +85,17 @@ class EpochRoll:
         Args:
           copy: that folder.
         """
-        epoch = self.epoch
         write_bytes(os.path.join(copy, _BEFORE), self.before())
         return RollParams(
             client_id=self.client_id,
-            column=epoch.column,
-            date=epoch.window,
-            window=epoch.index,
+            column=self.column,
+            date=self.dates[0],
+            window=self.index,
             rule=self.rule,
             before=os.path.join(copy, _BEFORE),
-            facts=self._facts(epoch.index - 1),
+            facts=self._facts(self.index - 1),
             path=os.path.join(copy, _CALLED),
-            to=self._facts(epoch.index),
+            to=self._facts(self.index),
         )
 
     def called(self, copy: str) -> Participation:
@@ -120,16 +104,16 @@ class EpochRoll:
         Args:
           copy: the folder of `params`.
         """
-        epoch, path = self.epoch, os.path.join(copy, _CALLED)
+        path = os.path.join(copy, _CALLED)
         content = gate.read_octets(path, gate.staged(path))
-        Roll.from_bytes(content, self._facts(epoch.index), gate.staged(path))
+        Roll.from_bytes(content, self._facts(self.index), gate.staged(path))
         self._keep(content)
         return Participation(
-            column=epoch.column,
-            dates=epoch.dates,
-            index=epoch.index,
-            max_windows=epoch.times,
-            min_separation=epoch.separation,
+            column=self.column,
+            dates=self.dates,
+            index=self.index,
+            max_windows=self.rule.max_windows,
+            min_separation=self.rule.min_separation,
             path=path,
             digest=hashlib.sha256(content).hexdigest(),
         )
@@ -137,26 +121,29 @@ class EpochRoll:
     def _keep(self, content: bytes) -> None:
         """Replaces the roll of this window; those before the last one go."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        path = self._path(self.epoch.index)
-        kept = {path, self._path(self.epoch.index - 1)}
+        path = self._path(self.index)
+        kept = {path, self._path(self.index - 1)}
         for other in glob.glob(os.path.join(glob.escape(self.folder), "*")):
             if other not in kept:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(other)
-        made = f"{path}.{secrets.token_hex(8)}"
-        new_file.create(made, content)
-        os.replace(made, path)
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        new_file.put_in_place(path, content)
 
     def _path(self, index: int) -> str:
         return os.path.join(self.folder, f"{index:05d}.npz")
 
     def _facts(self, index: int) -> dict[str, Any]:
         """What the roll of a window says that it is."""
-        epoch = self.epoch
-        names = ("name", "first", "days", "windows", "band", "max_windows", "min_separation")
-        return {name: getattr(epoch, name) for name in names} | {"index": index}
+        return self.facts | {"index": index}
+
+
+def rolls_folder(ledger: str, dataset: str, epoch: str) -> str:
+    """Where the rolls of an epoch lie.
+
+    Args:
+      ledger: path of the ledger.
+      dataset: name of the data set there.
+      epoch: name of the epoch.
+    """
+    name = hashlib.sha256(canonical({"dataset": dataset, "epoch": epoch}).encode()).hexdigest()[:32]
+    return os.path.join(os.path.realpath(ledger.removeprefix("file://")) + SUFFIX, name)

@@ -290,8 +290,8 @@ class DPLloydFit(AnyFit):
             if is_wanted is (got is None):
                 rule = "be given" if is_wanted else "be left out"
                 raise ConfigError(
-                    f"recurring.epoch.{name} must {rule} at privacy.unit {self.privacy.unit}, got {got!r}; a record says "
-                    "by once why it lies in one window, and a client is counted in max_windows windows at most, "
+                    f"recurring.epoch.{name} must {rule} at privacy.unit {self.privacy.unit}, got {got!r}; a record "
+                    "says by once why it lies in one window, and a client counts in max_windows windows at most, "
                     "min_separation apart."
                 )
 

@@ -21,8 +21,8 @@ from schemas.profile.plan import (
     ProfilePlan,
 )
 from schemas.tables.contract import TableContract
-from transforms.numerics.kmeans.recurring.windows import worst_column
 from transforms.numerics.statistics import center_quality, lattice, relative_sums, row_statistics
+from transforms.numerics.tables.participation import worst_column
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +100,7 @@ def weights_of(statistic: Any) -> tuple[int, ...]:
     return given
 
 
-def column_of(
-    statistic: Any, contracts: Sequence[TableContract], unit: PrivacyUnit | None
-) -> tuple[int, ...] | None:
+def column_of(statistic: Any, contracts: Sequence[TableContract], unit: PrivacyUnit | None) -> tuple[int, ...] | None:
     """By how much a unit moves successive releases, in units of one statistic; None if nothing bounds it.
 
     Args:

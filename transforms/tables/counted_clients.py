@@ -73,9 +73,7 @@ class Roll:
         with refusal.covers():
             if json_schema.parsed(arrays["facts"].tobytes(), dict[str, Any], refusal) != facts:
                 raise MalformedError("that of another window")
-            counted = Counted(
-                arrays["digests"], arrays["windows"].astype(np.int64), arrays["times"].astype(np.int64)
-            )
+            counted = Counted(arrays["digests"], arrays["windows"].astype(np.int64), arrays["times"].astype(np.int64))
             salt = arrays["salt"].tobytes()
             if len(salt) != SALT_BYTES or not _is_whole(counted):
                 raise MalformedError("other arrays")

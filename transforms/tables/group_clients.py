@@ -116,9 +116,7 @@ def _decode(piece: bytes | Spilled) -> tuple[pa.Array, NDArray[np.floating]]:
 class _WriteShardFn(HeldKeyFn):
     """Joins the pieces of one shard in the order of the input, groups clients and writes the file."""
 
-    def __init__(
-        self, folder: str, contract: TableContract, sampling: SamplingParams | None, windows: Windows | None
-    ):
+    def __init__(self, folder: str, contract: TableContract, sampling: SamplingParams | None, windows: Windows | None):
         super().__init__(sampling.key_uri if sampling else "")
         self._folder = folder
         self._windows = windows
@@ -225,9 +223,11 @@ class GroupClients(beam.PTransform):
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Splits row groups by client, groups, writes."""
         n_shards = AsSingleton(shards | "NumberOfShards" >> NumberOfShards(n_shards=self.n_shards))
+        spill = self.folder if self.spill else None
         return (
             shards
-            | "Split" >> beam.FlatMap(_split, n_shards, self.contract, self.folder if self.spill else None, self.windows)
+            | "Split"
+            >> beam.FlatMap(_split, n_shards, self.contract, spill, self.windows)
             | "Group" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(_WriteShardFn(self.folder, self.contract.encoded(), self.sampling, self.windows))
         )

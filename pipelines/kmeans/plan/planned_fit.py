@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.tables.client_staging import JobRows
-from pipelines.tables.epoch_roll import EpochRoll
+from pipelines.tables.epoch_roll import EpochRoll, rolls_folder
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
@@ -31,6 +31,7 @@ from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
+from transforms.numerics.tables.participation import Rule
 from transforms.privacy import accounting
 from transforms.rounds.protocol import ProtocolState, Round, RoundsProtocol
 from transforms.tables.read import ServerFiles, first_schema
@@ -79,10 +80,20 @@ class PlannedFit:
     @property
     def roll(self) -> EpochRoll | None:
         """Of a window of an epoch at client level: who counts in which windows."""
-        config = self.config
-        if config.epoch is None or config.privacy.unit is PrivacyUnit.RECORD:
+        config, epoch = self.config, self.config.epoch
+        if epoch is None or config.privacy.unit is PrivacyUnit.RECORD:
             return None
-        return EpochRoll.of(config.epoch, str(config.ledger), str(config.data.name), str(config.data.client_id))
+        binds = epoch.times < -(-epoch.windows // epoch.separation)
+        facts = {name: value for name, value in epoch.to_json().items() if name not in ("window", "index")}
+        return EpochRoll(
+            facts=facts,
+            column=epoch.column,
+            dates=epoch.dates,
+            index=epoch.index,
+            rule=Rule(epoch.times, epoch.separation, epoch.band, binds),
+            client_id=str(config.data.client_id),
+            folder=rolls_folder(str(config.ledger), str(config.data.name), epoch.name),
+        )
 
     @property
     def promise(self) -> Promise:

