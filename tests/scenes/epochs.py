@@ -25,14 +25,15 @@ CONTRACT: dict[str, Any] = {"max_windows": 2, "min_separation": 2}
 class Place:
     """A folder with a start, a ledger and a lake by date, whose rows a test writes."""
 
-    def __init__(self, folder: pathlib.Path, *, start: bool = True, **stream: Any):
-        self.folder, self.stream = folder, STREAM | CONTRACT | {"start": str(folder / "start")} | stream
+    def __init__(self, folder: pathlib.Path, *, unit: str = "client", start: bool = True, **stream: Any):
+        contract = CONTRACT if unit == "client" else {"once": "made for a test"}
+        self.folder, self.stream = folder, STREAM | contract | {"start": str(folder / "start")} | stream
         self.ledger = ledgers.new_ledger(folder, Limit(epsilon=50.0, delta=1e-4), "visits")
         self.job = lake.job(
-            str(folder / "lake"), None, "client", algorithm="dp_lloyd", dp_lloyd={"domain": [-8.0, 8.0], "steps": 1}
+            str(folder / "lake"), None, unit, algorithm="dp_lloyd", dp_lloyd={"domain": [-8.0, 8.0], "steps": 1}
         )
         del self.job["server_data"], self.job["feddp_kmeans"]
-        self.job["clipping"] = {"client_rows": 2}
+        self.job["clipping"] = {"client_rows": 2} if unit == "client" else {}
         (folder / "lake").mkdir()
         if start:
             self.fit_start()
@@ -62,9 +63,11 @@ class Place:
         return self.job | {"data": data, "ledger": self.ledger.path, "stream": self.stream}
 
     def words(self, until: str, output: str = "january", **changes: Any) -> list[str]:
-        """The words of `dapple stream`."""
+        """The words of `dapple stream`; changes to None leave a setting out."""
         config = self.folder / f"{output}.yaml"
-        config.write_text(yaml.safe_dump(self.settings | {"stream": self.stream | {"until": until} | changes}))
+        given = self.stream | {"until": until} | changes
+        stream = {name: value for name, value in given.items() if value is not None}
+        config.write_text(yaml.safe_dump(self.settings | {"stream": stream}))
         return ["stream", "--config", str(config), "--output", str(self.folder / output)]
 
     def release(self, until: str, **changes: Any) -> lake.Outcome:

@@ -226,8 +226,7 @@ class GroupClients(beam.PTransform):
         spill = self.folder if self.spill else None
         return (
             shards
-            | "Split"
-            >> beam.FlatMap(_split, n_shards, self.contract, spill, self.windows)
+            | "Split" >> beam.FlatMap(_split, n_shards, self.contract, spill, self.windows)
             | "Group" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(_WriteShardFn(self.folder, self.contract.encoded(), self.sampling, self.windows))
         )
