@@ -385,3 +385,28 @@ def test_ids_of_different_kinds_have_different_digests():
 def test_settings_of_the_contract_are_told(place):
     manifest = json.loads((place.folder / "january" / DATES[0] / "run.json").read_text())
     assert manifest["epoch"]["max_windows"] == 2
+
+
+def test_plan_tells_what_daily_clients_lose(place):
+    """Figures as in the table of the page: 365 windows, a memory of 30."""
+    noise, warned = {}, {}
+    for separation, times in ((7, 53), (30, 13)):
+        stream = {"windows": 365, "memory": 30, "band": separation, "max_windows": times, "min_separation": separation}
+        words = place.words(DATES[0], output="planned", **stream)
+        outcome = lake.run_command("plan", "--config", words[2], "--clients", "1000")
+        assert outcome.code == 0, outcome.err
+        found = json.loads(outcome.out.splitlines()[-1])
+        noise[separation], warned[separation] = found["stream"]["noise"], found["warnings"]
+        assert "of units that come in every window" in outcome.out
+    for separation, expected in ((7, 3.51), (30, 6.47)):
+        daily = noise[separation]["in every window"]
+        np.testing.assert_allclose([daily["memory alone"], daily["stream"]], [2.487, expected], atol=0.005)
+        allowed = noise[separation]["as the contract allows"]
+        assert 1.5 < allowed["memory alone"] / allowed["stream"] < 2.2
+        assert any("recurring.memory 365 times has less noise" in each for each in warned[separation])
+
+
+def test_plan_warns_of_a_band_whose_columns_meet(place):
+    words = place.words(DATES[0], output="planned", windows=365, band=8, max_windows=53, min_separation=7)
+    found = json.loads(lake.run_command("plan", "--config", words[2], "--clients", "1000").out.splitlines()[-1])
+    assert any("stream.band 8 is above stream.min_separation 7" in each for each in found["warnings"])

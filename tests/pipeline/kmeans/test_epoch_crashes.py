@@ -41,7 +41,9 @@ OF_ROLLS = [
     Point("pipelines.tables.prepare:group"),
     Point("pipelines.tables.prepare:group", after=True),
 ]
-CASES = [("record", point) for point in COMMON] + [("client", point) for point in [*COMMON, *OF_ROLLS]]
+ENDS = ("reserve", "start", "noise:draw_release", "commit", "write_page")
+OF_RECORDS = [point for point in COMMON if point.function.endswith(ENDS)]
+CASES = [("record", point) for point in OF_RECORDS] + [("client", point) for point in [*COMMON, *OF_ROLLS]]
 RUN = f"january-{DATES[1]}"
 
 

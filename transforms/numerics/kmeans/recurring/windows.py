@@ -68,6 +68,39 @@ def own_part(noisy: NDArray[np.float64], earlier: NDArray[np.float64], weights: 
     return np.asarray((noisy - rest) / weights[0])
 
 
+def _series(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
+    """What the own part of a window has of the noise of itself and of each window before it, by age, shape (n,)."""
+    series = np.zeros(n_windows)
+    for age in range(n_windows):
+        seen = min(len(weights) - 1, age)
+        rest = sum(weights[back] * series[age - back] for back in range(1, seen + 1))
+        series[age] = 1.0 if age == 0 else -rest / weights[0]
+    return series
+
+
+def remembered_noise(weights: Sequence[int], column: Sequence[int], length: int, n_windows: int) -> float:
+    """Noise of a remembered count over what one unit that counts in every window would add to it.
+
+    Args:
+      weights: of the ages; (1,) for windows that add nothing of each other.
+      column: what noise pays for, see `epoch_sensitivity`.
+      length: of the memory, in windows.
+      n_windows: of the epoch.
+
+    Returns:
+      For noise of stddev 1 for a sensitivity of 1.
+
+    Example:
+      >>> round(remembered_noise((1,), (1,) * 365, 30, 365), 2)
+      2.49
+    """
+    decay, taken = 1.0 - 1.0 / length, np.zeros(n_windows)
+    for age, part in enumerate(_series(weights, n_windows)):
+        taken[age] = part + (decay * taken[age - 1] if age else 0.0)
+    total = (decay ** np.arange(n_windows)).sum()
+    return float(math.hypot(*column) / weights[0] * np.sqrt((taken**2).sum()) / total)
+
+
 def mixing(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
     """How the own parts of successive windows are made of their noises.
 
@@ -75,11 +108,7 @@ def mixing(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
       Shape (n, n), lower triangular: row t has what own part t takes of the noise of each window, in units of what it
       would take if windows added nothing of each other.
     """
-    series = np.zeros(n_windows)
-    for age in range(n_windows):
-        seen = min(len(weights) - 1, age)
-        rest = sum(weights[back] * series[age - back] for back in range(1, seen + 1))
-        series[age] = 1.0 if age == 0 else -rest / weights[0]
+    series = _series(weights, n_windows)
     rows = np.arange(n_windows)
     distance = rows[:, None] - rows[None, :]
     return np.where(distance >= 0, series[np.maximum(distance, 0)], 0.0)
