@@ -69,7 +69,7 @@ TOOLS: Mapping[str, Tool] = {
         module="pipelines.plan.expected",
         usage="dapple plan --config job.yaml [--rows N | --clients N] [--accuracy X]",
         flags={
-            "--config": {"required": True, "help": "the YAML file of a private fit"},
+            "--config": {"required": True, "help": "the YAML file of a private fit or a stream"},
             "--rows": {"default": None, "type": int, "help": "assumed number of rows, never that of the data"},
             "--clients": {"default": None, "type": int, "help": "assumed number of clients, at unit client"},
             "--accuracy": {"default": None, "type": float, "help": "finds epsilon: 0.05 lets noise cost five percent"},

@@ -7,7 +7,7 @@ compared with those of public ones; their rows, numbers of rows and statistics a
 import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,16 @@ from pipelines.plan import plan_words
 from pipelines.plan.budget import Budget
 from pipelines.plan.command_line import parsed
 from pipelines.plan.sharp_edges import PAGE, edges_of
+from pipelines.plan.stream_noise import stream_json, stream_warnings
 from pipelines.run.jobs.forewarnings import forewarnings
 from pipelines.run.options import beam_options, read_text
 from pipelines.run.stores import check_stores
 from pipelines.tables.private_source import check_public, private_source
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, validated
+from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.pooled_config import is_pooled
+from schemas.kmeans.stream_config import stream_config
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import Release
 from schemas.privacy.statement import PrivacyStatement
@@ -183,6 +186,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     config = _config(given.config)
     expected = Expected.of(config, given)
     summary = {"config": given.config} | expected.to_json()
+    if isinstance(config, DPLloydFit) and config.epoch is not None:
+        summary["stream"] = stream_json(config)
+        summary["warnings"] += stream_warnings(summary["stream"])
     charge = charge_of(expected.statement, config.data, "fit", expected.fit.plan.rounds)
     summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge).to_json()
     if given.accuracy is not None:
@@ -228,10 +234,12 @@ def _excess(simulated: SimulatedFit) -> float:
 
 
 def _config(path: str) -> FitConfig:
-    """The private fit in a file; raises ConfigError for another job."""
+    """The private fit in a file, of a stream that of its first window; raises ConfigError for another job."""
     settings = yaml_text.parse(read_text(path))
     if is_pooled(settings):
         raise ConfigError("the job must be a private fit, got one without privacy, which spends nothing; run it.")
+    if isinstance(settings, Mapping) and "stream" in settings:
+        return stream_config(settings).template
     return validated(settings)  # type: ignore[arg-type]
 
 

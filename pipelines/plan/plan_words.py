@@ -22,6 +22,7 @@ def text(summary: dict[str, Any]) -> str:
         f"{cost['without_noise']:.5g} without noise, on {summary['simulated_on']}.",
         f"Statistics take about {summary['seconds']:.3g} core seconds and {summary['statistic_bytes']:,} octets per "
         "bundle, beside one row group per worker; reading takes its own time.",
+        *_stream(summary.get("stream")),
         *_ledger(summary["ledger"]),
         *_accuracy(summary.get("accuracy")),
         *_listed("Warnings:", summary["warnings"]),
@@ -52,6 +53,23 @@ def _noise(summary: dict[str, Any]) -> list[str]:
         lines.append(f"A coordinate of a center moves by about {summary['center_noise']:.4g} feature units.")
     if summary["size_noise"] is not None:
         lines.append(f"A size is right to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}.")
+    return lines
+
+
+def _stream(found: dict[str, Any] | None) -> list[str]:
+    """What an epoch pays for, beside a memory alone."""
+    if found is None:
+        return []
+    apart = "" if found["apart"] is None else f", {found['apart']} apart at least"
+    lines = [
+        "",
+        f"Epoch of {found['windows']} windows: epsilon is of all of them, and a unit counts in {found['counted']} of "
+        f"them at most{apart}.",
+        "Noise of what is remembered of a cluster over what units add to it, for one unit a window:",
+    ]
+    for habit, noise in found["noise"].items():
+        both = f"{noise['stream']:.3g} in this stream, {noise['memory alone']:.3g} by recurring.memory alone"
+        lines.append(f"  of units that come {habit}: {both}")
     return lines
 
 

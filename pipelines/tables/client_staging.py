@@ -18,6 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.run.graph import run_graph
 from pipelines.tables import prepare
+from pipelines.tables.epoch_roll import EpochRoll
 from pipelines.tables.private_source import grouped_source, staged_listing
 from schemas.errors import ConfigError
 from schemas.privacy.flow import TRUSTED_ZONE
@@ -29,7 +30,7 @@ from transforms.files.octets import remove_files, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
-from transforms.tables.split_clients import FindSplitClients
+from transforms.tables.split_clients import CallRoll, FindSplitClients, RollParams
 
 _LOGGER = logging.getLogger(__name__)
 _ANSWER = "split.json"
@@ -46,6 +47,7 @@ class JobRows:
       prepare: how they would be grouped.
       keep_staging: whether a grouped copy stays.
       counted: whether they have been counted, before invalid ones were dropped.
+      roll: of an epoch at client level, whose clients count in some windows only; None where all rows count.
     """
 
     data: DataConfig
@@ -54,6 +56,7 @@ class JobRows:
     prepare: PrepareOptions
     keep_staging: bool = False
     counted: bool = False
+    roll: EpochRoll | None = None
 
 
 @contextlib.contextmanager
@@ -85,13 +88,16 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
     try:
         with staged_listing(rows.source, copy) as source:
             listed = dataclasses.replace(rows, source=source)
-            if bounded and (whole or not _any_split(listed, options, copy)):
+            is_split = not whole and _any_split(listed, options, copy)
+            listed = dataclasses.replace(listed, contract=_with_participation(rows, copy))
+            if bounded and not is_split:
                 yield listed
                 return
             _group(listed, options, key_uri, copy)
         keep = rows.keep_staging
-        with staged_listing(grouped_source(copy), copy) as source:
-            yield dataclasses.replace(rows, source=source, contract=rows.contract.encoded(), counted=True)
+        windows = None if rows.roll is None else rows.roll.windows
+        with staged_listing(grouped_source(copy, windows), copy) as source:
+            yield dataclasses.replace(listed, source=source, contract=listed.contract.encoded(), counted=True)
     finally:
         _leave(copy, keep=keep)
 
@@ -109,6 +115,7 @@ def _group(rows: JobRows, options: PipelineOptions, key_uri: str, copy: str) -> 
         n_shards=rows.prepare.n_shards,
         max_rows=rows.data.max_rows_per_client,
         key_uri=key_uri,
+        windows=None if rows.roll is None else rows.roll.windows,
     )
     prepare.group(rows.source, options, grouping)
 
@@ -127,21 +134,33 @@ def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
 
 
 def _any_split(rows: JobRows, options: PipelineOptions, folder: str) -> bool:
-    """Whether a client lies in several shards; found by a pass over the client ids."""
+    """Whether a client lies in several shards; found by a pass over the client ids, which also calls the roll."""
     path = FileSystems.join(folder, _ANSWER)
     contract = dataclasses.replace(rows.contract, by_client=True)
-    add = functools.partial(_build_inspection, source=rows.source, contract=contract, path=path)
+    params = None if rows.roll is None else rows.roll.params(folder)
+    add = functools.partial(_build_inspection, source=rows.source, contract=contract, path=path, params=params)
     run_graph(add, options, TRUSTED_ZONE)
     split = gate.read_json(path, bool, gate.staged(path))
     FileSystems.delete([path])
     return split
 
 
-def _build_inspection(root: beam.Pipeline, source: Source, contract: TableContract, path: str) -> None:
+def _with_participation(rows: JobRows, folder: str) -> TableContract:
+    """How rows are read: where clients count in some windows only, by the roll that workers have called."""
+    participation = None if rows.roll is None else rows.roll.called(folder)
+    return dataclasses.replace(rows.contract, participation=participation)
+
+
+def _build_inspection(
+    root: beam.Pipeline, source: Source, contract: TableContract, path: str, params: RollParams | None
+) -> None:
     """Adds the pass over the client ids to a pipeline."""
     shards = root | "List" >> ListShards(source=source, contract=contract)
-    _ = shards | "CheckRows" >> CheckRows()
-    split = shards | "FindSplitClients" >> FindSplitClients(client_id=str(contract.client_id))
+    _ = shards | "CheckRows" >> CheckRows(may_be_empty=params is not None)
+    if params is not None:
+        _ = shards | "CallRoll" >> CallRoll(params=params)
+    column = None if params is None else params.column
+    split = shards | "FindSplitClients" >> FindSplitClients(client_id=str(contract.client_id), column=column)
     _ = split | "Answer" >> PrivateSink(write=_write_answer, places=(path,))
 
 

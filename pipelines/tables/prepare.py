@@ -21,7 +21,7 @@ from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
 from schemas.trusted_zone.prepare_config import PrepareConfig, load_prepare_config
-from transforms.tables.group_clients import GroupClients, SamplingParams, WriteManifest
+from transforms.tables.group_clients import GroupClients, SamplingParams, Windows, WriteManifest
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -39,6 +39,7 @@ class Grouping:
       n_shards: number of files, at most; None to choose it by the size of the data.
       max_rows: rows of a client that stay, at most; None for all.
       key_uri: where workers find the key that chooses rows; needed with `max_rows`.
+      windows: of an epoch, each of which is grouped by itself; the folder gets no manifest then.
       spill: whether rows go through files in the folder and not through the runner.
     """
 
@@ -47,6 +48,7 @@ class Grouping:
     n_shards: int | None = None
     max_rows: int | None = None
     key_uri: str | None = None
+    windows: Windows | None = None
     spill: bool = False
 
 
@@ -58,8 +60,15 @@ def build(root: beam.Pipeline, source: Source, grouping: Grouping) -> None:
     shards = root | "List" >> ListShards(source=source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
     files = shards | "GroupClients" >> GroupClients(
-        contract=contract, folder=folder, n_shards=grouping.n_shards, sampling=sampling, spill=grouping.spill
+        contract=contract,
+        folder=folder,
+        n_shards=grouping.n_shards,
+        sampling=sampling,
+        windows=grouping.windows,
+        spill=grouping.spill,
     )
+    if grouping.windows is not None:
+        return
     _ = files | "Manifest" >> WriteManifest(
         contract=contract.encoded(), folder=folder, max_rows=max_rows, snapshot=source.snapshot
     )

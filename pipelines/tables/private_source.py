@@ -102,9 +102,14 @@ def evaluation_source(path: str) -> Source:
     return _with_listing(Source(path=path), "evaluation.path")
 
 
-def grouped_source(folder: str) -> Source:
-    """The files of a copy of private rows, listed by the manifest that was written with them."""
-    return _with_listing(Source(path=folder))
+def grouped_source(folder: str, one_of: tuple[str, tuple[str, ...]] | None = None) -> Source:
+    """The files of a copy of private rows, listed by the manifest that was written with them.
+
+    Args:
+      folder: of the copy.
+      one_of: of a copy of windows, which has no manifest: their partition column and dates.
+    """
+    return _with_listing(Source(path=folder, one_of=one_of))
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from schemas.choices import (
 )
 from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import AnyFit
+from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Positive, Section, Share, auto_or_integer
@@ -263,7 +264,6 @@ class DPLloydFit(AnyFit):
         data = self.data
         wanted = (
             ("dp_lloyd.variant", LloydVariant.FAST, self.dp_lloyd.variant),
-            ("privacy.unit", PrivacyUnit.RECORD, self.privacy.unit),
             ("trust", Trust.CENTRAL, self.trust),
             ("data.table", None, data.table),
             ("data.max_rows_per_client", None, data.max_rows_per_client),
@@ -280,10 +280,25 @@ class DPLloydFit(AnyFit):
             raise ConfigError(
                 "ledger must be given for recurring.epoch, got nothing; it sees to it that no window is released twice."
             )
+        self._check_participation(epoch)
         if epoch.column in data.partitions:
             raise ConfigError(
                 f"data.partitions must leave {epoch.column} to recurring.epoch, got it there; leave it out."
             )
+
+    def _check_participation(self, epoch: EpochConfig) -> None:
+        """Refuses an epoch that does not say in how many windows a unit takes part, or says it of another unit."""
+        by_client = self.privacy.unit is PrivacyUnit.CLIENT
+        wanted = {"once": not by_client, "max_windows": by_client, "min_separation": by_client}
+        for name, is_wanted in wanted.items():
+            got = getattr(epoch, name)
+            if is_wanted is (got is None):
+                rule = "be given" if is_wanted else "be left out"
+                raise ConfigError(
+                    f"recurring.epoch.{name} must {rule} at privacy.unit {self.privacy.unit}, got {got!r}; a record "
+                    "says by once why it lies in one window, and a client counts in max_windows windows at most, "
+                    "min_separation apart."
+                )
 
     def _check_unused(self) -> None:
         """Refuses settings of other algorithms."""

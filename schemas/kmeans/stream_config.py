@@ -14,6 +14,7 @@ from schemas.settings import rejection, yaml_text
 from schemas.settings.section import Count, Section, Text
 
 _SEPARATOR = "/"
+_OF_EPOCH = ("name", "column", "first", "days", "windows", "band", "once", "max_windows", "min_separation")
 
 
 class StreamOptions(Section):
@@ -42,8 +43,19 @@ class StreamOptions(Section):
         default=30, description="how many windows the centers remember, an integer from 2 to 10000"
     )
     short_memory: Count | None = Field(default=None, description="see recurring.short_memory, or leave it out")
-    once: Text = Field(
-        description="the reason why every row lies in the folder of one date only and for ever, in words"
+    once: Text | None = Field(
+        default=None,
+        description="at privacy unit record: the reason why every row lies in the folder of one date only and for "
+        "ever, in words; leave it out at unit client",
+    )
+    max_windows: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] | None = Field(
+        default=None,
+        description="at privacy unit client: in how many windows of the epoch a client counts, an integer >= 1",
+    )
+    min_separation: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] | None = Field(
+        default=None,
+        description="at privacy unit client: how many windows lie from one in which a client counts to the next at "
+        "least, an integer >= 1",
     )
 
 
@@ -94,7 +106,7 @@ class StreamConfig:
 def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, date: str, output: str) -> FitConfig:
     """The fit of one window, checked."""
     before = datetime.date.fromisoformat(date) - datetime.timedelta(days=options.days)
-    epoch = {name: getattr(options, name) for name in ("name", "column", "first", "days", "windows", "band", "once")}
+    epoch = {name: getattr(options, name) for name in _OF_EPOCH if getattr(options, name) is not None}
     recurring = {
         "previous": options.start if index == 0 else f"{output.rstrip(_SEPARATOR)}/{before.isoformat()}",
         "memory": options.memory,

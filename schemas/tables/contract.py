@@ -24,6 +24,7 @@ from schemas.tables.columns import plain_type as _plain_type
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoder import Encoder
 from schemas.tables.feature_patterns import FeaturePatterns
+from schemas.tables.participation import Participation
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,8 @@ class TableContract:
       by_client: whether `to_block` groups rows by client.
       encoder: turns the columns `features` into features; None if these are the features.
       patterns: by which `features` were found in the first file, and must be in all; None if the job names them.
+      participation: whose rows count in the windows of an epoch; the rows of all others are left out where they are
+        read. None if all count.
     """
 
     features: tuple[str, ...] = ()
@@ -54,6 +57,7 @@ class TableContract:
     by_client: bool = False
     encoder: Encoder | None = None
     patterns: FeaturePatterns | None = None
+    participation: Participation | None = None
 
     def __post_init__(self) -> None:
         if bool(self.features) == (self.feature_list is not None):

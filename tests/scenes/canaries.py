@@ -1,6 +1,7 @@
 """Neighboring inputs for the audit: rounds as jobs bind them, the states they meet, and units that move them most."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -104,12 +105,17 @@ def lloyd_config(unit: str = "record", public_rows: int | None = None, **options
     return validated(settings | ({"clipping": {"client_rows": CLIENT_ROWS}} if unit == "client" else {}))
 
 
-def epoch_audited() -> Audited:
-    """All releases of an epoch in which rows of its first window take part, calibrated to spend `audit.EPSILON`."""
-    calendar = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 3, "band": 3, "once": "made for tests"}
-    recurring = {"previous": "none", "memory": 4, "epoch": calendar | {"window": "2026-01-01"}}
-    named = {"data": {"path": "lake", "features": "x", "name": "days"}, "ledger": "none.sqlite", "recurring": recurring}
-    job = validated(lloyd_config().model_dump(mode="json", exclude_none=True) | named)
+def epoch_audited(unit: str = "record") -> Audited:
+    """All releases of an epoch in which one unit takes part, calibrated to spend `audit.EPSILON`.
+
+    A row lies in the first window. A client has the same rows in windows 0 and 1, whose weights meet in two releases.
+    """
+    calendar: dict[str, Any] = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 4, "band": 3}
+    contract = {"once": "made for tests"} if unit == "record" else {"max_windows": 2, "min_separation": 1}
+    recurring = {"previous": "none", "memory": 4, "epoch": calendar | contract | {"window": "2026-01-01"}}
+    named = {"path": "lake", "features": "x", "name": "days"} | ({} if unit == "record" else {"client_id": "who"})
+    settings = {"data": named, "ledger": "none.sqlite", "recurring": recurring}
+    job = validated(lloyd_config(unit).model_dump(mode="json", exclude_none=True) | settings)
     plan = accounting.calibrate(
         job.privacy.unit,
         window_rounds.round_specs(job, SERVER.shape[1]),
@@ -119,10 +125,12 @@ def epoch_audited() -> Audited:
     )
     (found,) = window_rounds.rounds(job, plan)
     state = window_server.initial_state(job, job.epoch, MEANS + 0.2, None)
-    ages = range(len(window_rounds.weights_of(job)))
+    column = window_rounds.column_of(job)
+    ages = range(len(column))
     anchors = np.repeat(state.anchors, len(ages), axis=0)
+    statistic = functools.partial(window_rounds.window_statistic, weights=column)
     return Audited(
-        tuple(found._replace(plan=dataclasses.replace(found.plan, path=f"windows/age_{age}")) for age in ages),
+        tuple(Round(dataclasses.replace(found.plan, path=f"windows/age_{age}"), statistic, found.step) for age in ages),
         tuple(dataclasses.replace(state, anchors=anchors, age=age) for age in ages),
         plan.epsilon,
     )

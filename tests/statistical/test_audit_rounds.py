@@ -106,6 +106,21 @@ def test_an_epoch_that_pays_for_one_window_is_caught():
     assert max(canaries.lower_bounds(canaries.with_sensitivity(target, 0.5), pair)) > target.claim
 
 
+def test_an_epoch_of_clients_keeps_its_claim():
+    """A client that counts in two windows in a row takes part in four releases, in two of them by both windows."""
+    target, job = canaries.epoch_audited("client"), canaries.lloyd_config("client")
+    assert [each.statistic.keywords["weights"] for each in target.rounds] == [(16, 22, 9, 3)] * 4
+    found = canaries.lower_bounds(target, canaries.neighbors_of("client", job, target))
+    assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
+
+
+def test_an_epoch_that_pays_for_fewer_windows_than_a_client_has_is_caught():
+    """Noise for half of what two windows move: one that is planned for one window, or a roll that nobody calls."""
+    target, job = canaries.epoch_audited("client"), canaries.lloyd_config("client")
+    pair = canaries.neighbors_of("client", job, target)
+    assert max(canaries.lower_bounds(canaries.with_sensitivity(target, 0.5), pair)) > target.claim
+
+
 def audited_statistics():
     """Names of the statistics of all rounds above."""
     jobs = [(canaries.config(unit, allocation, **sections), name) for unit, allocation, name, sections in CASES]

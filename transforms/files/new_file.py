@@ -5,6 +5,7 @@ O_EXCL; Google's and Amazon's stores and HDFS take a condition with the write. A
 """
 
 import os
+import secrets
 from collections.abc import Callable
 
 from apache_beam.io.filesystem import CompressionTypes
@@ -46,6 +47,27 @@ def _on_disk(path: str, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    _flush_names(path)
+
+
+def put_in_place(path: str, content: bytes) -> None:
+    """Writes a whole file on a local disk, whether there is one or not: whoever is killed leaves the old or the new.
+
+    Args:
+      path: for its owner only, and durable on return.
+      content: of the file.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    made = f"{path}.{secrets.token_hex(8)}"
+    _on_disk(made, content)
+    os.replace(made, path)
+    _flush_names(path)
+
+
+def _flush_names(path: str) -> None:
+    """The name of a file is on the disk when this returns."""
     folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -158,6 +158,7 @@ AUDITED: dict[str, Rule] = {
     "transforms.clustered_fl.judge_models:JudgeModels": TRUSTED,
     "transforms.files.private_sink:PrivateSink": TRUSTED,
     "transforms.tables.split_clients:FindSplitClients": TRUSTED,
+    "transforms.tables.split_clients:CallRoll": TRUSTED,
     "transforms.tables.group_clients:GroupClients": TRUSTED,
     "transforms.tables.group_clients:WriteManifest": TRUSTED,
     "transforms.trusted_zone.assign_rows:AssignRows": TRUSTED,

@@ -108,6 +108,7 @@ _ROWS = frozenset(
         # Where rows lie and how they become arrays: their methods run on private rows, and bound these.
         "schemas.clustered_fl.labeled_contract:LabeledContract",
         "schemas.tables.contract:TableContract",
+        "schemas.tables.participation:Participation",
         "schemas.tables.encoded_column:BinnedColumn",
         "schemas.tables.encoded_column:BoundedColumn",
         "schemas.tables.encoded_column:OneHotColumn",
@@ -117,7 +118,10 @@ _ROWS = frozenset(
         "schemas.tables.shard:ShardRef",
         "schemas.tables.snapshot:Snapshot",
         "transforms.clustered_fl.labeled_clients:ClientGroup",
+        "transforms.numerics.tables.participation:Rule",
         "transforms.tables.group_clients:SamplingParams",
+        "transforms.tables.group_clients:Windows",
+        "transforms.tables.split_clients:RollParams",
         "transforms.masked.sealing:Sealing",
         "transforms.masked.signing:Parties",
         "transforms.tables.listing:Listing",

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.privacy.plan import Geometry, Mechanism, ReleaseSpec, RoundPlan
+from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit, ReleaseSpec, RoundPlan
 from schemas.profile.plan import (
     CLIENTS,
     COUNT,
@@ -20,7 +20,9 @@ from schemas.profile.plan import (
     ProfileLaw,
     ProfilePlan,
 )
+from schemas.tables.contract import TableContract
 from transforms.numerics.statistics import center_quality, lattice, relative_sums, row_statistics
+from transforms.numerics.tables.participation import worst_column
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +102,26 @@ def weights_of(statistic: Any) -> tuple[int, ...]:
     return given
 
 
+def column_of(statistic: Any, contracts: Sequence[TableContract], unit: PrivacyUnit | None) -> tuple[int, ...] | None:
+    """By how much a unit moves successive releases, in units of one statistic; None if nothing bounds it.
+
+    Args:
+      statistic: of a round.
+      contracts: by which its rows are read.
+      unit: of the plan.
+    """
+    weights = weights_of(statistic)
+    rolls = [each.participation for each in contracts if each.participation is not None]
+    if unit is not PrivacyUnit.CLIENT or not isinstance(statistic, functools.partial) or weights == (1,):
+        return weights if not rolls else None
+    if not rolls or len(rolls) < len(contracts):
+        return None
+    times, separation = max(each.max_windows for each in rolls), min(each.min_separation for each in rolls)
+    return worst_column(weights, times, separation)
+
+
 def understatement(
-    statistic: str | None, plan: RoundPlan, *, replaces: bool, weights: Sequence[int] = (1,)
+    statistic: str | None, plan: RoundPlan, *, replaces: bool, column: Sequence[int] = (1,)
 ) -> str | None:
     """What is wrong with the sensitivities that a round states for its statistic, in words; None if nothing is.
 
@@ -109,7 +129,7 @@ def understatement(
       statistic: its name; None if it has none.
       plan: of the round.
       replaces: whether one added row may take the place of another.
-      weights: of the statistic in the releases of an epoch, which one unit moves all together.
+      column: by how much one unit moves successive releases of an epoch, in units of one statistic.
     """
     stated = STATED.get(statistic or "")
     if stated is None:
@@ -118,7 +138,7 @@ def understatement(
         return f"releases that are not the parts of {statistic}"
     for release in plan.releases:
         required = stated[release.spec.name].required(release.spec, replaces=replaces)
-        required = math.sqrt(sum(weight**2 for weight in weights)) * required
+        required = math.sqrt(sum(each**2 for each in column)) * required
         if release.spec.sensitivity < required:
             return (
                 f"{release.spec.sensitivity} lattice units for {release.spec.name}, which one unit moves by {required}"

@@ -6,6 +6,7 @@ zone; nothing is noised and nothing is released.
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -21,12 +22,12 @@ from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedFile, Prepared
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from schemas.tables.snapshot import Snapshot
 from transforms.files import row_spill
-from transforms.files.octets import write_bytes
+from transforms.files.octets import make_folder, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.row_spill import Spilled
 from transforms.numerics.tables import partition, row_sampling
 from transforms.privacy.held_key import HeldKeyFn
-from transforms.tables import client_ids
+from transforms.tables import client_ids, hive
 from transforms.tables.prepared_files import write_prepared
 from transforms.tables.read import read_columns, shard_name
 
@@ -53,12 +54,29 @@ def _shards_for(n_bytes: int) -> int:
     return min(max(1, -(-n_bytes // SHARD_BYTES)), partition.MAX_SHARDS)
 
 
+class Windows(NamedTuple):
+    """Windows of an epoch, in each of which a client is grouped by itself.
+
+    Attributes:
+      column: Hive partition column.
+      dates: of the windows.
+    """
+
+    column: str
+    dates: tuple[str, ...]
+
+    def place(self, path: str) -> int:
+        """Which of the windows a file lies in."""
+        return self.dates.index(str(hive.folder_value(path, self.column)))
+
+
 def _split(
-    shard: ShardRef, n_shards: int, contract: TableContract, spill_folder: str | None
+    shard: ShardRef, n_shards: int, contract: TableContract, spill_folder: str | None, windows: Windows | None
 ) -> Iterator[tuple[int, Piece]]:
     """Rows of one row group by shard of their client; without valid rows, an empty piece that tells the width."""
     if shard == EMPTY_SHARD:
         return
+    first = 0 if windows is None else windows.place(shard.path) * n_shards
     points, column = contract.to_rows(read_columns(shard, list(contract.columns)), shard_name(shard))
     ids = client_ids.canonical(column)
     shards = partition.shard_of(client_ids.digests(ids), n_shards)
@@ -74,7 +92,7 @@ def _split(
     if spill_folder is not None:
         pieces = row_spill.spill(spill_folder, shard_name(shard), streams)
     for index, piece in zip(filled, pieces, strict=True):
-        yield index, (shard.path, shard.row_group, piece)
+        yield first + index, (shard.path, shard.row_group, piece)
 
 
 def _encode(ids: pa.Array, points: NDArray[np.floating]) -> bytes:
@@ -98,9 +116,10 @@ def _decode(piece: bytes | Spilled) -> tuple[pa.Array, NDArray[np.floating]]:
 class _WriteShardFn(HeldKeyFn):
     """Joins the pieces of one shard in the order of the input, groups clients and writes the file."""
 
-    def __init__(self, folder: str, contract: TableContract, sampling: SamplingParams | None):
+    def __init__(self, folder: str, contract: TableContract, sampling: SamplingParams | None, windows: Windows | None):
         super().__init__(sampling.key_uri if sampling else "")
         self._folder = folder
+        self._windows = windows
         self._contract = contract
         self._sampling = sampling
 
@@ -111,7 +130,7 @@ class _WriteShardFn(HeldKeyFn):
 
     def process(self, element: tuple[int, Iterable[Piece]]) -> Iterator[PreparedFile]:
         """One file."""
-        index, pieces = element
+        index, pieces = element[0], list(element[1])
         ids, points = _join(sorted(pieces, key=lambda piece: piece[:2]), str(self._contract.client_id))
         order, offsets = _by_client(ids)
         if self._sampling is not None:
@@ -122,7 +141,17 @@ class _WriteShardFn(HeldKeyFn):
             offsets = np.searchsorted(clients[kept], np.arange(len(offsets))).astype(np.int64)
         name = f"shard-{index:07d}.parquet"
         ids, points = ids.take(pa.array(order)), points.take(order, axis=0)
-        yield write_prepared(self._folder, name, ids, points, offsets, self._contract)
+        yield write_prepared(self._folder_of(pieces), name, ids, points, offsets, self._contract)
+
+    def _folder_of(self, pieces: Iterable[Piece]) -> str:
+        """Where the file goes: with windows, into a folder of the window of its pieces."""
+        if self._windows is None:
+            return self._folder
+        column, dates = self._windows
+        (place,) = {self._windows.place(path) for path, _, _ in pieces}
+        folder = FileSystems.join(self._folder, f"{column}={dates[place]}")
+        make_folder(folder)
+        return folder
 
 
 def _join(pieces: list[Piece], client_id: str) -> tuple[pa.Array, NDArray[np.floating]]:
@@ -176,6 +205,7 @@ class GroupClients(beam.PTransform):
       folder: where the files go; exists.
       n_shards: number of files, at most; None to let a file hold about `SHARD_BYTES` of rows.
       sampling: bound on the rows of a client, or None.
+      windows: of an epoch, each with a folder of its own; None to group the rows of a client all together.
       spill: whether rows go through files in `folder`, which all workers share, and the shuffle is of their
         places; the caller removes them. For runners that keep what they shuffle in memory.
 
@@ -187,16 +217,18 @@ class GroupClients(beam.PTransform):
     folder: str
     n_shards: int | None = None
     sampling: SamplingParams | None = None
+    windows: Windows | None = None
     spill: bool = False
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Splits row groups by client, groups, writes."""
         n_shards = AsSingleton(shards | "NumberOfShards" >> NumberOfShards(n_shards=self.n_shards))
+        spill = self.folder if self.spill else None
         return (
             shards
-            | "Split" >> beam.FlatMap(_split, n_shards, self.contract, self.folder if self.spill else None)
+            | "Split" >> beam.FlatMap(_split, n_shards, self.contract, spill, self.windows)
             | "Group" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_WriteShardFn(self.folder, self.contract.encoded(), self.sampling))
+            | "Write" >> beam.ParDo(_WriteShardFn(self.folder, self.contract.encoded(), self.sampling, self.windows))
         )
 
 

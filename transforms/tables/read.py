@@ -25,6 +25,7 @@ from transforms.files.parquet_footer import ColumnSize
 from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
+from transforms.tables.counted_clients import counted_block
 from transforms.tables.file_seal import check_content, open_listed, open_sealed, refusal_of
 from transforms.tables.listing import FileList, ListedFile, read_listing
 from transforms.tables.source import Source, find_files
@@ -122,7 +123,8 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
         offsets = np.zeros(1, dtype=np.int64) if contract.by_client else None
         yield ClientBlock(np.zeros((0, contract.n_features or 0)), offsets)
     elif contract.by_client:
-        yield contract.to_block(read_columns(shard, list(contract.columns)), shard_name(shard))
+        block = contract.to_block(read_columns(shard, list(contract.columns)), shard_name(shard))
+        yield block if contract.participation is None else counted_block(block, shard.path, contract.participation)
     else:
         for table in read_batches(shard, list(contract.columns)):
             yield contract.to_block(table, shard_name(shard))

@@ -1,20 +1,27 @@
-"""Whether every client lies whole in one shard already, so that rows can stay where they are.
+"""Passes over the client ids: whether every client lies whole in one shard, and who is there in a window of an epoch.
 
-Input element: `ShardRef`. Output element: one bool, private like the input.
+Input element: `ShardRef`. What comes out is private like the input.
 """
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.tables import client_ids
+from transforms.files import gate
+from transforms.files.octets import write_bytes
+from transforms.numerics.tables import partition
+from transforms.numerics.tables.participation import Rule
+from transforms.tables import client_ids, hive
 from transforms.tables.client_ids import IdKind
+from transforms.tables.counted_clients import Roll, distinct_digests
 from transforms.tables.read import read_columns
 
 _BUCKETS = 1024
@@ -25,8 +32,9 @@ _MOST_DIGESTS = 1 << 20
 class _DigestsFn(beam.DoFn):
     """Digests of the clients of each shard, collected over a bundle so that tiny files cost little."""
 
-    def __init__(self, client_id: str):
+    def __init__(self, client_id: str, column: str | None = None):
         self._client_id = client_id
+        self._column = column
 
     def start_bundle(self) -> None:
         """Nothing collected yet."""
@@ -41,6 +49,9 @@ class _DigestsFn(beam.DoFn):
         ids = client_ids.canonical(read_columns(shard, [self._client_id]).column(self._client_id).drop_null())
         self._kinds.add(client_ids.kind_of(ids))
         digests = client_ids.digests(pc.unique(ids))
+        if self._column is not None:
+            window = pa.array([hive.folder_value(shard.path, self._column)], pa.large_string())
+            digests = partition.mix(digests ^ client_ids.digests(window))
         self._digests.append(digests)
         self._collected += len(digests)
         if self._collected > _MOST_DIGESTS:
@@ -82,19 +93,109 @@ class FindSplitClients(beam.PTransform):
 
     Attributes:
       client_id: column of the client ids, or Hive partition column.
+      column: Hive partition column of the windows of an epoch, in each of which a client is another one; or None.
 
     Windowing: global. Privacy: none, the output is private. Cost: one pass over that column, one shuffle of
     eight bytes per client and shard.
     """
 
     client_id: str
+    column: str | None = None
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Groups digests and looks for repeats."""
         return (
             shards
-            | "Digests" >> beam.ParDo(_DigestsFn(self.client_id))
+            | "Digests" >> beam.ParDo(_DigestsFn(self.client_id, self.column))
             | "Group" >> beam.GroupByKey()
             | "Repeats" >> beam.FlatMap(_repeats, self.client_id)
             | "Any" >> beam.CombineGlobally(any)
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RollParams:
+    """How the roll of a window is called.
+
+    Attributes:
+      client_id: column of the client ids.
+      column: Hive partition column of the windows.
+      date: of the window.
+      window: its number.
+      rule: how often a client counts.
+      before: path of the roll of the window before; private.
+      facts: of that roll.
+      path: of the roll to write; private.
+      to: facts of that roll.
+    """
+
+    client_id: str
+    column: str
+    date: str
+    window: int
+    rule: Rule
+    before: str
+    facts: dict[str, Any]
+    path: str
+    to: dict[str, Any]
+
+    def roll_before(self) -> Roll:
+        """The roll of the window before, on a worker."""
+        refusal = gate.staged(self.before)
+        return Roll.from_bytes(gate.read_octets(self.before, refusal), self.facts, refusal)
+
+
+class _PresentFn(beam.DoFn):
+    """Digests of the clients of a shard that lies in the window; none of any other."""
+
+    def __init__(self, params: RollParams):
+        self._params = params
+
+    def setup(self) -> None:
+        """Reads the salt of the epoch."""
+        self._salt = self._params.roll_before().salt
+
+    def process(self, shard: ShardRef) -> Iterator[tuple[int, tuple[str, np.ndarray]]]:
+        """Kind of the ids, and digests; those of the empty shard are of no kind."""
+        params = self._params
+        if shard == EMPTY_SHARD:
+            yield 0, ("", np.zeros(0, dtype="S32"))
+        elif hive.folder_value(shard.path, params.column) == params.date:
+            column = read_columns(shard, [params.client_id]).column(params.client_id)
+            yield 0, distinct_digests(column, self._salt)
+
+
+def _write_roll(grouped: tuple[int, Iterable[tuple[str, np.ndarray]]], params: RollParams) -> None:
+    """Writes the roll after the window; raises InputError at ids of several kinds, in whatever windows."""
+    before, found = params.roll_before(), list(grouped[1])
+    kinds = {IdKind(kind) for kind in {before.kind, *(kind for kind, _ in found)} if kind}
+    client_ids.check_one_kind(kinds, params.client_id)
+    present = np.concatenate([digests for _, digests in found])
+    roll = Roll(
+        facts=params.to,
+        salt=before.salt,
+        kind=next(iter(kinds), ""),
+        counted=before.counted.with_window(present, params.window, params.rule),
+    )
+    write_bytes(params.path, roll.to_bytes())
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class CallRoll(beam.PTransform):
+    """`ShardRef`s → a private file that says who counts in a window; stops at ids of another kind than before.
+
+    A client counts by its own history: what the roll before says of it, and whether it has a row in the window.
+
+    Attributes:
+      params: of the window.
+
+    Windowing: global. Privacy: none, the file is private. Cost: one pass over the ids of the window, one shuffle of 32
+    bytes per client and shard; one worker holds the roll.
+    """
+
+    params: RollParams
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Collects digests and writes the file."""
+        present = shards | "Present" >> beam.ParDo(_PresentFn(self.params)) | "Together" >> beam.GroupByKey()
+        return present | "Roll" >> beam.Map(_write_roll, self.params)

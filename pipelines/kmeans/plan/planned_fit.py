@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.tables.client_staging import JobRows
+from pipelines.tables.epoch_roll import EpochRoll, rolls_folder
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
@@ -33,6 +34,7 @@ from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.numerics.privacy.noise_shares import closeness_epsilon
+from transforms.numerics.tables.participation import Rule
 from transforms.privacy import accounting
 from transforms.rounds.protocol import ProtocolState, Round, RoundsProtocol
 from transforms.tables.read import ServerFiles, first_schema
@@ -75,6 +77,25 @@ class PlannedFit:
             contract=self.contract,
             prepare=config.prepare,
             keep_staging=config.keep_staging,
+            roll=self.roll,
+        )
+
+    @property
+    def roll(self) -> EpochRoll | None:
+        """Of a window of an epoch at client level: who counts in which windows."""
+        config, epoch = self.config, self.config.epoch
+        if epoch is None or config.privacy.unit is PrivacyUnit.RECORD:
+            return None
+        binds = epoch.times < -(-epoch.windows // epoch.separation)
+        facts = {name: value for name, value in epoch.to_json().items() if name not in ("window", "index")}
+        return EpochRoll(
+            facts=facts,
+            column=epoch.column,
+            dates=epoch.dates,
+            index=epoch.index,
+            rule=Rule(epoch.times, epoch.separation, epoch.band, binds),
+            client_id=str(config.data.client_id),
+            folder=rolls_folder(str(config.ledger), str(config.data.name), epoch.name),
         )
 
     @property

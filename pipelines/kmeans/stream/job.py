@@ -85,6 +85,9 @@ def _work(run: Run[StreamConfig], due: Due) -> tuple[str, ...]:
         run_settings(fit.JOB, config.window(index, options.output), own)
         released.append(date)
         write_page(config, options.output, index + 1)
+    if due.done and not released:
+        # Whoever released the last window may have been killed before the page.
+        write_page(config, options.output, due.done)
     return tuple(released)
 
 

@@ -15,7 +15,8 @@ from pipelines.page.stamp import RunStamp
 from schemas.errors import InputError
 from schemas.kmeans.recurring.drift import DRIFT_FILE
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
-from schemas.kmeans.stream_config import StreamConfig
+from schemas.kmeans.stream_config import StreamConfig, StreamOptions
+from schemas.privacy.plan import PrivacyUnit
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.octets import write_bytes
@@ -93,10 +94,10 @@ def _page(config: StreamConfig, windows: list[ShownWindow], done: int) -> Page:
     label = PrivacyLabel(
         epsilon=f"{epsilon:.4g}",
         delta=f"{delta:.3g}",
-        meaning="for one row, over all windows of the epoch together",
+        meaning=f"for one {_unit(config)}, over all windows of the epoch together",
         pairs=(
             ("Windows", f"{done} of {options.windows}, from {options.first}, every {options.days} days"),
-            ("Each row is in one window", options.once),
+            _participation(options),
             ("Budget left", left_words(config.ledger, left)),
         ),
     )
@@ -110,6 +111,18 @@ def _page(config: StreamConfig, windows: list[ShownWindow], done: int) -> Page:
         sections=sections,
         stamp=RunStamp.today(f"{options.name}-{last.date}", job, data),
     )
+
+
+def _unit(config: StreamConfig) -> str:
+    """What the epoch protects one of."""
+    return "client" if config.template.privacy.unit is PrivacyUnit.CLIENT else "row"
+
+
+def _participation(options: StreamOptions) -> tuple[str, str]:
+    """In how many windows one of them counts."""
+    if options.once is not None:
+        return "Each row is in one window", options.once
+    return "Each client counts", f"in {options.max_windows} windows at most, {options.min_separation} apart at least"
 
 
 def _lines(windows: list[ShownWindow], field: str) -> list[Series]:

@@ -42,9 +42,31 @@ class EpochConfig(Section):
         description="how many windows each release adds up, so that their noise is correlated, an integer >= 1; 1 for "
         "independent noise; the partitions of so many windows must stay readable",
     )
-    once: Text = Field(
-        description="the reason why every row lies in the folder of one date only and for ever, in words"
+    once: Text | None = Field(
+        default=None,
+        description="at privacy unit record: the reason why every row lies in the folder of one date only and for "
+        "ever, in words; leave it out at unit client",
     )
+    max_windows: _Count | None = Field(
+        default=None,
+        description="at privacy unit client: in how many windows of the epoch a client counts, an integer >= 1; rows "
+        "of further ones are left out",
+    )
+    min_separation: _Count | None = Field(
+        default=None,
+        description="at privacy unit client: how many windows lie from one in which a client counts to the next at "
+        "least, an integer >= 1; 1 to count in successive ones",
+    )
+
+    @property
+    def times(self) -> int:
+        """In how many windows one unit counts at most."""
+        return min(self.max_windows or 1, -(-self.windows // self.separation))
+
+    @property
+    def separation(self) -> int:
+        """How many windows lie between these at least, the later one included."""
+        return self.min_separation or self.windows
 
     @property
     def index(self) -> int:
@@ -72,9 +94,14 @@ class EpochConfig(Section):
             )
         return self
 
+    @pydantic.model_serializer(mode="wrap")
+    def _dump_what_is_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without settings of the other unit: ledgers hold digests of jobs from before there were any."""
+        return {name: value for name, value in dump(self).items() if value is not None}
+
     def to_json(self) -> dict[str, Any]:
         """What `privacy.json`, `run.json` and the ledger say of it."""
-        return {
+        found = {
             "name": self.name,
             "window": self.window,
             "index": self.index,
@@ -84,4 +111,7 @@ class EpochConfig(Section):
             "column": self.column,
             "band": self.band,
             "once": self.once,
+            "max_windows": self.max_windows,
+            "min_separation": self.min_separation,
         }
+        return {name: value for name, value in found.items() if value is not None}

@@ -201,7 +201,13 @@ def test_a_window_follows_the_one_before(place):
         ({"recurring": {"memory": None}}, r"recurring\.memory must be given"),
         ({"dp_lloyd": {"variant": "g"}}, r"dp_lloyd\.variant must be fast"),
         ({"data": {"partitions": {"dt": "2026-01-01"}}}, r"data\.partitions must leave dt"),
-        ({"privacy": {"unit": "client"}, "data": {"client_id": "who"}}, r"privacy\.unit must be record"),
+        (
+            {"privacy": {"unit": "client"}, "data": {"client_id": "who"}},
+            r"once must be left out at",
+        ),
+        ({"epoch": {"max_windows": 2}}, r"max_windows must be left out at privacy\.unit record"),
+        ({"epoch": {"min_separation": 2}}, r"min_separation must be left out at privacy\.unit record"),
+        ({"epoch": {"once": None}}, r"once must be given at privacy\.unit record"),
         ({"job": {"trust": "masked"}, "data": {"client_id": "who"}}, r"trust must be central"),
         ({"data": {"client_id": "who", "max_rows_per_client": 1}}, r"max_rows_per_client must be left out"),
     ],
@@ -354,9 +360,9 @@ def test_a_plan_for_one_window_alone_is_refused(place):
     name = "transforms.kmeans.dp_lloyd.window_rounds:window_statistic"
     weights = weights_of(bound.statistic)
     assert weights == (16, 6, 3)
-    assert understatement(name, bound.plan, replaces=False, weights=weights) is None
+    assert understatement(name, bound.plan, replaces=False, column=weights) is None
     heavier = functools.partial(rounds.window_statistic, weights=(16, 7, 3))
-    assert understatement(name, bound.plan, replaces=False, weights=weights_of(heavier)) is not None
+    assert understatement(name, bound.plan, replaces=False, column=weights_of(heavier)) is not None
 
 
 def test_coefficients():

@@ -5,6 +5,9 @@ s_u the relative sums and counts of FastLloyd of the rows of window u, around th
 row moves the release of window t by weight_(t - u) times what it moves s_u, whatever was released in between, and all
 releases of an epoch by at most the norm of the weights times that: `epoch_sensitivity`. The budget of a job is that of
 its epoch, and the plan of each window states it.
+
+At client level s_u sums what clients that count in window u add, and a client counts in several windows. Readers leave
+out the rows of all others (`transforms.tables.counted_clients`), and `worst_column` says what that leaves.
 Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", for the statistic; see `transforms.numerics.kmeans.recurring`.
 """
 
@@ -23,6 +26,7 @@ from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.kmeans.recurring.windows import coefficients, epoch_sensitivity
 from transforms.numerics.statistics import lattice, relative_sums
+from transforms.numerics.tables.participation import worst_column
 from transforms.rounds.protocol import Round
 
 PATH = "windows/window"
@@ -34,6 +38,13 @@ def weights_of(config: DPLloydFit) -> tuple[int, ...]:
     if section is None or section.epoch is None or section.memory is None:
         raise ValueError("weights must be asked for with an epoch and a memory; give both sections.")
     return coefficients(section.epoch.band, section.memory)
+
+
+def column_of(config: DPLloydFit) -> tuple[int, ...]:
+    """By how much one unit moves successive releases of an epoch at most, see `worst_column`."""
+    if config.epoch is None:
+        raise ValueError("a column must be asked for of a window of an epoch; give the section.")
+    return worst_column(weights_of(config), config.epoch.times, config.epoch.separation)
 
 
 def epoch_facts(config: DPLloydFit, index: int | None = None) -> dict[str, Any]:
@@ -55,23 +66,23 @@ def epoch_facts(config: DPLloydFit, index: int | None = None) -> dict[str, Any]:
 def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
     """The releases of a window before calibration; `n_features` is d.
 
-    Their sensitivities are those of a whole epoch: what one row moves all its releases together.
+    Their sensitivities are those of a whole epoch: what one unit moves all its releases together.
     """
-    weights, size = weights_of(config), config.max_clusters
+    column, size = column_of(config), config.max_clusters
     sums_share = lloyd_rules.sums_weight(config.dp_lloyd.variant, n_features)
     share = 1.0 / (sums_share + 1.0)
     sums = ReleaseSpec(
         name="weighted_sums",
         shape=(size, n_features),
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
-        sensitivity=epoch_sensitivity(weights, relative_sums.RELATIVE_UNITS),
+        sensitivity=epoch_sensitivity(column, relative_sums.RELATIVE_UNITS),
         share=share * sums_share,
     )
     counts = ReleaseSpec(
         name="weighted_counts",
         shape=(size,),
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
-        sensitivity=epoch_sensitivity(weights, lattice.SUM_UNITS),
+        sensitivity=epoch_sensitivity(column, lattice.SUM_UNITS),
         share=share,
     )
     return (RoundSpec(path=PATH, releases=(sums, counts)),)
@@ -94,9 +105,12 @@ def window_statistic(block: ClientBlock, state: WindowState, *, weights: Sequenc
     """Relative sums per cluster, then counts, times the weight of the window of these rows.
 
     Args:
-      block: rows of one file.
+      block: rows of one file; at client level those of clients that count in its window.
       state: for that file, see `state_at`.
       weights: of the ages.
     """
-    found = relative_sums.relative_sums(block.points, state.frame, state.neighborhoods)
+    if state.by_client:
+        found = relative_sums.client_relative_sums(block, state.frame, state.neighborhoods, state.client_bound)
+    else:
+        found = relative_sums.relative_sums(block.points, state.frame, state.neighborhoods)
     return found * weights[state.age]

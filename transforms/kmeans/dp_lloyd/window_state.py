@@ -103,6 +103,16 @@ class WindowState:
         """Centers and radius for rows of `age`."""
         return Neighborhoods(self.anchors[self.age], self.radius, self.settings.options.shrinks)
 
+    @property
+    def client_bound(self) -> int:
+        """Lattice units: the largest norm of a client's stacked relative sums, divided by its rows of one window."""
+        return max(1, int(self.settings.options.client_radius * self.radius))
+
+    @property
+    def bound(self) -> int:
+        """Lattice units: the largest norm of what one unit adds to the sums of one window."""
+        return self.client_bound if self.by_client else self.radius
+
     def model(self) -> ClusterModel:
         """The clustering of this window alone; asked for after the round."""
         if self.noisy is None:

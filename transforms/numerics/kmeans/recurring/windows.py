@@ -39,19 +39,20 @@ def coefficients(band: int, length: int) -> tuple[int, ...]:
     return tuple(weight for weight in found if weight)
 
 
-def epoch_sensitivity(weights: Sequence[int], units: int) -> int:
-    """How far one privacy unit, which takes part in one window, moves all releases of an epoch together, in L2.
+def epoch_sensitivity(column: Sequence[int], units: int) -> int:
+    """How far one privacy unit moves all releases of an epoch together, in L2.
 
-    It moves the release of `i` windows later by `weights[i]` times its statistic. So the squares add up.
+    It moves each release by an integer times its statistic. So the squares add up.
 
     Args:
-      weights: of the ages.
-      units: how far it moves the statistic of its window, lattice units.
+      column: of these integers, see `transforms.numerics.tables.participation`; the weights of the ages for a
+        unit that counts in one window.
+      units: how far it moves the statistic of a window, lattice units.
 
     Returns:
       Lattice units, rounded up.
     """
-    return math.isqrt(units**2 * sum(weight**2 for weight in weights) - 1) + 1
+    return math.isqrt(units**2 * sum(each**2 for each in column) - 1) + 1
 
 
 def own_part(noisy: NDArray[np.float64], earlier: NDArray[np.float64], weights: Sequence[int]) -> NDArray[np.float64]:
@@ -67,6 +68,39 @@ def own_part(noisy: NDArray[np.float64], earlier: NDArray[np.float64], weights: 
     return np.asarray((noisy - rest) / weights[0])
 
 
+def _series(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
+    """What the own part of a window has of the noise of itself and of each window before it, by age, shape (n,)."""
+    series = np.zeros(n_windows)
+    for age in range(n_windows):
+        seen = min(len(weights) - 1, age)
+        rest = sum(weights[back] * series[age - back] for back in range(1, seen + 1))
+        series[age] = 1.0 if age == 0 else -rest / weights[0]
+    return series
+
+
+def remembered_noise(weights: Sequence[int], column: Sequence[int], length: int, n_windows: int) -> float:
+    """Noise of a remembered count over what one unit that counts in every window would add to it.
+
+    Args:
+      weights: of the ages; (1,) for windows that add nothing of each other.
+      column: what noise pays for, see `epoch_sensitivity`.
+      length: of the memory, in windows.
+      n_windows: of the epoch.
+
+    Returns:
+      For noise of stddev 1 for a sensitivity of 1.
+
+    Example:
+      >>> round(remembered_noise((1,), (1,) * 365, 30, 365), 2)
+      2.49
+    """
+    decay, taken = 1.0 - 1.0 / length, np.zeros(n_windows)
+    for age, part in enumerate(_series(weights, n_windows)):
+        taken[age] = part + (decay * taken[age - 1] if age else 0.0)
+    total = (decay ** np.arange(n_windows)).sum()
+    return float(math.hypot(*column) / weights[0] * np.sqrt((taken**2).sum()) / total)
+
+
 def mixing(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
     """How the own parts of successive windows are made of their noises.
 
@@ -74,11 +108,7 @@ def mixing(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
       Shape (n, n), lower triangular: row t has what own part t takes of the noise of each window, in units of what it
       would take if windows added nothing of each other.
     """
-    series = np.zeros(n_windows)
-    for age in range(n_windows):
-        seen = min(len(weights) - 1, age)
-        rest = sum(weights[back] * series[age - back] for back in range(1, seen + 1))
-        series[age] = 1.0 if age == 0 else -rest / weights[0]
+    series = _series(weights, n_windows)
     rows = np.arange(n_windows)
     distance = rows[:, None] - rows[None, :]
     return np.where(distance >= 0, series[np.maximum(distance, 0)], 0.0)

@@ -1,0 +1,149 @@
+"""The private state of an epoch at client level: its rolls, in a folder beside the ledger that charges the epoch.
+
+The roll of a window is called from that of the window before and from the ids of the window. It is durable before noise
+is drawn. Until the window is committed it can be called again, from the same roll before, so that one is kept as long.
+Who loses a roll ends the epoch: clients would count anew.
+"""
+
+import contextlib
+import dataclasses
+import glob
+import hashlib
+import os
+import secrets
+from typing import Any
+
+from schemas.errors import LedgerRefusedError
+from schemas.privacy.charge import canonical
+from schemas.settings.refusal import Refusal
+from schemas.tables.participation import Participation
+from transforms.files import gate, new_file
+from transforms.files.octets import write_bytes
+from transforms.numerics.tables.participation import Counted, Rule
+from transforms.tables.counted_clients import SALT_BYTES, Roll
+from transforms.tables.group_clients import Windows
+from transforms.tables.split_clients import RollParams
+
+SUFFIX = ".rolls"
+_BEFORE, _CALLED = "before.npz", "called.npz"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRoll:
+    """The rolls of one epoch, and the window of a run.
+
+    Attributes:
+      facts: what tells the epoch from others: its name, its calendar and its contract.
+      column: Hive partition column of the windows.
+      dates: of the windows that a run reads, by age.
+      index: number of its own window.
+      rule: how often a client counts.
+      client_id: column of the client ids.
+      folder: where the rolls lie; private.
+    """
+
+    facts: dict[str, Any]
+    column: str
+    dates: tuple[str, ...]
+    index: int
+    rule: Rule
+    client_id: str
+    folder: str
+
+    @property
+    def windows(self) -> Windows:
+        """The windows that are read."""
+        return Windows(self.column, self.dates)
+
+    def before(self) -> bytes:
+        """The roll of the window before, or an empty one.
+
+        Raises:
+          LedgerRefusedError: if it is gone or another one.
+        """
+        if self.index == 0:
+            return Roll(
+                facts=self._facts(-1), salt=secrets.token_bytes(SALT_BYTES), kind="", counted=Counted.nobody()
+            ).to_bytes()
+        path = self._path(self.index - 1)
+        refusal = Refusal(
+            kind=LedgerRefusedError,
+            rule=f"{path} must be the roll of the window before of epoch {self.facts['name']}",
+            remedy="restore it, or begin an epoch of another name, since clients would count anew",
+        )
+        content = gate.read_octets(path, refusal)
+        Roll.from_bytes(content, self._facts(self.index - 1), refusal)
+        return content
+
+    def digest_before(self) -> str:
+        """SHA-256 of the roll of the window before; empty before the first window."""
+        return hashlib.sha256(self.before()).hexdigest() if self.index else ""
+
+    def params(self, copy: str) -> RollParams:
+        """How workers call the roll; what they read is put into a private folder that they share.
+
+        Args:
+          copy: that folder.
+        """
+        write_bytes(os.path.join(copy, _BEFORE), self.before())
+        return RollParams(
+            client_id=self.client_id,
+            column=self.column,
+            date=self.dates[0],
+            window=self.index,
+            rule=self.rule,
+            before=os.path.join(copy, _BEFORE),
+            facts=self._facts(self.index - 1),
+            path=os.path.join(copy, _CALLED),
+            to=self._facts(self.index),
+        )
+
+    def called(self, copy: str) -> Participation:
+        """Keeps the roll that workers have called, durably, and says where rows are read by it.
+
+        Args:
+          copy: the folder of `params`.
+        """
+        path = os.path.join(copy, _CALLED)
+        content = gate.read_octets(path, gate.staged(path))
+        Roll.from_bytes(content, self._facts(self.index), gate.staged(path))
+        self._keep(content)
+        return Participation(
+            column=self.column,
+            dates=self.dates,
+            index=self.index,
+            max_windows=self.rule.max_windows,
+            min_separation=self.rule.min_separation,
+            path=path,
+            digest=hashlib.sha256(content).hexdigest(),
+        )
+
+    def _keep(self, content: bytes) -> None:
+        """Replaces the roll of this window; those before the last one go."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        path = self._path(self.index)
+        kept = {path, self._path(self.index - 1)}
+        for other in glob.glob(os.path.join(glob.escape(self.folder), "*")):
+            if other not in kept:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(other)
+        new_file.put_in_place(path, content)
+
+    def _path(self, index: int) -> str:
+        return os.path.join(self.folder, f"{index:05d}.npz")
+
+    def _facts(self, index: int) -> dict[str, Any]:
+        """What the roll of a window says that it is."""
+        return self.facts | {"index": index}
+
+
+def rolls_folder(ledger: str, dataset: str, epoch: str) -> str:
+    """Where the rolls of an epoch lie.
+
+    Args:
+      ledger: path of the ledger.
+      dataset: name of the data set there.
+      epoch: name of the epoch.
+    """
+    name = hashlib.sha256(canonical({"dataset": dataset, "epoch": epoch}).encode()).hexdigest()[:32]
+    return os.path.join(os.path.realpath(ledger.removeprefix("file://")) + SUFFIX, name)

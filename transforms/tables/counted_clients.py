@@ -1,0 +1,143 @@
+"""The roll of an epoch: a private file that says which clients counted in which windows, and whose rows that leaves.
+
+Ids are kept as digests under the salt of the epoch: nobody who chooses ids can make two clients one. The salt lies in
+the same file, so the file is as private as the ids. It is written for a window before noise is drawn and read by all
+that read rows of the window.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import io
+import json
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas.errors import PrivacyFlowError
+from schemas.settings import json_schema
+from schemas.settings.refusal import MalformedError, Refusal
+from schemas.tables.client_block import ClientBlock
+from schemas.tables.participation import Participation
+from transforms.files import gate
+from transforms.numerics.tables.participation import LONG_AGO, Counted
+from transforms.tables import client_ids, hive
+
+SALT_BYTES = 32
+_DIGEST_BYTES = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Roll:
+    """Who counted in an epoch, up to one of its windows.
+
+    Attributes:
+      facts: what the file is: name of the epoch, number of the window, contract.
+      salt: of the digests; 32 secret octets.
+      kind: of the ids, an `IdKind`; empty before there was one.
+      counted: clients and windows.
+    """
+
+    facts: dict[str, Any]
+    salt: bytes
+    kind: str
+    counted: Counted
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        file = io.BytesIO()
+        np.savez(
+            file,
+            facts=np.frombuffer(json.dumps(self.facts, sort_keys=True).encode(), dtype=np.uint8),
+            salt=np.frombuffer(self.salt, dtype=np.uint8),
+            kind=np.frombuffer(self.kind.encode(), dtype=np.uint8),
+            digests=self.counted.digests,
+            windows=self.counted.windows.astype(np.int32),
+            times=self.counted.times.astype(np.int32),
+        )
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, facts: dict[str, Any], refusal: Refusal) -> Self:
+        """Inverse of `to_bytes`.
+
+        Args:
+          content: of the file.
+          facts: that it must have.
+          refusal: what the user is told of another file.
+        """
+        arrays = gate.arrays_of(content, refusal)
+        with refusal.covers():
+            if json_schema.parsed(arrays["facts"].tobytes(), dict[str, Any], refusal) != facts:
+                raise MalformedError("that of another window")
+            counted = Counted(arrays["digests"], arrays["windows"].astype(np.int64), arrays["times"].astype(np.int64))
+            salt = arrays["salt"].tobytes()
+            if len(salt) != SALT_BYTES or not _is_whole(counted):
+                raise MalformedError("other arrays")
+            return cls(facts=facts, salt=salt, kind=arrays["kind"].tobytes().decode(), counted=counted)
+
+
+def _is_whole(counted: Counted) -> bool:
+    """Whether arrays belong together."""
+    digests, windows, times = counted
+    shapes = digests.ndim == 1 and digests.dtype == np.dtype("S32") and digests.shape == windows.shape == times.shape
+    return bool(shapes and (windows >= LONG_AGO).all() and (times >= 1).all())
+
+
+def salted_digests(ids: pa.Array, salt: bytes) -> NDArray[np.bytes_]:
+    """Digests of canonical ids without nulls under a salt, shape (n,), 32 hex digits each; kinds never meet."""
+    found = [
+        hashlib.blake2b(each, digest_size=_DIGEST_BYTES, key=salt).hexdigest() for each in client_ids.octets_of(ids)
+    ]
+    return np.array(found, dtype="S32")
+
+
+def distinct_digests(column: pa.ChunkedArray, salt: bytes) -> tuple[str, NDArray[np.bytes_]]:
+    """Kind and digests of the clients that a column names, each once."""
+    ids = pc.unique(client_ids.canonical(column.drop_null()))
+    return str(client_ids.kind_of(ids)), salted_digests(ids, salt)
+
+
+def counted_block(block: ClientBlock, path: str, participation: Participation) -> ClientBlock:
+    """The rows of those clients of a block that count in its window.
+
+    Args:
+      block: rows of one file, with the ids of their clients.
+      path: of the file, in the folder of a window.
+      participation: where the roll is.
+
+    Raises:
+      PrivacyFlowError: if it is not known whose rows they are, or of which window.
+      InputError: if the roll is not the one that was written for this run.
+    """
+    date = hive.folder_value(path, participation.column) if hive.has_folder(path, participation.column) else None
+    if block.clients is None or date not in participation.dates:
+        raise PrivacyFlowError(
+            f"rows of {path} must be those of clients in a window of the epoch, got others; nothing was released."
+        )
+    roll = _read(participation.path, participation.digest)
+    window = participation.index - participation.dates.index(date)
+    ids = client_ids.canonical(pa.chunked_array([block.clients]))
+    return _only(block, np.isin(salted_digests(ids, roll.salt), roll.counted.of(window)))
+
+
+def _only(block: ClientBlock, keeps: NDArray[np.bool_]) -> ClientBlock:
+    """The rows of some of the clients of a block."""
+    sizes = np.diff(block.client_offsets)
+    offsets = np.concatenate([[0], np.cumsum(sizes[keeps])]).astype(np.int64)
+    clients = None if block.clients is None else block.clients.filter(pa.array(keeps))
+    return ClientBlock(block.points[np.repeat(keeps, sizes)], offsets, clients)
+
+
+@functools.lru_cache(maxsize=2)
+def _read(path: str, digest: str) -> Roll:
+    """The roll of a run, on a worker."""
+    refusal = gate.staged(path)
+    content = gate.read_octets(path, refusal)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise refusal.because("another one")
+    facts = json_schema.parsed(gate.arrays_of(content, refusal)["facts"].tobytes(), dict[str, Any], refusal)
+    return Roll.from_bytes(content, facts, refusal)
