@@ -1,6 +1,7 @@
 """What the launcher asks a broker: how the topic is kept, and where its partitions are cut at a time."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -121,13 +122,22 @@ class Broker:
         self._answer(lambda: self._consumer.commit(offsets=places, asynchronous=False))
 
     def _answer(self, ask: Callable[[], _Answer]) -> _Answer:
-        """An answer; raises InputError if there is none."""
-        from confluent_kafka import KafkaException
+        """An answer, which a broker that starts anew is given time for; raises InputError if there is none."""
+        from confluent_kafka import KafkaError, KafkaException
 
-        try:
-            return ask()
-        except (KafkaException, TimeoutError) as error:
-            raise self._client.silent() from error
+        patience = time.monotonic() + _SECONDS
+        while True:
+            try:
+                return ask()
+            except (KafkaException, TimeoutError) as error:
+                known = isinstance(error, KafkaException) and error.args[0].code() in (
+                    KafkaError.UNKNOWN_TOPIC_OR_PART,
+                    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                )
+                if known or time.monotonic() > patience:
+                    raise self._client.silent() from error
+                time.sleep(1.0)
 
 
 @contextlib.contextmanager
