@@ -50,9 +50,7 @@ def check_settings(topic: str, settings: Mapping[str, str], least_days: int) -> 
     )
     for name, wanted, holds in rules:
         if not holds:
-            raise ConfigError(
-                f"{name} of the topic {topic} must be {wanted}, got {settings[name]}; alter the topic with kafka-configs."
-            )
+            raise ConfigError(f"{name} of the topic {topic} must be {wanted}, got {settings[name]}; alter the topic.")
 
 
 class Broker:
@@ -168,5 +166,3 @@ def connected(client: TopicClient, group: str) -> Iterator[Broker]:
     finally:
         with contextlib.suppress(confluent_kafka.KafkaException):
             consumer.close()
-
-

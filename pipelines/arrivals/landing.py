@@ -1,4 +1,4 @@
-"""Private copies of messages, where a fit reads its rows: exactly those of recorded offsets, by one graph on any runner.
+"""Private copies of messages, where a fit reads its rows: exactly those of recorded offsets, on any runner.
 
 The copies of a window lie at `FOLDER/COLUMN=DATE/part-*.parquet` and go when nothing is left to release. They are a
 function of the records, so what a killed attempt has left is removed and copied again.
@@ -62,8 +62,8 @@ class Landing:
         Raises:
           ConfigError: with the folder.
         """
-        released = absolute(output).rstrip("/")
-        if os.path.commonprefix([f"{self._root}/", f"{released}/"]) in (f"{self._root}/", f"{released}/"):
+        private, released = (f"{_resolved(each)}/" for each in (self._root, output))
+        if private.startswith(released) or released.startswith(private):
             raise ConfigError(f"data.path must lie apart from --output, got {self._root}; choose a private folder.")
         for path in _files_in(self._root):
             below = path.removeprefix(f"{self._root}/")
@@ -127,11 +127,14 @@ def check_kept(client: TopicClient, broker: Broker, records: Sequence[WindowOffs
                 raise client.gone()
 
 
-def _build(
-    root: beam.Pipeline, places: tuple[RecordPlace, ...], client: TopicClient, columns: MessageColumns
-) -> None:
+def _build(root: beam.Pipeline, places: tuple[RecordPlace, ...], client: TopicClient, columns: MessageColumns) -> None:
     """Adds the copying to an empty pipeline."""
     _ = root | "CopyMessages" >> CopyMessages(places=places, client=client, columns=columns)
+
+
+def _resolved(path: str) -> str:
+    """A path without links and trailing slashes; one of a store has no links."""
+    return os.path.realpath(local_path(path)) if is_local(path) else path.rstrip("/")
 
 
 def _files_in(folder: str) -> Iterator[str]:

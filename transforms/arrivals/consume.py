@@ -42,7 +42,7 @@ class TopicClient(NamedTuple):
         """
         if importlib.util.find_spec("confluent_kafka") is None:
             raise ConfigError(
-                "stream.kafka must be read by the library confluent-kafka, got none; run pip install 'dapple-dp[kafka]'."
+                "messages must be read by confluent-kafka, got no such library; run pip install 'dapple-dp[kafka]'."
             )
         given: dict[str, str] = {}
         if self.properties:

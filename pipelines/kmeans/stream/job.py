@@ -73,7 +73,7 @@ def _plan(run: Run[StreamConfig]) -> Due:
 
 
 def _work(run: Run[StreamConfig], due: Due) -> tuple[str, ...]:
-    """Releases windows as they are due, until there are no more, or somebody asks it to end; the dates of those released."""
+    """Releases windows as they are due, until there are no more, or somebody asks it to end; their dates."""
     config, indices = run.settings, due.indices
     released: list[str] = []
     with waiting.watching() as watch:
@@ -118,4 +118,6 @@ def _write(run: Run[StreamConfig], due: Due, released: tuple[str, ...]) -> Outco
     return Outcome({"output": run.options.output, "released": list(released), "windows": done, "windows_left": rest})
 
 
-JOB = Job("stream", load_stream_config, _plan, _work, _write, Zone.PUBLIC, flags=("--output", "--once"), place=StreamFolder.of)
+JOB = Job(
+    "stream", load_stream_config, _plan, _work, _write, Zone.PUBLIC, flags=("--output", "--once"), place=StreamFolder.of
+)

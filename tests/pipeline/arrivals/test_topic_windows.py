@@ -115,7 +115,7 @@ def test_a_new_partition_is_read_from_its_start(place, broker):
 
 
 def test_transactions_count_when_they_are_committed(broker):
-    """Aborted messages and the marks of transactions take offsets and are no rows; a range may end at such an offset."""
+    """Aborted messages and the marks of transactions take offsets and are no rows; a range may end at one."""
     topic = Topic(broker, partitions=1)
     texts = [str(index).encode() for index in range(30)]
     for part, end in ((texts[:20], "commit"), (texts[:9], "abort"), (texts[20:], "commit"), (texts[:4], "abort")):
@@ -263,5 +263,3 @@ def test_the_library_is_asked_for_where_it_is_used(place, topic, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(Exception, match=r"pip install 'dapple-dp\[kafka\]'"):
         TopicClient(topic.broker.servers, topic.name, "").settings()
-
-
