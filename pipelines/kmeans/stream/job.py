@@ -87,7 +87,8 @@ def _work(run: Run[StreamConfig], due: Due) -> tuple[str, ...]:
             _LOGGER.info("waiting for the window of %s to end", config.date(following))
             if not watch.until(config.due_at(following)):
                 break
-            indices = tuple(each for each in range(following, config.n_wanted) if config.is_due(each, waiting.now()))
+            moment = waiting.now()
+            indices = tuple(index for index in range(following, config.n_wanted) if config.is_due(index, moment))
     return tuple(released)
 
 
