@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.arrivals.broker import Broker, check_settings, connected
-from pipelines.arrivals.landing import Landing, check_kept
-from pipelines.arrivals.records import Records
+from pipelines.tables.arrivals.broker import Broker, check_settings, connected
+from pipelines.tables.arrivals.landing import Landing, check_kept
+from pipelines.tables.arrivals.records import Records
 from schemas.arrivals.topic import MessageColumns, TopicConfig
 from schemas.errors import InputError
 from schemas.kmeans.stream_config import StreamConfig

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from pipelines.arrivals.broker import connected
+from pipelines.tables.arrivals.broker import connected
 from pipelines.kmeans.stream import arriving
 from schemas.errors import InputError
 from tests.scenes import lake

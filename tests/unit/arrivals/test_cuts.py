@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from pipelines.arrivals.broker import TopicState
-from pipelines.arrivals.landing import check_kept
-from pipelines.arrivals.records import Records
+from pipelines.tables.arrivals.broker import TopicState
+from pipelines.tables.arrivals.landing import check_kept
+from pipelines.tables.arrivals.records import Records
 from schemas.errors import InputError
 from transforms.arrivals.consume import TopicClient
 

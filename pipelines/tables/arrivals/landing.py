@@ -17,8 +17,8 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.arrivals.broker import Broker
-from pipelines.arrivals.records import RECORDS, Records
+from pipelines.tables.arrivals.broker import Broker
+from pipelines.tables.arrivals.records import RECORDS, Records
 from pipelines.run.folder import absolute
 from pipelines.run.graph import run_graph
 from schemas.arrivals.offsets import RecordPlace, WindowOffsets

@@ -10,7 +10,7 @@ import hashlib
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.arrivals.broker import Broker, TopicState
+from pipelines.tables.arrivals.broker import Broker, TopicState
 from pipelines.run.folder import absolute
 from schemas.arrivals.offsets import OffsetRange, RecordPlace, WindowOffsets
 from schemas.errors import InputError, ProtocolError
