@@ -9,6 +9,7 @@ import pytest
 
 from examples.runners import downloads, processes
 from examples.runners.worker_environment import start_pool
+from tests.scenes import brokers
 from tests.scenes.conformance import Conformance, needed
 from tests.scenes.faults import FaultBench, children
 
@@ -39,6 +40,11 @@ class TestPrism(Conformance):
     @classmethod
     def flags(cls, prism):
         return prism
+
+
+@pytest.mark.kafka
+def test_windows_of_a_topic(broker, prism, tmp_path):
+    brokers.check_on_a_runner(broker, tmp_path, prism)
 
 
 @pytest.mark.slow

@@ -190,3 +190,18 @@ class StreamPlace:
         """What lies in the folder of the copies."""
         folder = self.folder / name / "copies"
         return sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
+
+
+def check_on_a_runner(broker: KafkaBroker, folder: pathlib.Path, flags: Iterable[str]) -> None:
+    """Two windows of a topic on a runner release the octets of the same rows in folders, in memory."""
+    place, topic = StreamPlace(folder, windows=2), Topic(broker, partitions=2)
+    days = {day: lake.mixture(90, seed=day) for day in range(2)}
+    topic.send_days(days)
+    for day, points in days.items():
+        lake.write_lake(folder / "lake" / f"dt=2026-01-0{day + 1}", points)
+    with equal_noise():
+        for name, source, more in (("folders", None, ()), ("messages", topic.closed(), tuple(flags))):
+            outcome = place.stream(name, source, *more, data=None if source else folder / "lake")
+            assert outcome.code == 0, outcome.err
+    assert len(place.released("folders")) == 2
+    assert place.released("messages") == place.released("folders")

@@ -17,10 +17,10 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.tables.arrivals.broker import Broker
-from pipelines.tables.arrivals.records import RECORDS, Records
 from pipelines.run.folder import absolute
 from pipelines.run.graph import run_graph
+from pipelines.tables.arrivals.broker import Broker
+from pipelines.tables.arrivals.records import RECORDS, Records
 from schemas.arrivals.offsets import RecordPlace, WindowOffsets
 from schemas.arrivals.topic import MessageColumns
 from schemas.errors import ConfigError, InputError

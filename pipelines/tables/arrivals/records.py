@@ -10,8 +10,8 @@ import hashlib
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.tables.arrivals.broker import Broker, TopicState
 from pipelines.run.folder import absolute
+from pipelines.tables.arrivals.broker import Broker, TopicState
 from schemas.arrivals.offsets import OffsetRange, RecordPlace, WindowOffsets
 from schemas.errors import InputError, ProtocolError
 from schemas.settings import json_schema

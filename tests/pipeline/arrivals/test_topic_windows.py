@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from pipelines.tables.arrivals.broker import connected
 from pipelines.kmeans.stream import arriving
+from pipelines.tables.arrivals.broker import connected
 from schemas.errors import InputError
 from tests.scenes import lake
 from tests.scenes.brokers import DAY, START, StreamPlace, Topic, equal_noise, row_message

@@ -113,9 +113,7 @@ def test_refused_properties(line):
 def test_parts_of_a_window():
     """Every offset once, in parts of one partition; nothing of an empty range."""
     ranges = ((0, 5, 5 + 2 * CHUNK_MESSAGES + 1), (1, 7, 7), (2, 0, 3))
-    record = WindowOffsets(
-        **RECORD | {"ranges": tuple(OffsetRange(partition=p, first=a, end=b) for p, a, b in ranges)}
-    )
+    record = WindowOffsets(**RECORD | {"ranges": tuple(OffsetRange(partition=p, first=a, end=b) for p, a, b in ranges)})
     parts = list(record.chunks())
     assert len({part.file for part in parts}) == len(parts) == 4
     offsets = [(part.partition, offset) for part in parts for offset in range(part.first, part.end)]
