@@ -1,6 +1,7 @@
 """What the launcher asks a broker: how the topic is kept, and where its partitions are cut at a time."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -88,11 +89,12 @@ class Broker:
         """The first offset of each partition that is kept, and the offset after its last message."""
         from confluent_kafka import TopicPartition
 
-        wanted = [TopicPartition(self._client.topic, index) for index in range(partitions)]
-        return [
-            self._answer(lambda each=each: self._consumer.get_watermark_offsets(each, timeout=_SECONDS, cached=False))
-            for each in wanted
-        ]
+        def asked(index: int) -> tuple[int, int]:
+            place = TopicPartition(self._client.topic, index)
+            low, high = self._consumer.get_watermark_offsets(place, timeout=_SECONDS, cached=False)
+            return int(low), int(high)
+
+        return [self._answer(functools.partial(asked, index)) for index in range(partitions)]
 
     def cut(self, milliseconds: int, partitions: int) -> list[int]:
         """Where each partition is cut: at its first message that the broker appended at a time or later.
