@@ -32,9 +32,11 @@ CLOUD_REQUIRES = {
 DELTA_REQUIRES = ["deltalake>=1.6,<2"]
 JAX_REQUIRES = ["jax>=0.8"]
 ICEBERG_REQUIRES = ["pyiceberg[pyarrow]>=0.12,<0.13"]
+KAFKA_REQUIRES = ["confluent-kafka>=2.12,<3"]
 TEST_REQUIRES = [
     *DELTA_REQUIRES,
     *ICEBERG_REQUIRES,
+    *KAFKA_REQUIRES,
     "boto3>=1.40",
     "flask-cors>=6",
     "hypothesis>=6.100",
@@ -46,7 +48,13 @@ TEST_REQUIRES = [
     "pytest>=8.2",
     "ruff>=0.9",
 ]
-EXTRAS = {"delta": DELTA_REQUIRES, "iceberg": ICEBERG_REQUIRES, "jax": JAX_REQUIRES, "test": TEST_REQUIRES}
+EXTRAS = {
+    "delta": DELTA_REQUIRES,
+    "iceberg": ICEBERG_REQUIRES,
+    "jax": JAX_REQUIRES,
+    "kafka": KAFKA_REQUIRES,
+    "test": TEST_REQUIRES,
+}
 TOPS = ("dapple_dp", "schemas", "transforms", "pipelines")
 PACKAGES = find_packages(include=[each for top in TOPS for each in (top, f"{top}.*")])
 

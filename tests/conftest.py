@@ -19,6 +19,7 @@ import pytest
 from tests.scenes import lake, repeatable_octets
 
 if TYPE_CHECKING:
+    from examples.runners.kafka_broker import KafkaBroker
     from tests.scenes.graphs import World
 
 hypothesis.settings.register_profile(
@@ -81,3 +82,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> "World":
     from tests.scenes.graphs import World
 
     return World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaBroker]":
+    """A Kafka broker; tests have topics of their own."""
+    from tests.scenes import brokers
+
+    found = brokers.started(tmp_path_factory.mktemp("kafka"))
+    yield found
+    found.kill()

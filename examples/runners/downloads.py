@@ -1,4 +1,4 @@
-"""Flink, Beam's Flink job server and Prism, fetched by pip, Maven and Go into a folder that git ignores."""
+"""Flink, Beam's Flink job server, Prism and Kafka, fetched by pip, Maven and Go into a folder that git ignores."""
 
 import contextlib
 import hashlib
@@ -26,11 +26,13 @@ _PYPI = {
 _PLATFORM = ("--python-version", "3.11", "--platform", "manylinux2014_x86_64")
 _RUNNER_GROUP, _RUNNER, _RUNNER_VERSION = "org.apache.beam", "beam-runners-flink-1.19", "2.62.0"
 _RUNNER_DIGEST = "1d3dafed98a9fa242d8d15d6e73b16242f884711011ee989c750ceac190265e8"
-_PROJECT = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>dapple</groupId><artifactId>job-server</artifactId><version>1</version><dependencies><dependency>
-<groupId>{_RUNNER_GROUP}</groupId><artifactId>{_RUNNER}</artifactId><version>{_RUNNER_VERSION}</version>
+_PROJECT = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>dapple</groupId><artifactId>jars</artifactId><version>1</version><dependencies><dependency>
+<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>
 </dependency></dependencies></project>
 """
+_KAFKA_GROUP, _KAFKA, _KAFKA_VERSION = "org.apache.kafka", "kafka_2.13", "3.9.1"
+_KAFKA_DIGEST = "ad2f78e4b212c14ec3a59e095eb8ef39d59fdae100d3eb13074fb0e4ab481bae"
 _PRISM_VERSION = "2.77.0"
 _PRISM = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{_PRISM_VERSION}"
 _MAIN_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
@@ -102,17 +104,43 @@ def flink_runner() -> FlinkRunner:
     """
     place = CACHE / f"{_RUNNER}-{_RUNNER_VERSION}"
     if not place.exists():
-        maven = [_need("mvn", "Beam's Flink runner needs Maven"), "-B", "-q", "-U", "-Dstyle.color=never"]
-        with _new_folder(place) as folder, tempfile.TemporaryDirectory() as project:
-            (pathlib.Path(project) / "pom.xml").write_text(_PROJECT)
-            (folder / "lib").mkdir()
-            copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder / 'lib'}"]
-            _run([*maven, "-f", project, *copy], f"{_RUNNER} {_RUNNER_VERSION}")
-            if _digest(folder / "lib") != _RUNNER_DIGEST:
-                raise UnavailableError(f"{_RUNNER} {_RUNNER_VERSION} came with other jars than those that were tested.")
+        maven = _need("mvn", "Beam's Flink runner needs Maven")
+        with _new_folder(place) as folder:
+            _copy_jars(maven, folder / "lib", (_RUNNER_GROUP, _RUNNER, _RUNNER_VERSION), _RUNNER_DIGEST)
             _join_jars(folder / "lib", folder / "job-server.jar")
     _need("javac", "Beam's job server on loopback is compiled from a source of ours and needs a JDK")
     return FlinkRunner(place / "lib", place / "job-server.jar")
+
+
+def kafka_jars() -> pathlib.Path:
+    """Folder with the jars of a Kafka broker.
+
+    Raises:
+      UnavailableError: without Java or Maven, or if the jars cannot be fetched or are not those that were tested.
+    """
+    _need("java", "Kafka needs Java 11 or later")
+    place = CACHE / f"{_KAFKA}-{_KAFKA_VERSION}"
+    if not place.exists():
+        maven = _need("mvn", "Kafka is fetched by Maven")
+        with _new_folder(place) as folder:
+            _copy_jars(maven, folder / "lib", (_KAFKA_GROUP, _KAFKA, _KAFKA_VERSION), _KAFKA_DIGEST)
+    return place / "lib"
+
+
+def _copy_jars(maven: str, folder: pathlib.Path, artifact: tuple[str, str, str], digest: str) -> None:
+    """Fetches an artifact and all that it needs into a new folder.
+
+    Raises:
+      UnavailableError: if that fails, or the jars are not those of a digest.
+    """
+    group, name, version = artifact
+    folder.mkdir()
+    with tempfile.TemporaryDirectory() as project:
+        (pathlib.Path(project) / "pom.xml").write_text(_PROJECT.format(group=group, name=name, version=version))
+        words = [maven, "-B", "-q", "-U", "-Dstyle.color=never", "-f", project, "dependency:copy-dependencies"]
+        _run([*words, "-DincludeScope=runtime", f"-DoutputDirectory={folder}"], f"{name} {version}")
+    if _digest(folder) != digest:
+        raise UnavailableError(f"{name} {version} came with other jars than those that were tested.")
 
 
 def _join_jars(jars: pathlib.Path, target: pathlib.Path) -> None:

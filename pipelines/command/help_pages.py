@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pipelines.command.words import TOOLS, WORDS, Word
 from pipelines.plan import command_line as planning
-from pipelines.run.flags import CONFIG_FLAG, FLAG_HELP, OPTIONAL_FLAGS
+from pipelines.run.flags import CONFIG_FLAG, FLAG_HELP, OPTIONAL_FLAGS, SWITCHES
 
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
@@ -43,7 +43,8 @@ def overview() -> str:
 def job_page(name: str, word: Word) -> str:
     """Flags, an example and the exit codes of a job."""
     flags = {flag: FLAG_HELP[flag] for flag in (CONFIG_FLAG, *word.flags)} | _COMMON
-    written = [f"[{flag} {_value(flag)}]" if flag in OPTIONAL_FLAGS else f"{flag} {_value(flag)}" for flag in flags]
+    shown = {flag: f"{flag} {_value(flag)}".rstrip() for flag in flags}
+    written = [f"[{text}]" if flag in OPTIONAL_FLAGS else text for flag, text in shown.items()]
     usage = " ".join(["dapple", name, *written[: 1 + len(word.flags)], "[--verbose]", "[Beam flags]"])
     lines = [
         f"usage: {usage}",
@@ -107,4 +108,4 @@ def _entries(texts: Mapping[str, str]) -> list[str]:
 def _value(flag: str) -> str:
     """What follows a flag."""
     values = {"--config": "FILE", "--run_id": "ID", "--client": "NAME"}
-    return "" if flag in _COMMON else values.get(flag, "DIR")
+    return "" if flag in _COMMON or flag in SWITCHES else values.get(flag, "DIR")

@@ -75,11 +75,11 @@ WORDS: Mapping[str, Word] = {
     ),
     "stream": Word(
         module="pipelines.kmeans.stream.job",
-        about="release the windows that are due, night after night, under one charge",
+        about="release windows as they are due, night after night, under one charge",
         load="schemas.kmeans.stream_config:load_stream_config",
         models=("schemas.kmeans.stream_config:StreamOptions",),
         section="stream",
-        flags=("--output",),
+        flags=("--output", "--once"),
         example=f"{_FIT.replace('lake,', 'lake, name: visits,')}ledger: ledger.sqlite\n"
         "stream: {start: runs/first, name: year, column: dt, first: 2026-01-01, windows: 365, once: x}\n",
     ),

@@ -15,8 +15,11 @@ FLAG_HELP = {
     "--exchange": "folder that all roles can reach",
     "--released": "folder of the releases so far, out of the aggregator's reach",
     "--client": "name of the client that sends",
+    "--once": "do what is due and end, instead of waiting for more",
 }
-OPTIONAL_FLAGS = ("--run_id",)
+OPTIONAL_FLAGS = ("--run_id", "--once")
+SWITCHES = ("--once",)
+"""Flags without a value."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,14 +44,15 @@ def parse_own(job: str, argv: Sequence[str], flags: Sequence[str]) -> tuple[dict
     Args:
       job: its name.
       argv: words after it.
-      flags: of this job besides --config; all must be given but --run_id.
+      flags: of this job besides --config; all must be given but `OPTIONAL_FLAGS`.
 
     Raises:
       ConfigError: for a missing flag, or a name that can be no part of a file name.
     """
     parser = Parser(prog=f"dapple {job}", allow_abbrev=False)
     for flag in (CONFIG_FLAG, *flags):
-        parser.add_argument(flag, required=flag not in OPTIONAL_FLAGS, help=FLAG_HELP[flag])
+        kind: dict[str, Any] = {"action": "store_const", "const": flag} if flag in SWITCHES else {}
+        parser.add_argument(flag, required=flag not in OPTIONAL_FLAGS, help=FLAG_HELP[flag], **kind)
     known, rest = parser.parse_known_args(list(argv))
     given = {name: text for name, text in vars(known).items() if text is not None}
     for name, setting in {"client": "--client", "run_id": "run_id"}.items():

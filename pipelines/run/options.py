@@ -74,6 +74,7 @@ class JobOptions:
       exchange: folder that all roles of masked aggregation can reach.
       released: folder of the releases so far, for jobs of the clients' role.
       client: name of the client, for the job that sends.
+      once: whether a job that waits for more ends instead.
     """
 
     config: str
@@ -83,6 +84,7 @@ class JobOptions:
     exchange: str = ""
     released: str = ""
     client: str = ""
+    once: bool = False
 
 
 def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS) -> JobOptions:
@@ -91,19 +93,20 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
     Args:
       job: its name.
       argv: words after it.
-      flags: of this job besides --config; all must be given but --run_id.
+      flags: of this job besides --config; all must be given but --run_id and --once.
 
     Raises:
       ConfigError: for a missing or mistyped flag, with the nearest known one.
     """
     given, rest = parse_own(job, argv, flags)
+    once = given.pop("once", None) is not None
     given.setdefault("run_id", new_run_id())
     check_stores({f"--{name}": text for name, text in given.items()})
     beam = beam_options(rest)
     if beam.view_as(GoogleCloudOptions).job_name is None and not shuffles_in_memory(beam):
         beam.view_as(GoogleCloudOptions).job_name = job_name(job, given["run_id"])
     shared = {name: absolute(given[name]) for name in ("exchange", "released") if name in given}
-    return JobOptions(**given | shared, beam=beam)
+    return JobOptions(**given | shared, beam=beam, once=once)
 
 
 def job_name(job: str, run_id: str) -> str:

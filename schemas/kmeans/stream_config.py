@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from schemas.arrivals.topic import MessageColumns, TopicConfig
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
@@ -15,6 +16,9 @@ from schemas.settings.section import Count, Section, Text
 
 _SEPARATOR = "/"
 _OF_EPOCH = ("name", "column", "first", "days", "windows", "band", "once", "max_windows", "min_separation")
+_DAY_SECONDS = 86_400
+_LEAST_SETTLE = 10
+"""Seconds; brokers' clocks may be behind by as much, and append messages of a window after its end by ours."""
 
 
 class StreamOptions(Section):
@@ -57,6 +61,15 @@ class StreamOptions(Section):
         description="at privacy unit client: how many windows lie from one in which a client counts to the next at "
         "least, an integer >= 1",
     )
+    settle: Annotated[int, Field(strict=True, ge=0, le=30 * _DAY_SECONDS)] = Field(
+        default=60,
+        description="how many seconds after the end of its days a window is released, an integer from 0 to 2592000",
+    )
+    kafka: TopicConfig | None = Field(
+        default=None,
+        description="a section with servers and topic if rows are messages; data.path is then a private folder of its "
+        "own for copies of them; or leave it out",
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +96,26 @@ class StreamConfig:
         first = datetime.date.fromisoformat(self.options.first)
         return (first + datetime.timedelta(days=index * self.options.days)).isoformat()
 
-    def is_due(self, index: int, today: datetime.date) -> bool:
+    @property
+    def n_wanted(self) -> int:
+        """How many windows are to be released, as soon as they are due."""
+        windows, until = range(self.options.windows), self.options.until
+        return len(windows) if until is None else sum(self.date(index) <= until for index in windows)
+
+    def due_at(self, index: int) -> datetime.datetime:
+        """When a window is released, UTC: by the calendar alone."""
+        end = datetime.date.fromisoformat(self.date(index)) + datetime.timedelta(days=self.options.days)
+        midnight = datetime.datetime.combine(end, datetime.time(), datetime.UTC)
+        return midnight + datetime.timedelta(seconds=self.options.settle)
+
+    def is_due(self, index: int, moment: datetime.datetime) -> bool:
         """Whether a window's days are over, by the clock alone, and nobody has said to wait.
 
         Args:
           index: of the window.
-          today: in UTC.
+          moment: now, in UTC.
         """
-        end = datetime.date.fromisoformat(self.date(index)) + datetime.timedelta(days=self.options.days)
-        return end <= today and (self.options.until is None or self.date(index) <= self.options.until)
+        return self.due_at(index) <= moment and (self.options.until is None or self.date(index) <= self.options.until)
 
     def window(self, index: int, output: str) -> FitConfig:
         """The fit of one window.
@@ -136,4 +160,24 @@ def stream_config(settings: object) -> StreamConfig:
     options = rejection.checked(StreamOptions, settings["stream"], within="stream")
     base = {str(name): value for name, value in settings.items() if name != "stream"}
     template = _fit(base, options, 0, options.first, ".")
+    if options.kafka is not None:
+        _check_messages(options, options.kafka, template)
     return StreamConfig(options=options, base=base, template=template)
+
+
+def _check_messages(options: StreamOptions, topic: TopicConfig, template: FitConfig) -> None:
+    """Refuses settings that messages cannot keep.
+
+    Raises:
+      ConfigError: with the setting.
+    """
+    MessageColumns.of(template.data, topic)
+    if template.encode:
+        raise ConfigError(
+            "encode must be left out where rows come from a topic, got a section; let messages hold numbers."
+        )
+    if options.settle < _LEAST_SETTLE:
+        raise ConfigError(
+            f"stream.settle must be at least {_LEAST_SETTLE} where rows come from a topic, got {options.settle}; "
+            "clocks of brokers may be behind by so many seconds."
+        )

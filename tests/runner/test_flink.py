@@ -9,6 +9,7 @@ import pytest
 from examples.runners import downloads
 from examples.runners.flink_cluster import FlinkCluster, Ports
 from pipelines.run.jobs import on_flink
+from tests.scenes import brokers
 from tests.scenes.conformance import Conformance, needed
 from tests.scenes.faults import FaultBench
 
@@ -66,6 +67,12 @@ def task_managers(cluster, job):
     vertices = [each["id"] for each in cluster.overview(f"jobs/{job}")["vertices"]]
     found = [cluster.overview(f"jobs/{job}/vertices/{each}/taskmanagers")["taskmanagers"] for each in vertices]
     return {each["taskmanager-id"] for part in found for each in part}
+
+
+@pytest.mark.kafka
+def test_windows_of_a_topic(broker, shared, tmp_path):
+    """Workers of the pool read the broker, and the copies lie where all can see them."""
+    brokers.check_on_a_runner(broker, tmp_path, shared.flags)
 
 
 class TestFlink(Conformance):

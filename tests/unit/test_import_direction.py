@@ -17,6 +17,7 @@ OUTSIDE = ("tests", "benchmarks", "examples")
 WITHOUT_BEAM = ("schemas", "transforms.numerics")
 
 CORE = {"settings", "privacy", "tables", "statistics", "files", "rounds", "privacy_flow", "run", "ledger", "page"}
+CORE |= {"arrivals"}
 FAMILIES = {"masked", "kmeans", "reports", "clustered_fl", "profile"}
 ABOVE = {"trusted_zone", "plan", "command"}
 MOST_ENTRIES = 13

@@ -106,6 +106,8 @@ _CHOICES = frozenset(
 _ROWS = frozenset(
     {
         # Where rows lie and how they become arrays: their methods run on private rows, and bound these.
+        "schemas.arrivals.offsets:RecordPlace",
+        "schemas.arrivals.topic:MessageColumns",
         "schemas.clustered_fl.labeled_contract:LabeledContract",
         "schemas.tables.contract:TableContract",
         "schemas.tables.participation:Participation",
@@ -117,6 +119,7 @@ _ROWS = frozenset(
         "schemas.tables.feature_patterns:FeaturePatterns",
         "schemas.tables.shard:ShardRef",
         "schemas.tables.snapshot:Snapshot",
+        "transforms.arrivals.consume:TopicClient",
         "transforms.clustered_fl.labeled_clients:ClientGroup",
         "transforms.numerics.tables.participation:Rule",
         "transforms.tables.group_clients:SamplingParams",

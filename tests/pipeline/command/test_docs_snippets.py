@@ -34,6 +34,7 @@ FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 OTHER_WORDS = {"test", "lint", "docs", "flink-up", "flink-down", "prism-up"}
 ALWAYS = {"--config", "--output", "--run_id", "--verbose", "--help"}
 FLAGS = dict.fromkeys(COMMANDS, ALWAYS) | {
+    "stream": {"--config", "--output", "--once", "--verbose"},
     "upload": {"--config", "--exchange", "--released", "--client", "--verbose"},
     "aggregate": {"--config", "--exchange", "--verbose"},
     "unmask": {"--config", "--exchange", "--released", "--run_id", "--verbose"},

@@ -11,7 +11,11 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 from apache_beam.transforms.window import GlobalWindows, SlidingWindows
 
 from pipelines.trusted_zone import sweep
+from schemas.arrivals.offsets import RecordPlace
+from schemas.arrivals.topic import MessageColumns
 from tests.scenes.graphs import HostileGraphs, Scene, assert_path, refused, understated
+from transforms.arrivals.consume import TopicClient
+from transforms.arrivals.copy_messages import CopyMessages
 from transforms.files import publish
 from transforms.files.private_sink import PrivateSink
 from transforms.privacy import noise_stage
@@ -252,6 +256,13 @@ def publish_nothing(state):
 @hostile("must stay out of a job whose outputs are public, got a step of the trusted zone", "Public", "Keep")
 def private_sink_for_public_data_in_a_private_fit(scene):
     return scene.state | "Keep" >> PrivateSink(write=publish_nothing, places=())
+
+
+@hostile("must stay out of a job whose outputs are public, got a step of the trusted zone", "Copies")
+def messages_copied_in_a_private_fit(scene):
+    client, columns = TopicClient("localhost:9092", "visits", ""), MessageColumns((), "x", "", 80)
+    places = (RecordPlace("record.json", "0" * 64, "copies"),)
+    return scene.root | "Copies" >> CopyMessages(places=places, client=client, columns=columns)
 
 
 @hostile("must draw a planned release that was not drawn before, got feddp_kmeans/outer_product", "List", "Again")

@@ -1,0 +1,1 @@
+"""Messages of a topic: where its windows are cut, and a private copy of those that a window reads."""

@@ -1,0 +1,170 @@
+"""What the launcher asks a broker: how the topic is kept, and where its partitions are cut at a time."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from schemas.errors import ConfigError
+from transforms.arrivals.consume import TopicClient
+
+_SECONDS = 60.0
+_Answer = TypeVar("_Answer")
+
+
+class TopicState(NamedTuple):
+    """How a broker keeps a topic.
+
+    Attributes:
+      topic_id: see `WindowOffsets`.
+      partitions: how many there are.
+      settings: of the topic, those of the broker where it has none of its own.
+    """
+
+    topic_id: str
+    partitions: int
+    settings: Mapping[str, str]
+
+
+def check_settings(topic: str, settings: Mapping[str, str], least_days: int) -> None:
+    """Refuses a topic in which other messages decide which window a message is in, or whether it is kept.
+
+    Args:
+      topic: its name.
+      settings: of the topic.
+      least_days: for which messages must be kept.
+
+    Raises:
+      ConfigError: with the setting and what it must be.
+    """
+    least = least_days * 86_400_000
+    retention = int(settings["retention.ms"])
+    rules = (
+        # A producer's own times let one message that is dated far in the future move the cuts of all others.
+        ("message.timestamp.type", "LogAppendTime", settings["message.timestamp.type"] == "LogAppendTime"),
+        # A message would remove an earlier one of the same key.
+        ("cleanup.policy", "delete", settings["cleanup.policy"] == "delete"),
+        # Messages would push out older ones.
+        ("retention.bytes", "-1", settings["retention.bytes"] == "-1"),
+        ("retention.ms", f"-1 or at least {least} ({least_days} days)", retention == -1 or retention >= least),
+    )
+    for name, wanted, holds in rules:
+        if not holds:
+            raise ConfigError(f"{name} of the topic {topic} must be {wanted}, got {settings[name]}; alter the topic.")
+
+
+class Broker:
+    """A connection of the launcher.
+
+    Args:
+      client: of the topic.
+      admin: confluent_kafka's client for administrators.
+      consumer: its consumer; reads no messages.
+    """
+
+    def __init__(self, client: TopicClient, admin: Any, consumer: Any):
+        self._client = client
+        self._admin = admin
+        self._consumer = consumer
+
+    def state(self) -> TopicState:
+        """How the topic is kept.
+
+        Raises:
+          InputError: if there is no such topic, or the broker does not answer.
+        """
+        from confluent_kafka import TopicCollection
+        from confluent_kafka.admin import ConfigResource
+
+        topic, resource = self._client.topic, ConfigResource(ConfigResource.Type.TOPIC, self._client.topic)
+        about = self._answer(lambda: self._admin.describe_topics(TopicCollection([topic]))[topic].result(_SECONDS))
+        found = self._answer(lambda: self._admin.describe_configs([resource])[resource].result(_SECONDS))
+        if sorted(each.id for each in about.partitions) != list(range(len(about.partitions))) or not about.partitions:
+            raise self._client.silent()
+        settings = {name: entry.value for name, entry in found.items()}
+        return TopicState(str(about.topic_id), len(about.partitions), settings)
+
+    def bounds(self, partitions: int) -> list[tuple[int, int]]:
+        """The first offset of each partition that is kept, and the offset after its last message."""
+        from confluent_kafka import TopicPartition
+
+        def asked(index: int) -> tuple[int, int]:
+            place = TopicPartition(self._client.topic, index)
+            low, high = self._consumer.get_watermark_offsets(place, timeout=_SECONDS, cached=False)
+            return int(low), int(high)
+
+        return [self._answer(functools.partial(asked, index)) for index in range(partitions)]
+
+    def cut(self, milliseconds: int, partitions: int) -> list[int]:
+        """Where each partition is cut: at its first message that the broker appended at a time or later.
+
+        Ends are asked for first. So where no such message is there yet, all before this end are earlier.
+
+        Args:
+          milliseconds: since 1970, UTC; brokers' clocks have passed it.
+          partitions: how many.
+        """
+        from confluent_kafka import TopicPartition
+
+        ends = [end for _, end in self.bounds(partitions)]
+        wanted = [TopicPartition(self._client.topic, index, milliseconds) for index in range(partitions)]
+        found = self._answer(lambda: self._consumer.offsets_for_times(wanted, timeout=_SECONDS))
+        if any(each.error is not None for each in found):
+            raise self._client.silent()
+        return [each.offset if each.offset >= 0 else end for each, end in zip(found, ends, strict=True)]
+
+    def commit(self, ends: Mapping[int, int]) -> None:
+        """Tells the broker under the group's name how far windows are released, for its tools; nobody reads it back."""
+        from confluent_kafka import TopicPartition
+
+        places = [TopicPartition(self._client.topic, partition, end) for partition, end in ends.items()]
+        self._answer(lambda: self._consumer.commit(offsets=places, asynchronous=False))
+
+    def _answer(self, ask: Callable[[], _Answer]) -> _Answer:
+        """An answer, which a broker that starts anew is given time for; raises InputError if there is none."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        patience = time.monotonic() + _SECONDS
+        while True:
+            try:
+                return ask()
+            except (KafkaException, TimeoutError) as error:
+                known = isinstance(error, KafkaException) and error.args[0].code() in (
+                    KafkaError.UNKNOWN_TOPIC_OR_PART,
+                    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                )
+                if known or time.monotonic() > patience:
+                    raise self._client.silent() from error
+                time.sleep(1.0)
+
+
+@contextlib.contextmanager
+def connected(client: TopicClient, group: str) -> Iterator[Broker]:
+    """A connection under the name of a consumer group.
+
+    Raises:
+      ConfigError: if the library is missing, or a property of the client is wrong.
+      InputError: later, where the broker does not answer.
+    """
+    settings = client.settings()
+    import confluent_kafka
+    from confluent_kafka.admin import AdminClient
+
+    # An open transaction must not move the end of a partition: its messages were appended when they were.
+    reading = {"group.id": group, "isolation.level": "read_uncommitted", "enable.auto.commit": False}
+    reading["allow.auto.create.topics"] = False
+    try:
+        consumer = confluent_kafka.Consumer(settings | reading)
+        admin = AdminClient(settings)
+    except confluent_kafka.KafkaException as error:
+        raise ConfigError(
+            f"{client.properties or 'stream.kafka'} must hold properties that the client of Kafka takes, got others; "
+            "correct them."
+        ) from error
+    try:
+        yield Broker(client, admin, consumer)
+    finally:
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            consumer.close()

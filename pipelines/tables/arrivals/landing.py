@@ -1,0 +1,156 @@
+"""Private copies of messages, where a fit reads its rows: exactly those of recorded offsets, on any runner.
+
+The copies of a window lie at `FOLDER/COLUMN=DATE/part-*.parquet` and go when nothing is left to release. They are a
+function of the records, so what a killed attempt has left is removed and copied again.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.run.folder import absolute
+from pipelines.run.graph import run_graph
+from pipelines.tables.arrivals.broker import Broker
+from pipelines.tables.arrivals.records import RECORDS, Records
+from schemas.arrivals.offsets import RecordPlace, WindowOffsets
+from schemas.arrivals.topic import MessageColumns
+from schemas.errors import ConfigError, InputError
+from schemas.privacy.flow import TRUSTED_ZONE
+from transforms.arrivals.consume import TopicClient
+from transforms.arrivals.copy_messages import CopyMessages
+from transforms.files.octets import make_folder
+from transforms.tables.file_seal import is_local, local_path
+
+_COPY = r"\.?part-\d{5}-\d{7}\.parquet(?:\.[0-9a-f]{16})?"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """Where the messages of an epoch are copied to.
+
+    Attributes:
+      records: of its windows.
+      columns: what is taken from each message.
+      column: of the dates in the names of folders.
+      options: for Beam.
+    """
+
+    records: Records
+    columns: MessageColumns
+    column: str
+    options: PipelineOptions
+
+    @property
+    def _root(self) -> str:
+        return absolute(self.records.folder).rstrip("/")
+
+    def check(self, output: str) -> None:
+        """Refuses a folder that holds anything else: what lies there would be removed, or count as rows.
+
+        Args:
+          output: of the job, where nothing private may lie.
+
+        Raises:
+          ConfigError: with the folder.
+        """
+        private, released = (f"{_resolved(each)}/" for each in (self._root, output))
+        if private.startswith(released) or released.startswith(private):
+            raise ConfigError(f"data.path must lie apart from --output, got {self._root}; choose a private folder.")
+        for path in _files_in(self._root):
+            below = path.removeprefix(f"{self._root}/")
+            if not below.startswith(f"{RECORDS}/") and not self._is_copy(below):
+                raise ConfigError(
+                    "data.path must be a folder of its own for copies of messages, which go when windows are released, "
+                    f"got {self._root}, which holds something else; choose another one."
+                )
+
+    def copy(self, dates: Sequence[str]) -> None:
+        """Copies the messages of windows that were cut.
+
+        Raises:
+          InputError: if the broker has dropped some or does not answer, or if workers write elsewhere.
+        """
+        for date in dates:
+            make_folder(self._copies(date))
+        places = tuple(self.records.place(date, self._copies(date)) for date in dates)
+        add = functools.partial(_build, places=places, client=self.records.client, columns=self.columns)
+        run_graph(add, self.options, TRUSTED_ZONE)
+        for date in dates:
+            found = {os.path.basename(path) for path in _files_in(self._copies(date))}
+            if not {chunk.file for chunk in self.records.kept(date).chunks()} <= found:
+                raise InputError(
+                    "data.path must be a folder that workers and launcher share, got one without the copies that "
+                    "workers made; choose another place."
+                )
+
+    def remove(self, dates: Sequence[str] = ()) -> None:
+        """Removes copies of windows; those of all windows if none is named."""
+        if dates:
+            _remove([path for date in dates for path in _files_in(self._copies(date))])
+        else:
+            found = list(_files_in(self._root))
+            _remove([path for path in found if self._is_copy(path.removeprefix(f"{self._root}/"))])
+
+    def _copies(self, date: str) -> str:
+        return FileSystems.join(self._root, f"{self.column}={date}")
+
+    def _is_copy(self, below: str) -> bool:
+        """Whether a path below the folder is that of a copy, whole or not."""
+        return re.fullmatch(rf"{re.escape(self.column)}=\d{{4}}-\d\d-\d\d/{_COPY}", below) is not None
+
+
+def check_kept(client: TopicClient, broker: Broker, records: Sequence[WindowOffsets]) -> None:
+    """Refuses windows of which the broker has dropped messages; the sentence does not say how many.
+
+    Args:
+      client: of the topic.
+      broker: of it.
+      records: of the windows.
+
+    Raises:
+      InputError: if there are any.
+    """
+    kept = broker.bounds(max((len(record.ranges) for record in records), default=0))
+    for record in records:
+        for each in record.ranges:
+            low, high = kept[each.partition]
+            if each.first < each.end and not low <= each.first <= each.end <= high:
+                raise client.gone()
+
+
+def _build(root: beam.Pipeline, places: tuple[RecordPlace, ...], client: TopicClient, columns: MessageColumns) -> None:
+    """Adds the copying to an empty pipeline."""
+    _ = root | "CopyMessages" >> CopyMessages(places=places, client=client, columns=columns)
+
+
+def _resolved(path: str) -> str:
+    """A path without links and trailing slashes; one of a store has no links."""
+    return os.path.realpath(local_path(path)) if is_local(path) else path.rstrip("/")
+
+
+def _files_in(folder: str) -> Iterator[str]:
+    """Files below a folder; none where there is none."""
+    if is_local(folder):
+        for place, _, names in os.walk(local_path(folder)):
+            yield from (os.path.join(place, name) for name in names)
+        return
+    with contextlib.suppress(BeamIOError):
+        yield from (each.path for each in FileSystems.match([f"{glob.escape(folder)}/**"])[0].metadata_list)
+
+
+def _remove(paths: Sequence[str]) -> None:
+    """Removes files, and local folders that are empty then."""
+    if paths:
+        FileSystems.delete(list(paths))
+    for folder in {os.path.dirname(path) for path in paths if is_local(path)}:
+        with contextlib.suppress(OSError):
+            os.rmdir(local_path(folder))

@@ -1,0 +1,117 @@
+"""Records of windows: which offsets of a topic lie in each, durable before a message is read or noise is drawn.
+
+A record is private: it tells how many messages there are. It lies at `FOLDER/_offsets/EPOCH/DATE.json`.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import hashlib
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.run.folder import absolute
+from pipelines.tables.arrivals.broker import Broker, TopicState
+from schemas.arrivals.offsets import OffsetRange, RecordPlace, WindowOffsets
+from schemas.errors import InputError, ProtocolError
+from schemas.settings import json_schema
+from transforms.arrivals.consume import TopicClient
+from transforms.arrivals.copy_messages import record_refusal
+from transforms.files import gate
+from transforms.files.write_once import write_once
+
+RECORDS = "_offsets"
+_DAY = 86_400_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """The records of an epoch.
+
+    Attributes:
+      client: of the topic.
+      folder: of copies and records, private.
+      epoch: its name.
+      days: from one window's date to that of the next.
+    """
+
+    client: TopicClient
+    folder: str
+    epoch: str
+    days: int
+
+    def path(self, date: str) -> str:
+        """Where the record of a window is."""
+        return FileSystems.join(absolute(self.folder), RECORDS, self.epoch, f"{date}.json")
+
+    def place(self, date: str, copies: str) -> RecordPlace:
+        """What workers are told of a window whose messages they copy to a folder."""
+        return RecordPlace(self.path(date), hashlib.sha256(self._octets(date)).hexdigest(), copies)
+
+    def found(self, date: str) -> WindowOffsets | None:
+        """The record of a window; None if it was not cut yet.
+
+        Raises:
+          InputError: if another file lies there.
+        """
+        path = self.path(date)
+        if not FileSystems.exists(path):
+            return None
+        found = json_schema.parsed(self._octets(date), WindowOffsets, record_refusal(path))
+        if (found.topic, found.window, found.cut) != (self.client.topic, date, self._begins(date) + self.days * _DAY):
+            raise record_refusal(path).because("one of another topic or window")
+        return found
+
+    def kept(self, date: str) -> WindowOffsets:
+        """The record of a window that was cut; raises InputError if there is none."""
+        found = self.found(date)
+        if found is None:
+            raise record_refusal(self.path(date)).because("nothing")
+        return found
+
+    def cut(self, broker: Broker, state: TopicState, date: str, before: WindowOffsets | None) -> WindowOffsets:
+        """The record of a window, written down if there is none; of two launchers the first decides.
+
+        Args:
+          broker: of the topic.
+          state: of the topic now.
+          date: of the window, whose end brokers' clocks have passed.
+          before: the record of the window before; None of the first one of the epoch.
+
+        Raises:
+          InputError: if the topic is another one than that of the windows before, or the records do not join.
+        """
+        if self.found(date) is None:
+            content = self._asked(broker, state, date, before).model_dump_json().encode()
+            with contextlib.suppress(ProtocolError):
+                write_once(self.path(date), content, private=True)
+        found = self.kept(date)
+        if found.topic_id != state.topic_id or (before is not None and before.topic_id != state.topic_id):
+            raise InputError(
+                f"the topic {self.client.topic} must be the one that the epoch began with, got another of this name; "
+                "begin a new epoch."
+            )
+        if before is not None and any(each.first != before.ends.get(each.partition, 0) for each in found.ranges):
+            raise record_refusal(self.path(date)).because("one that does not follow the window before")
+        return found
+
+    def _asked(self, broker: Broker, state: TopicState, date: str, before: WindowOffsets | None) -> WindowOffsets:
+        """What the broker says of a window. A partition that is new begins at its start."""
+        begin = self._begins(date)
+        cut = begin + self.days * _DAY
+        ends = broker.cut(cut, state.partitions)
+        starts = before.ends if before is not None else dict(enumerate(broker.cut(begin, state.partitions)))
+        ranges = tuple(
+            OffsetRange(partition=index, first=starts.get(index, 0), end=max(end, starts.get(index, 0)))
+            for index, end in enumerate(ends)
+        )
+        return WindowOffsets(topic=self.client.topic, topic_id=state.topic_id, window=date, cut=cut, ranges=ranges)
+
+    def _octets(self, date: str) -> bytes:
+        path = self.path(date)
+        return gate.read_octets(path, record_refusal(path))
+
+    def _begins(self, date: str) -> int:
+        """The first moment of a window, in milliseconds since 1970 (UTC)."""
+        start = datetime.date(1970, 1, 1)
+        return (datetime.date.fromisoformat(date) - start).days * _DAY

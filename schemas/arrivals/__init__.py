@@ -1,0 +1,1 @@
+"""Messages of a topic, by the windows of a public calendar: their settings, their offsets, and their content."""

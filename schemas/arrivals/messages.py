@@ -1,0 +1,74 @@
+"""Messages as rows: one JSON object each. A broken message is a row of nulls, and the job says what becomes of it."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from schemas.arrivals.topic import MessageColumns
+from schemas.settings import json_text
+from schemas.settings.refusal import MalformedError
+
+
+def table_of(messages: Iterable[bytes | None], columns: MessageColumns) -> pa.Table:
+    """A row for every message, in their order; equal messages give an equal table.
+
+    A message is broken if it is missing, too long, no JSON object, or lacks a column or has it of another type. Its row
+    has null in every column.
+
+    Args:
+      messages: their values.
+      columns: what is taken from each.
+    """
+    rows = [_row(each, columns) for each in messages]
+    fields = _schema(columns)
+    broken = (None,) * len(fields)
+    values = zip(*(broken if row is None else row for row in rows), strict=True) if rows else [()] * len(fields)
+    arrays = [pa.array(column, type=field.type) for field, column in zip(fields, values, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=fields)
+
+
+def _schema(columns: MessageColumns) -> pa.Schema:
+    """Names and types of the columns, those of the features first."""
+    fields = [pa.field(name, pa.float64()) for name in columns.numbers]
+    fields += [pa.field(columns.list, pa.list_(pa.float64()))] if columns.list else []
+    fields += [pa.field(columns.client_id, pa.string())] if columns.client_id else []
+    return pa.schema(fields)
+
+
+def _row(message: bytes | None, columns: MessageColumns) -> tuple[Any, ...] | None:
+    """The columns of one message; None of a broken one."""
+    try:
+        found = json_text.parse(message or b"", columns.most_bytes)
+        values: list[Any] = [_number(found[name]) for name in columns.numbers]
+        if columns.list:
+            values.append([_number(each) for each in _listed(found[columns.list])])
+        if columns.client_id:
+            values.append(_name(found[columns.client_id]))
+    except (MalformedError, KeyError, TypeError, IndexError, OverflowError):
+        return None
+    return tuple(values)
+
+
+def _number(value: object) -> float:
+    """A finite number; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("no number")
+    found = float(value)
+    if not math.isfinite(found):
+        raise OverflowError("no finite number")
+    return found
+
+
+def _listed(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError("no list")
+    return value
+
+
+def _name(value: object) -> str:
+    """A client's name; an integer is named by its digits."""
+    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
+        raise TypeError("no name")
+    return str(value)

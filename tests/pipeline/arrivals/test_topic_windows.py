@@ -1,0 +1,265 @@
+"""Windows of a topic: cut by the broker's time of appending, written down, read exactly, released once."""
+
+import json
+import shutil
+
+import pytest
+
+from pipelines.kmeans.stream import arriving
+from pipelines.tables.arrivals.broker import connected
+from schemas.errors import InputError
+from tests.scenes import lake
+from tests.scenes.brokers import DAY, START, StreamPlace, Topic, equal_noise, row_message
+from transforms.arrivals.consume import TopicClient, messages
+
+pytestmark = pytest.mark.kafka
+DATES = tuple(f"2026-01-0{day}" for day in range(1, 5))
+ROWS = {day: lake.mixture(240, seed=day) for day in (0, 1, 3)}
+"""Nobody comes on the third day."""
+
+
+@pytest.fixture(scope="module")
+def place(broker, tmp_path_factory):
+    found = StreamPlace(tmp_path_factory.mktemp("streams"))
+    for day, points in ROWS.items():
+        lake.write_lake(found.folder / "lake" / f"dt={DATES[day]}", points)
+    with equal_noise():
+        outcome = found.stream("folders", None, data=found.folder / "lake")
+        assert outcome.code == 0, outcome.err
+        yield found
+
+
+@pytest.fixture
+def topic(broker):
+    """The rows of the lake as messages, after one of the year before and before one of a day that is not due."""
+    found = Topic(broker)
+    found.send([(0, START - 1, row_message([7.0] * 4)), (1, START - DAY, b"{")])
+    found.send_days(ROWS)
+    found.send([(2, START + 4 * DAY, row_message([7.0] * 4))])
+    return found.closed()
+
+
+def test_messages_give_the_releases_of_the_same_rows_in_folders(place, topic):
+    """Under the same key equal exact sums give equal octets: nothing is lost, doubled, or in another window."""
+    outcome = place.stream("equal", topic)
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["released"] == list(DATES)
+    assert place.released("equal") == place.released("folders")
+    assert place.private_files("equal") == [f"_offsets/epoch/{date}.json" for date in DATES]
+    assert topic.committed("dapple-epoch") == [241, 241, 240]
+
+
+def test_an_epoch_in_several_calls_is_that_of_one_call(place, topic):
+    """Until a date, and the rest; then nothing is due."""
+    for until, released in ((DATES[1], DATES[:2]), (DATES[3], DATES[2:]), (DATES[3], ())):
+        outcome = place.stream("calls", topic, until=until)
+        assert outcome.code == 0, outcome.err
+        assert json.loads(outcome.out)["released"] == list(released)
+    assert place.released("calls") == place.released("folders")
+
+
+class Killed(BaseException):
+    """What a kill leaves: nothing that follows is run."""
+
+
+@pytest.mark.parametrize("point", ["cut", "copied", "released"])
+def test_a_retry_reads_what_was_written_down(place, topic, point, monkeypatch):
+    """An attempt ends after the cut, after the copy, or after the release; messages that arrive then change nothing."""
+    name = f"ends-{point}"
+    with monkeypatch.context() as patch:
+        if point == "cut":
+            patch.setattr(arriving.Landing, "copy", _kill)
+        elif point == "copied":
+            patch.setattr("pipelines.kmeans.stream.job.run_settings", _kill)
+        else:
+            patch.setattr(arriving.TopicRows, "released", _kill)
+        with pytest.raises(Killed):
+            place.stream(name, topic)
+    records = {each: each.read_bytes() for each in place.record(name, DATES[0]).parent.iterdir()}
+    assert [each.name for each in records] == [f"{DATES[0]}.json"]
+    topic.alter(message_timestamp_type="CreateTime")
+    topic.send([(0, START + DAY // 2, row_message([7.0] * 4))] * 50)
+    topic.closed()
+    assert place.stream(name, topic, until=DATES[0]).code == 0
+    assert place.released(name)[DATES[0]] == place.released("folders")[DATES[0]]
+    assert all(path.read_bytes() == content for path, content in records.items())
+
+
+def _kill(*_):
+    raise Killed
+
+
+def test_what_is_appended_after_the_cut_is_in_the_next_window(place, broker, monkeypatch):
+    """Each message is in one window, also one whose time says an earlier one."""
+    topic = Topic(broker)
+    topic.send_days({0: ROWS[0]})
+    assert place.stream("late", topic.closed(), until=DATES[0]).code == 0
+    topic.alter(message_timestamp_type="CreateTime")
+    topic.send((index % 3, START, row_message(row)) for index, row in enumerate(ROWS[1]))
+    assert place.stream("late", topic.closed(), until=DATES[1]).code == 0
+    assert place.released("late") == {date: place.released("folders")[date] for date in DATES[:2]}
+
+
+def test_a_new_partition_is_read_from_its_start(place, broker):
+    from confluent_kafka.admin import NewPartitions
+
+    topic = Topic(broker, partitions=1)
+    topic.send_days({0: ROWS[0]})
+    assert place.stream("grows", topic.closed(), until=DATES[0]).code == 0
+    topic._admin.create_partitions([NewPartitions(topic.name, 3)])[topic.name].result(60)
+    topic.partitions = 3
+    topic.alter(message_timestamp_type="CreateTime").send_days({1: ROWS[1]})
+    outcome = place.stream("grows", topic.closed(), until=DATES[1])
+    assert outcome.code == 0, outcome.err
+    assert place.released("grows") == {date: place.released("folders")[date] for date in DATES[:2]}
+
+
+def test_transactions_count_when_they_are_committed(broker):
+    """Aborted messages and the marks of transactions take offsets and are no rows; a range may end at one."""
+    topic = Topic(broker, partitions=1)
+    texts = [str(index).encode() for index in range(30)]
+    for part, end in ((texts[:20], "commit"), (texts[:9], "abort"), (texts[20:], "commit"), (texts[:4], "abort")):
+        topic.send([(0, START, text) for text in part], end)
+    client = TopicClient(broker.servers, topic.name, "")
+    with connected(client, "dapple-test") as asked:
+        (bounds,) = asked.bounds(1)
+    assert bounds == (0, 47)
+    assert list(messages(client, 0, 0, 47)) == texts
+    assert list(messages(client, 0, 18, 32)) == [*texts[18:20], texts[20]]
+    assert list(messages(client, 0, 20, 31)) == []
+
+
+def test_broken_messages_are_invalid_rows(place, broker):
+    """Dropped where the job says so; else the job stops, and no message says how many there are."""
+    topic = Topic(broker)
+    broken = [b"", None, b"{", b"[]", b'{"x": [1, 2]}', b'{"x": [1, 2, 3, NaN]}', b'{"x": "1"}', b"[" * 9000]
+    broken += [b'{"x": [1, 2, 3, 4], "more": "' + b"x" * 70_000 + b'"}']
+    topic.send([(0, START + 1, each) for each in broken])
+    topic.send_days({0: ROWS[0]})
+    outcome = place.stream("dropped", topic.closed(), until=DATES[0])
+    assert outcome.code == 0, outcome.err
+    assert place.released("dropped")[DATES[0]] == place.released("folders")[DATES[0]]
+    place.job["data"]["on_invalid_rows"] = "fail"
+    try:
+        outcome = place.stream("refused", topic, until=DATES[0])
+    finally:
+        place.job["data"]["on_invalid_rows"] = "drop"
+    assert outcome.code == 2
+    assert not {"249", "240", "89", "80"} & set(outcome.lines[-1].replace(",", " ").replace(".", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"message_timestamp_type": "CreateTime"}, "message.timestamp.type of the topic"),
+        ({"cleanup_policy": "compact"}, "cleanup.policy of the topic"),
+        ({"retention_bytes": "1000000"}, "retention.bytes of the topic"),
+        ({"retention_ms": str(4 * DAY - 1)}, "retention.ms of the topic"),
+    ],
+)
+def test_topics_in_which_messages_move_each_other_are_refused(place, broker, settings, message):
+    topic = Topic(broker, partitions=1).closed().alter(**settings)
+    name = f"kept-{message.partition(' ')[0]}"
+    outcome = place.stream(name, topic, until=DATES[0])
+    assert outcome.code == 2
+    assert outcome.lines[-1].startswith(f"dapple: {message}")
+    assert not place.released(name)
+
+
+def test_messages_that_the_broker_has_dropped_are_missed(place, topic):
+    """Of a window that a release adds up; nothing is drawn, and the sentence has no numbers of messages."""
+    assert place.stream("forgets", topic, until=DATES[1]).code == 0
+    topic.forget(0, 50)
+    outcome = place.stream("forgets", topic)
+    assert outcome.code == 2
+    assert "must keep the messages of all windows" in outcome.lines[-1]
+    assert list(place.released("forgets")) == list(DATES[:2])
+    with pytest.raises(InputError, match="must keep the messages"):
+        list(messages(TopicClient(topic.broker.servers, topic.name, ""), 0, 10, 60))
+
+
+def test_a_topic_that_was_made_anew_is_refused(place, broker):
+    topic = Topic(broker, partitions=1)
+    topic.send_days({0: ROWS[0]})
+    assert place.stream("anew", topic.closed(), until=DATES[0]).code == 0
+    other = Topic(broker, partitions=1)
+    other.send_days({0: ROWS[0], 1: ROWS[1]})
+    record = place.record("anew", DATES[0])
+    record.write_text(record.read_text().replace(topic.name, other.name))
+    outcome = place.stream("anew", other.closed(), until=DATES[1])
+    assert outcome.code == 2
+    assert "must be the one that the epoch began with" in outcome.lines[-1]
+
+
+@pytest.mark.parametrize("change", ["gone", "moved", "other"])
+def test_records_that_were_changed_are_refused(place, topic, change):
+    name = f"records-{change}"
+    assert place.stream(name, topic, until=DATES[0]).code == 0
+    record = place.record(name, DATES[0])
+    content = json.loads(record.read_text())
+    if change == "gone":
+        record.unlink()
+    elif change == "moved":
+        record.write_text(json.dumps(content | {"window": DATES[1]}))
+    else:
+        record.write_text(json.dumps(content | {"ranges": content["ranges"][::-1]}))
+    outcome = place.stream(name, topic, until=DATES[1])
+    assert outcome.code == 2
+    assert "must be the record of offsets that this job wrote" in outcome.lines[-1]
+    assert list(place.released(name)) == [DATES[0]]
+
+
+def test_copies_have_a_folder_of_their_own(place, topic):
+    mine = place.folder / "data" / "dt=2026-01-01" / "mine.parquet"
+    mine.parent.mkdir(parents=True)
+    shutil.copy(next((place.folder / "rows").iterdir()), mine)
+    outcome = place.stream("mine", topic, data=place.folder / "data")
+    assert outcome.code == 2
+    assert "must be a folder of its own" in outcome.lines[-1]
+    assert mine.exists()
+    outcome = place.stream("inside", topic, data=place.folder / "inside" / "out" / "copies")
+    assert outcome.code == 2
+    assert "must lie apart from --output" in outcome.lines[-1]
+
+
+def test_a_copy_that_an_attempt_left_is_made_again(place, topic):
+    """Copies are removed before anything else, a half-written one too, so that none counts twice."""
+    left = place.folder / "left" / "copies" / f"dt={DATES[0]}"
+    left.mkdir(parents=True)
+    lake.write_lake(left, ROWS[1])
+    next(left.iterdir()).rename(left / "part-00007-0000000.parquet")
+    (left / f".part-00000-0000000.parquet.{'0' * 16}").write_bytes(b"PAR1")
+    assert place.stream("left", topic, until=DATES[0]).code == 0
+    assert place.released("left")[DATES[0]] == place.released("folders")[DATES[0]]
+    assert not left.exists()
+
+
+def test_a_broker_that_starts_anew_is_waited_for(place, topic, broker):
+    broker.kill()
+    broker.up()
+    outcome = place.stream("restarts", topic, until=DATES[0])
+    assert outcome.code == 0, outcome.err
+    assert place.released("restarts")[DATES[0]] == place.released("folders")[DATES[0]]
+
+
+def test_no_offset_is_said_or_published(place, topic):
+    """Offsets count messages. None stands in what is released, in the log or in the last line."""
+    outcome = place.stream("silent", topic, until=DATES[0])
+    record = json.loads(place.record("silent", DATES[0]).read_text())
+    assert [(each["first"], each["end"]) for each in record["ranges"]] == [(1, 81), (1, 81), (0, 80)]
+    assert not {"80", "81", "240"} & set(f"{outcome.err} {outcome.out}".replace(",", " ").split())
+    names = {each.name for each in (place.folder / "silent" / "out").rglob("*") if each.is_file()}
+    assert names == {each.name for each in (place.folder / "folders" / "out").rglob("*") if each.is_file()}
+
+
+def test_a_topic_that_is_not_there(place, broker, monkeypatch):
+    topic = Topic(broker, partitions=1)
+    outcome = place.stream("nowhere", topic, kafka={"topic": "nowhere"})
+    assert outcome.code == 2
+    assert "must answer for the topic nowhere" in outcome.lines[-1]
+
+
+def test_the_library_is_asked_for_where_it_is_used(place, topic, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Exception, match=r"pip install 'dapple-dp\[kafka\]'"):
+        TopicClient(topic.broker.servers, topic.name, "").settings()

@@ -1,0 +1,109 @@
+"""Where windows are cut, without a broker: records join, are written once, and do not depend on when one asks."""
+
+import dataclasses
+
+import pytest
+
+from pipelines.tables.arrivals.broker import TopicState
+from pipelines.tables.arrivals.landing import check_kept
+from pipelines.tables.arrivals.records import Records
+from schemas.errors import InputError
+from transforms.arrivals.consume import TopicClient
+
+DAY = 86_400_000
+START = 1_767_225_600_000
+DATES = tuple(f"2026-01-{day:02d}" for day in range(1, 8))
+STATE = TopicState("id", 2, {})
+
+
+@dataclasses.dataclass
+class Log:
+    """A broker: for each partition the times at which messages were appended, in their order."""
+
+    times: list[list[int]]
+
+    def bounds(self, partitions):
+        return [(0, len(each)) for each in self.times[:partitions]]
+
+    def cut(self, milliseconds, partitions):
+        return [next((at for at, t in enumerate(each) if t >= milliseconds), len(each)) for each in self.times]
+
+
+@pytest.fixture
+def records(tmp_path):
+    return Records(client=TopicClient("localhost:1", "visits", ""), folder=str(tmp_path), epoch="e", days=1)
+
+
+def cut_all(records, log, dates=DATES):
+    found, before = [], None
+    for date in dates:
+        before = records.cut(log, STATE, date, before)
+        found.append(before)
+    return found
+
+
+def test_every_message_is_in_the_window_of_its_time(records):
+    times = [[START - 5, START, START + DAY - 1, START + DAY], [START + 3 * DAY, START + 3 * DAY + 1]]
+    found = cut_all(records, Log(times))
+    ranges = [[(each.first, each.end) for each in record.ranges] for record in found]
+    assert ranges[:4] == [[(1, 3), (0, 0)], [(3, 4), (0, 0)], [(4, 4), (0, 0)], [(4, 4), (0, 2)]]
+    assert all(first == end for record in ranges[4:] for first, end in record)
+
+
+def test_a_record_is_not_asked_for_again(records):
+    """Messages that are appended later, with any time, change no record."""
+    log = Log([[START], [START + 1]])
+    first = cut_all(records, log, DATES[:1])
+    log.times[0] += [START, START + DAY]
+    assert cut_all(records, log, DATES[:1]) == first
+    later = records.cut(log, STATE, DATES[1], first[0])
+    assert [(each.first, each.end) for each in later.ranges] == [(1, 3), (1, 1)]
+
+
+def test_a_message_more_moves_no_other(records, tmp_path):
+    """Neighbors: one message more at any place. All others stay in their windows, whatever the time that it has."""
+    times = [START + (DAY // 3) * step for step in range(15)]
+
+    def windows(log, folder):
+        own = dataclasses.replace(records, folder=str(tmp_path / folder))
+        return [range(record.ranges[0].first, record.ranges[0].end) for record in cut_all(own, log)]
+
+    whole = windows(Log([times, []]), "whole")
+    for place in range(15):
+        more = [*times[:place], times[place], *times[place:]]
+        found = windows(Log([more, []]), f"more-{place}")
+        shifted = [[at - (at > place) for at in window if at != place] for window in found]
+        assert shifted == [list(window) for window in whole]
+
+
+def test_records_of_another_topic_or_calendar_are_refused(records):
+    log = Log([[START], []])
+    (first,) = cut_all(records, log, DATES[:1])
+    for change in ({"days": 2}, {"client": TopicClient("localhost:1", "others", "")}):
+        with pytest.raises(InputError, match="one of another topic or window"):
+            dataclasses.replace(records, **change).found(DATES[0])
+    with pytest.raises(InputError, match="must be the one that the epoch began with"):
+        records.cut(log, STATE._replace(topic_id="new"), DATES[1], first)
+    with pytest.raises(InputError, match="got nothing"):
+        records.kept(DATES[3])
+
+
+def test_a_partition_that_is_new_is_read_from_its_start(records):
+    first = records.cut(Log([[START]]), STATE._replace(partitions=1), DATES[0], None)
+    second = records.cut(Log([[START], [START + DAY] * 3]), STATE, DATES[1], first)
+    assert [(each.first, each.end) for each in second.ranges] == [(1, 1), (0, 3)]
+
+
+def test_dropped_messages_are_noticed(records):
+    found = cut_all(records, Log([[START, START + 1], []]), DATES[:1])
+    client = records.client
+    check_kept(client, Log([[1, 2], []]), found)
+
+    class Dropped(Log):
+        def bounds(self, partitions):
+            return [(1, 2), (0, 0)]
+
+    with pytest.raises(InputError, match="got a broker that has dropped some"):
+        check_kept(client, Dropped([[], []]), found)
+    with pytest.raises(InputError, match="got a broker that has dropped some"):
+        check_kept(client, Log([[1], []]), found)
