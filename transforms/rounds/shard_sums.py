@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,16 +61,31 @@ class ShardReader:
             state = self.state if self.bound.at is None else self.bound.at(self.state, shard.path)
             yield from (functools.partial(measured, self.bound, block, state) for block in self._blocks(shard))
             return
-        frame: Frame = self.state.frame
-        key = (shard, self.identity, frame.digest(), bits)
-        known = dataclasses.replace(self.state, frame=QuantizedFrame.of(frame, bits))
-        kept = cache.pieces(key)
-        if kept is None:
-            rows = (each._replace(points=_quantized(each.points, frame, bits)) for each in self._blocks(shard))
-            yield from (functools.partial(measured, self.bound, block, known) for block in cache.filled(key, rows))
-        else:
+        known = dataclasses.replace(self.state, frame=QuantizedFrame.of(self.state.frame, bits))
+        kept = cache.pieces(self._key(shard, bits))
+        if kept is not None:
             with PROGRESS.reading(shard.n_rows):
                 yield from (functools.partial(self._of_kept, cache, piece, known) for piece in kept)
+        elif self.bound.later_bits in (None, bits):
+            rows = self._filled(cache, shard, bits, self._blocks(shard))
+            yield from (functools.partial(measured, self.bound, block, known) for block in rows)
+        else:
+            # What is kept comes first, since it ends where it has seen that there is no further block.
+            blocks, same = itertools.tee(self._blocks(shard))
+            both = zip(self._filled(cache, shard, self.bound.later_bits, same), blocks, strict=False)
+            yield from (functools.partial(measured, self.bound, block, self.state) for _, block in both)
+
+    def _key(self, shard: ShardRef, bits: int) -> tuple[ShardRef, bytes, bytes, int]:
+        """What kept rows are known by."""
+        return shard, self.identity, self.state.frame.digest(), bits
+
+    def _filled(
+        self, cache: RowCache, shard: ShardRef, bits: int, blocks: Iterable[ClientBlock]
+    ) -> Iterator[ClientBlock]:
+        """Rows as lattice integers at `bits`, which are kept."""
+        frame: Frame = self.state.frame
+        rows = (each._replace(points=_quantized(each.points, frame, bits)) for each in blocks)
+        return cache.filled(self._key(shard, bits), rows)
 
     def _blocks(self, shard: ShardRef) -> Iterator[ClientBlock]:
         """Rows as the file has them. Where no cores are counted, a second thread reads ahead."""

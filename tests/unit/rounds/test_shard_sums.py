@@ -88,17 +88,40 @@ def test_every_round_is_what_it_was(world, run, name):
     assert set(reads) & {lattice.SUM_BITS, lattice.OUTER_BITS}
 
 
-def test_rows_that_were_kept_are_not_read_again(world, run, monkeypatch):
-    fit = world.planned("record")
+def second(fit, total):
+    """The second round, and the state after the first one."""
+    bound = fit.rounds[0]
+    return fit.rounds[1], bound.step(fit.initial, draw_release(lake.KEY, bound.plan, total))
+
+
+@pytest.mark.parametrize("name", ["record", "client"])
+def test_rows_are_read_once(world, run, monkeypatch, name):
+    """The first round keeps them at the bits of the second one, whatever its own are."""
+    fit = world.planned(name)
     limits = WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
-    first = summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards)
+    bound, state = second(fit, summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards))
+    plain = summed(reader(fit, bound, state, WorkerLimits()), world.shards)
 
     def refuse(*_):
         raise AssertionError("a kept row was read")
 
     monkeypatch.setattr(shard_sums, "read_blocks", refuse)
-    again = summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards[1:])
-    np.testing.assert_array_equal(again, first)
+    np.testing.assert_array_equal(summed(reader(fit, bound, state, limits), world.shards[1:]), plain)
+
+
+def test_a_shard_that_fails_while_it_is_kept_for_later_is_not_kept(world, run, monkeypatch):
+    fit = world.planned("record")
+    limits = WorkerLimits(run=run, cores=1, cache_bytes=1 << 20)
+    read = shard_sums.read_blocks
+
+    def broken(*given):
+        yield next(read(*given))
+        raise InputError("another file")
+
+    monkeypatch.setattr(shard_sums, "read_blocks", broken)
+    with pytest.raises(InputError, match="another file"):
+        summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards[1:])
+    assert not CACHES.of_run(limits)._entries
 
 
 @pytest.mark.parametrize("change", ["seal", "frame", "contract", "run"])
@@ -138,9 +161,10 @@ def test_a_file_that_is_replaced_afterwards_is_not_read(world, run, tmp_path):
     file = os.path.join(path, os.listdir(path)[0])
     shard = ShardRef(file, 0, N_ROWS, 1, 0, file, seal_of(file).text)
     fit, limits = world.planned("record"), WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
-    first = summed(reader(fit, fit.rounds[0], fit.initial, limits), [shard])
+    bound, state = second(fit, summed(reader(fit, fit.rounds[0], fit.initial, limits), [shard]))
+    first = summed(reader(fit, bound, state, limits), [shard])
     lake.write_lake(tmp_path / "lake", 2.0 * world.points)
-    np.testing.assert_array_equal(summed(reader(fit, fit.rounds[0], fit.initial, limits), [shard]), first)
+    np.testing.assert_array_equal(summed(reader(fit, bound, state, limits), [shard]), first)
 
 
 def frames():
