@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.runner import PipelineResult
+from apache_beam.transforms import userstate
 from threadpoolctl import threadpool_limits
 
 from pipelines.run import run_keys
@@ -105,16 +107,31 @@ _CANCEL_SECONDS, _WATCH_SECONDS = 20.0, 0.5
 _LOST = f"schemas.errors.RunnerError: {LOST_WORKER}"
 
 
+_STATES: weakref.WeakKeyDictionary[beam.DoFn, Any] = weakref.WeakKeyDictionary()
+_read_state = userstate.get_dofn_specs
+
+
+def _state_of(dofn: beam.DoFn) -> Any:
+    """What a DoFn says of its state and timers, which follows from its methods."""
+    found = _STATES.get(dofn)
+    if found is None:
+        found = _STATES[dofn] = _read_state(dofn)
+    return found
+
+
 class _OtherBeam:
     """Beam as it is while graphs are built and run here, in however many threads at once, and its own afterwards.
 
     In a notebook Beam looks for the user's own pipelines, to give their steps other names: it needs pandas then, and
     leaves its temporary folder behind. The pipelines here are not the user's. And worker processes are watched.
+
+    Beam asks every DoFn six times whether it keeps state, and reads the signatures of all its methods; here, once.
     """
 
     _CHANGED: tuple[tuple[dict[str, Any], str, Any], ...] = (
         (vars(beam_pipeline), "alter_label_if_ipython", lambda *_: None),
         (vars(beam_pipeline), "is_in_ipython", lambda: False),
+        (vars(userstate), "get_dofn_specs", _state_of),
         (
             worker_handlers.WorkerHandler._registered_environments,
             python_urns.SUBPROCESS_SDK,

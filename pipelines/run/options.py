@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import joblib
 from apache_beam.io.filesystems import FileSystems
@@ -21,7 +22,9 @@ from schemas.errors import ConfigError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.rounds.row_cache import CACHES, WorkerLimits
+from transforms.rounds.sum_processes import CREWS
 
+View = TypeVar("View", bound=PipelineOptions)
 DEFAULT_RUNNER = "FnApiRunner"
 NAME_PREFIX = "dapple"
 """Of the names of jobs in a cluster."""
@@ -35,13 +38,30 @@ class WorkerOptions(PipelineOptions):
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
         """Adds the flags, which pass for Beam's."""
-        parser.add_argument("--cores", type=int, help="threads that work on rows; default: all of this machine")
+        parser.add_argument("--cores", type=int, help="processes that add up rows; default: as many as cores")
         parser.add_argument(
             "--cache_megabytes",
             type=int,
             default=_CACHE_MEGABYTES,
             help="rows that a worker keeps between rounds; 0 for none",
         )
+
+
+class _OptionsWithViews(PipelineOptions):
+    """Options that make each view of themselves once: Beam asks for some at every step of a graph, and parses anew."""
+
+    def view_as(self, cls: type[View]) -> View:
+        """A view, which shares all values with these options."""
+        views: dict[type, PipelineOptions] = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        found = views[cls]
+        assert isinstance(found, cls)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy, which makes views of its own."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +136,7 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
       ConfigError: for a flag that no Beam option class knows.
     """
     _refuse_unknown(flags)
-    options = PipelineOptions(list(flags))
+    options = _OptionsWithViews(list(flags))
     standard = options.view_as(StandardOptions)
     if standard.runner is None:
         standard.runner = DEFAULT_RUNNER
@@ -132,7 +152,7 @@ def shuffles_in_memory(options: PipelineOptions) -> bool:
 
 @contextlib.contextmanager
 def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
-    """What workers may use for a run; what workers of this process have kept of it goes at the end.
+    """What workers may use for a run; what this process has kept of it, and processes that help, go at the end.
 
     Without `--cores`, workers of this process use all of the machine, and others leave the cores to their runner.
 
@@ -147,7 +167,7 @@ def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
     alone = shuffles_in_memory(options) and options.view_as(DirectOptions).direct_num_workers == 1
     cores = given.cores or (min(joblib.cpu_count(), _MOST_CORES) if alone else 0)
     limits = WorkerLimits(run=secrets.token_hex(8), cores=cores, cache_bytes=given.cache_megabytes << 20)
-    with CACHES.held(limits.run):
+    with CACHES.held(limits.run), CREWS.held(limits.run):
         yield limits
 
 
