@@ -145,7 +145,7 @@ def ratios(turns: list[dict[str, Figures]]) -> list[str]:
         one, many, single, processes = arms
         gain, yardstick = over(one, many, "wall"), over(single, processes, "wall")
         found += [
-            f"threads gain {gain:.2f}, processes of NumPy {yardstick:.2f}: {gain / yardstick:.2f} of the yardstick",
+            f"all cores gain {gain:.2f}, processes of NumPy {yardstick:.2f}: {gain / yardstick:.2f} of the yardstick",
             f"{many} over {processes}: wall {over(many, processes, 'wall'):.2f}, CPU "
             f"{over(many, processes, 'cpu'):.2f}",
         ]

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import os
+import resource
 import secrets
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace) -> Figures:
-    """One measurement in this process."""
+    """One measurement in this process; processes that it has started and that have ended count."""
     from pipelines.kmeans.fit import execute
     from pipelines.kmeans.plan.planned_fit import plan_fit
     from pipelines.run.options import beam_options
@@ -100,7 +101,9 @@ def measure(arguments: argparse.Namespace) -> Figures:
         return measurement.measured(lambda: in_numpy(planned, arguments.lake, *arguments.part))
     with tempfile.TemporaryDirectory() as folder:
         options = beam_options(["--cores", str(arguments.cores)])
-        return measurement.measured(lambda: execute(planned, options, folder))
+        found = measurement.measured(lambda: execute(planned, options, folder))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found | {"cpu": found["cpu"] + used.ru_utime + used.ru_stime}
 
 
 def in_numpy(planned: Any, lake: Path, part: int, n_parts: int) -> None:
