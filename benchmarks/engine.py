@@ -2,11 +2,12 @@ r"""What a fit of 11 rounds takes: before and after, with one core and all, rows
 
 Whole commands: each turn is a process of its own, from its start to its end, with all that it starts; the arms take
 turns. `--before` names a checkout to compare with. The rounds alone: `execute` after imports and planning, with one
-thread and with all, beside the same arithmetic in NumPy: one process for all rows, and as many as cores, each with its
+core and with all, beside the same arithmetic in NumPy: one process for all rows, and as many as cores, each with its
 own part of the files. What the processes gain is the yardstick, since cores of a virtual machine may be halves. On
 Flink: the command in memory and on a cluster of two TaskManagers with all four slots, which is started for it.
 
 Every turn is written to a JSON file beside `--out` as soon as it is over; the same command goes on where it stopped.
+What a graph weighs is told for few server rows and for many.
 
     python -m benchmarks.engine --before CHECKOUT --rows 10000 1000000 10000000 --clients 50000 \
         --out benchmarks/results/engine.md
@@ -14,6 +15,8 @@ Every turn is written to a JSON file beside `--out` as soon as it is over; the s
 
 import argparse
 import contextlib
+import dataclasses
+import functools
 import json
 import os
 import statistics
@@ -25,7 +28,7 @@ from typing import Any
 
 import joblib
 
-from benchmarks import engine_turns, machine, measurement, runners, scale
+from benchmarks import engine_turns, machine, measurement, mixture, runners, scale
 from benchmarks.engine_turns import ROOT
 from benchmarks.measurement import Figures
 
@@ -33,7 +36,8 @@ LLOYD = {"steps": 8, "share": 0.5}
 """With the three rounds of the start these are 11 rounds."""
 SMALL, LARGE = 100_000, 5_000_000
 """Rows below which nothing but the command is measured, and above which turns are few."""
-PARTS = ("commands", "rounds", "flink")
+PARTS = ("commands", "rounds", "flink", "graph")
+SERVER_ROWS = (500, 100_000)
 Arms = dict[str, Callable[[], Figures]]
 BEFORE, ALL_CORES = "before", "all cores, rows kept"
 IN_MEMORY, FLINK = "in memory, all cores", "Flink, p = 4"
@@ -52,7 +56,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         record = Record((arguments.out or Path(temporary) / "engine").with_suffix(".json"))
         lakes = made(arguments, arguments.data or Path(temporary))
-        for part in arguments.parts:
+        if "graph" in arguments.parts:
+            record.measure(GRAPHS, graph_arms(arguments.data or Path(temporary)), 1)
+        for part in filter(TITLES.__contains__, arguments.parts):
             with arms_of(part, arguments.before) as arms:
                 for n, name, lake in lakes:
                     if n >= SMALL or part == "commands":
@@ -61,6 +67,7 @@ def main() -> None:
         measurement.show([*machine.heading("The engine: a fit of 11 rounds"), *record.lines()], arguments.out)
 
 
+GRAPHS = "Octets of the graph"
 TITLES = {"commands": "the whole command", "rounds": "the rounds alone", "flink": "on Flink"}
 
 
@@ -120,12 +127,13 @@ class Record:
 
 def table(turns: list[dict[str, Figures]]) -> list[str]:
     """A line for each arm."""
-    keys = {"wall": "wall s", "cpu": "CPU s", "first": "s to the first round"}
+    keys = {"wall": "wall s", "cpu": "CPU s", "first": "s to the first round", "octets": "octets"}
     shown = {key: name for key, name in keys.items() if key in next(iter(turns[0].values()))}
-    lines = ["| arm | " + " | ".join(shown.values()) + " | peak RSS MB |", "| --- " * (len(shown) + 2) + "|"]
+    lines = ["| arm | " + " | ".join([*shown.values(), "peak RSS MB"]) + " |", "| --- " * (len(shown) + 2) + "|"]
     for arm in turns[0]:
         cells = [_spread([each[arm][key] for each in turns]) for key in shown]
-        lines.append(f"| {arm} | {' | '.join(cells)} | {max(each[arm]['rss'] for each in turns):.0f} |")
+        cells.append(f"{max(each[arm]['rss'] for each in turns):.0f}")
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
     return lines
 
 
@@ -153,6 +161,8 @@ def ratios(turns: list[dict[str, Figures]]) -> list[str]:
 
 
 def _spread(values: list[float]) -> str:
+    if min(values) == max(values) >= 1000:
+        return f"{values[0]:,.0f}"
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
@@ -184,7 +194,7 @@ def command_arms(n: int, lake: Path, before: Path | None) -> Arms:
 
 
 def rounds_arms(n: int, lake: Path) -> Arms:
-    """The rounds with one thread and with all, and NumPy with one process and with as many; of rows without clients."""
+    """The rounds with one core and with all, and NumPy with one process and with as many; of rows without clients."""
     n_cores = joblib.cpu_count()
     if json.loads((lake / "engine.yaml").read_text())["data"]["client_id"] is not None:
         return {}
@@ -205,6 +215,35 @@ def flink_arms(lake: Path, cluster: runners.Runner) -> Arms:
         return found | {"cpu": runners.cpu_of(cluster) - start, "rss": found["rss"] + runners.rss_of(cluster)}
 
     return {IN_MEMORY: lambda: engine_turns.command(lake, ROOT, ()), FLINK: on_cluster}
+
+
+def graph_arms(data: Path) -> Arms:
+    """How large the graph of a fit is, by its number of server rows."""
+    return {f"{n:,} server rows x {scale.ROW_FEATURES}": functools.partial(graph, data, n) for n in SERVER_ROWS}
+
+
+def graph(data: Path, n_server: int) -> Figures:
+    """Octets of the graph that a runner is sent."""
+    import apache_beam as beam
+    import pyarrow.parquet as pq
+
+    from pipelines.kmeans.fit import build
+    from pipelines.run.options import beam_options
+    from tests.scenes import lake as scenes
+    from transforms.rounds.staged_state import staged_state
+
+    lake = scale.record_lake(data, 10_000)
+    job = json.loads((lake / "job.yaml").read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        server = Path(folder) / "server.parquet"
+        pq.write_table(mixture.table(mixture.draw(1, n_server, scale.ROW_FEATURES).rows), server)
+        planned = scenes.ready(job | {"lloyd": LLOYD, "server_data": {"path": str(server)}}, folder)
+        with staged_state(planned.initial, folder) as (light, staged):
+            pipeline = beam.Pipeline(options=beam_options([]))
+            key = scenes.write_key(Path(folder) / "key")
+            build(pipeline, dataclasses.replace(planned, initial=light), key, folder, staged=staged)
+            octets = len(pipeline.to_runner_api().SerializeToString())
+    return {"octets": float(octets), "rss": measurement.peak_rss()}
 
 
 if __name__ == "__main__":
