@@ -65,7 +65,7 @@ def command(lake: Path, checkout: Path, flags: tuple[str, ...], *, marked: bool 
 
 
 def alone(lake: Path, kind: str, *, cores: int = 1) -> Figures:
-    """The rounds of a fit after imports and planning: `rounds` by the command's own processes, `numpy` by ones alone."""
+    """The rounds of a fit after imports and planning: `rounds` as a command has them, or `numpy` by processes."""
     parts = [("--cores", str(cores))]
     if kind == "numpy":
         parts = [("--part", str(part), str(cores)) for part in range(cores)]
