@@ -1,39 +1,46 @@
-"""What a fit of 11 rounds takes: before and after, with one core and all, rows kept or read anew, and against NumPy.
+r"""What a fit of 11 rounds takes: before and after, with one core and all, rows kept or read anew, and against NumPy.
 
 Whole commands: each turn is a process of its own, from its start to its end, with all that it starts; the arms take
 turns. `--before` names a checkout to compare with. The rounds alone: `execute` after imports and planning, with one
-thread and with all, beside the same arithmetic in NumPy: one process for all rows, and as many as cores, each with its
-own part of the files. What the processes gain is the yardstick, since cores of a virtual machine may be halves.
+core and with all, beside the same arithmetic in NumPy: one process for all rows, and as many as cores, each with its
+own part of the files. What the processes gain is the yardstick, since cores of a virtual machine may be halves. On
+Flink: the command in memory and on a cluster of two TaskManagers with all four slots, which is started for it.
 
-    python -m benchmarks.engine --before CHECKOUT --rows 10000 1000000 10000000 --out benchmarks/results/engine.md
+Every turn is written to a JSON file beside `--out` as soon as it is over; the same command goes on where it stopped.
+What a graph weighs is told for few server rows and for many.
+
+    python -m benchmarks.engine --before CHECKOUT --rows 10000 1000000 10000000 --clients 50000 \
+        --out benchmarks/results/engine.md
 """
 
 import argparse
+import contextlib
+import dataclasses
+import functools
 import json
 import os
-import secrets
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import joblib
 
-from benchmarks import measurement, scale
+from benchmarks import engine_turns, machine, measurement, mixture, runners, scale
+from benchmarks.engine_turns import ROOT
 from benchmarks.measurement import Figures
 
 LLOYD = {"steps": 8, "share": 0.5}
 """With the three rounds of the start these are 11 rounds."""
-ROOT = Path(__file__).resolve().parents[1]
-ARMS: dict[str, tuple[str, ...]] = {
-    "after: all cores, rows kept": (),
-    "after: one core, rows kept": ("--cores", "1"),
-    "after: one core, rows read anew": ("--cores", "1", "--cache_megabytes", "0"),
-}
+SMALL, LARGE = 100_000, 5_000_000
+"""Rows below which nothing but the command is measured, and above which turns are few."""
+PARTS = ("commands", "rounds", "flink", "graph")
+SERVER_ROWS = (500, 100_000)
+Arms = dict[str, Callable[[], Figures]]
+BEFORE, ALL_CORES = "before", "all cores, rows kept"
+IN_MEMORY, FLINK = "in memory, all cores", "Flink, p = 4"
 
 
 def main() -> None:
@@ -42,159 +49,201 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[10_000, 1_000_000])
     parser.add_argument("--clients", type=int, nargs="*", default=[])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--few", type=int, default=2, help=f"turns of more than {LARGE:,} rows")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--data", type=Path, help="folder for the generated lakes; default: a temporary one")
-    parser.add_argument("--measure", choices=["rounds", "numpy"], help=argparse.SUPPRESS)
-    parser.add_argument("--lake", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help=argparse.SUPPRESS)
-    parser.add_argument("--cores", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.measure:
-        print(json.dumps(measure(arguments)))
-        return
     with tempfile.TemporaryDirectory() as temporary:
-        lines = compare(arguments, arguments.data or Path(temporary))
-    measurement.show(lines, arguments.out)
+        record = Record((arguments.out or Path(temporary) / "engine").with_suffix(".json"))
+        lakes = made(arguments, arguments.data or Path(temporary))
+        if "graph" in arguments.parts:
+            record.measure(GRAPHS, graph_arms(arguments.data or Path(temporary)), 1)
+        for part in filter(TITLES.__contains__, arguments.parts):
+            with arms_of(part, arguments.before) as arms:
+                for n, name, lake in lakes:
+                    if n >= SMALL or part == "commands":
+                        repeats = arguments.few if n > LARGE else arguments.repeats
+                        record.measure(f"{name}: {TITLES[part]}", arms(n, lake), repeats)
+        measurement.show([*machine.heading("The engine: a fit of 11 rounds"), *record.lines()], arguments.out)
 
 
-def compare(arguments: argparse.Namespace, data: Path) -> list[str]:
-    """All tables."""
-    from benchmarks.machine import heading
+GRAPHS = "Octets of the graph"
+TITLES = {"commands": "the whole command", "rounds": "the rounds alone", "flink": "on Flink"}
 
-    lines = heading("The engine: a fit of 11 rounds")
-    lakes = {f"{n:,} rows x {scale.ROW_FEATURES}": scale.record_lake(data, n) for n in arguments.rows}
-    lakes |= {f"{n:,} clients x 20 rows x 32": scale.client_lake(data, n) for n in arguments.clients}
-    for lake in lakes.values():
+
+def made(arguments: argparse.Namespace, data: Path) -> list[tuple[int, str, Path]]:
+    """Rows, name and folder of every lake; the job of each has 11 rounds."""
+    found = [(n, f"{n:,} rows x {scale.ROW_FEATURES}", scale.record_lake(data, n)) for n in arguments.rows]
+    for n in arguments.clients:
+        name = f"{n:,} clients x {scale.CLIENT_ROWS} rows x {scale.CLIENT_FEATURES}"
+        found.append((n * scale.CLIENT_ROWS, name, scale.client_lake(data, n)))
+    for _, _, lake in found:
         job = json.loads((lake / "job.yaml").read_text())
         (lake / "engine.yaml").write_text(json.dumps(job | {"lloyd": LLOYD}))
-    for name, lake in lakes.items():
-        lines += [*commands(name, lake, arguments.before, arguments.repeats), ""]
-    for name, lake in list(lakes.items())[: len(arguments.rows)]:
-        lines += [*rounds_alone(name, lake, arguments.repeats), ""]
+    return found
+
+
+class Record:
+    """The turns of all sections, in a file that is whole after every turn.
+
+    Args:
+      path: of the file, which may be there.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._sections: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def measure(self, title: str, arms: Arms, repeats: int) -> None:
+        """Turns that are missing; in each the arms follow each other."""
+        if not arms:
+            return
+        section = self._sections.setdefault(title, {"commit": machine.commit(), "turns": [], "load": []})
+        while len(section["turns"]) < repeats:
+            section["date"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+            section["turns"].append({arm: work() for arm, work in arms.items()})
+            section["load"].append(os.getloadavg()[1])
+            self._path.write_text(json.dumps(self._sections, indent=1) + "\n")
+            print(title, json.dumps(section["turns"][-1]), flush=True)
+
+    def lines(self) -> list[str]:
+        """A table for each section, and what its ratios are."""
+        found: list[str] = []
+        for title, section in self._sections.items():
+            turns, load = section["turns"], statistics.median(section["load"])
+            found += [
+                f"## {title}",
+                "",
+                f"{len(turns)} turns until {section['date']}, commit {section['commit']}, load average over five "
+                f"minutes {load:.1f}: medians, with smallest and largest.",
+                "",
+                *table(turns),
+                "",
+                *(f"- {line}" for line in ratios(turns)),
+                "",
+            ]
+        return found
+
+
+def table(turns: list[dict[str, Figures]]) -> list[str]:
+    """A line for each arm."""
+    keys = {"wall": "wall s", "cpu": "CPU s", "first": "s to the first round", "octets": "octets"}
+    shown = {key: name for key, name in keys.items() if key in next(iter(turns[0].values()))}
+    lines = ["| arm | " + " | ".join([*shown.values(), "peak RSS MB"]) + " |", "| --- " * (len(shown) + 2) + "|"]
+    for arm in turns[0]:
+        cells = [_spread([each[arm][key] for each in turns]) for key in shown]
+        cells.append(f"{max(each[arm]['rss'] for each in turns):.0f}")
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
     return lines
 
 
-def commands(name: str, lake: Path, before: Path | None, repeats: int) -> list[str]:
-    """Whole commands, arm by arm in turns."""
-    arms: dict[str, tuple[Path, tuple[str, ...]]] = {} if before is None else {"before": (before, ())}
-    arms |= {arm: (ROOT, flags) for arm, flags in ARMS.items()}
-    turns = [{arm: turn(lake, *where) for arm, where in arms.items()} for _ in range(repeats)]
-    lines = [
-        f"## {name}: the whole command",
-        "",
-        f"Medians of {repeats} turns, smallest and largest in brackets; the last column is CPU over that of the first "
-        "line, the median over turns.",
-        "",
-        "| arm | wall s | CPU s | peak RSS MB | CPU ratio |",
-        "| --- | --- | --- | --- | --- |",
+def ratios(turns: list[dict[str, Figures]]) -> list[str]:
+    """What the goals are about, as medians over turns."""
+
+    def over(one: str, other: str, key: str) -> float:
+        return statistics.median(each[one][key] / each[other][key] for each in turns)
+
+    arms = list(turns[0])
+    found = [
+        f"{one} over {other}: wall {over(one, other, 'wall'):.2f}, CPU {over(one, other, 'cpu'):.2f}"
+        for one, other in ((ALL_CORES, BEFORE), (FLINK, IN_MEMORY))
+        if one in arms and other in arms
     ]
-    first = next(iter(arms))
-    for arm in arms:
-        cells = [_spread([each[arm][key] for each in turns]) for key in ("wall", "cpu")]
-        rss = max(each[arm]["rss"] for each in turns)
-        ratio = statistics.median(each[arm]["cpu"] / each[first]["cpu"] for each in turns)
-        lines.append(f"| {arm} | {cells[0]} | {cells[1]} | {rss:.0f} | {ratio:.2f} |")
-        print(lines[-1], flush=True)
-    return lines
-
-
-def turn(lake: Path, checkout: Path, flags: tuple[str, ...]) -> Figures:
-    """One command, from the start of its process to its end."""
-    with tempfile.TemporaryDirectory(dir=lake) as work:
-        words = [sys.executable, "-m", "pipelines", "fit", "--config", str(lake / "engine.yaml")]
-        environment = os.environ | {"PYTHONPATH": str(checkout)}
-        start = time.perf_counter()
-        child = subprocess.Popen(
-            [*words, "--output", f"{work}/out", *flags],
-            env=environment,
-            cwd=checkout,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        _, status, used = os.wait4(child.pid, 0)
-        wall = time.perf_counter() - start
-    if status:
-        raise SystemExit(f"the job must end with code 0, got {os.waitstatus_to_exitcode(status)} in {checkout}.")
-    return {"wall": wall, "cpu": used.ru_utime + used.ru_stime, "rss": used.ru_maxrss / 1024}
-
-
-def rounds_alone(name: str, lake: Path, repeats: int) -> list[str]:
-    """The rounds with one thread and with all, and NumPy with one process and with as many."""
-    n = joblib.cpu_count()
-
-    def numpy(n_processes: int) -> Figures:
-        parts = [_start(lake, "numpy", "--part", str(part), str(n_processes)) for part in range(n_processes)]
-        found = [json.loads(each.communicate()[0].splitlines()[-1]) for each in parts]
-        return {"wall": max(each["wall"] for each in found), "cpu": sum(each["cpu"] for each in found)}
-
-    def rounds(cores: int) -> Figures:
-        return json.loads(_start(lake, "rounds", "--cores", str(cores)).communicate()[0].splitlines()[-1])
-
-    arms: dict[str, Callable[[], Figures]] = {
-        "rounds, one core": lambda: rounds(1),
-        f"rounds, {n} cores": lambda: rounds(n),
-        "NumPy, one process": lambda: numpy(1),
-        f"NumPy, {n} processes": lambda: numpy(n),
-    }
-    turns = [{arm: work() for arm, work in arms.items()} for _ in range(repeats)]
-    one, many, single, processes = arms
-    gain = statistics.median(each[one]["wall"] / each[many]["wall"] for each in turns)
-    yardstick = statistics.median(each[single]["wall"] / each[processes]["wall"] for each in turns)
-    lines = [f"## {name}: the rounds alone", "", "| arm | wall s | CPU s |", "| --- | --- | --- |"]
-    for arm in arms:
-        cells = [_spread([each[arm][key] for each in turns]) for key in ("wall", "cpu")]
-        lines.append(f"| {arm} | {cells[0]} | {cells[1]} |")
-        print(lines[-1], flush=True)
-    wall, cpu = (statistics.median(each[many][key] / each[processes][key] for each in turns) for key in ("wall", "cpu"))
-    return [
-        *lines,
-        "",
-        f"Threads gain {gain:.2f}, processes {yardstick:.2f}: {gain / yardstick:.2f} of the yardstick. Against NumPy "
-        f"with as many processes: wall {wall:.2f}, CPU {cpu:.2f}.",
-    ]
-
-
-def _start(lake: Path, kind: str, *words: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "benchmarks.engine", "--measure", kind, "--lake", str(lake), *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    if arms[0].startswith("rounds"):
+        one, many, single, processes = arms
+        gain, yardstick = over(one, many, "wall"), over(single, processes, "wall")
+        found += [
+            f"all cores gain {gain:.2f}, processes of NumPy {yardstick:.2f}: {gain / yardstick:.2f} of the yardstick",
+            f"{many} over {processes}: wall {over(many, processes, 'wall'):.2f}, CPU "
+            f"{over(many, processes, 'cpu'):.2f}",
+        ]
+    return found
 
 
 def _spread(values: list[float]) -> str:
+    if min(values) == max(values) >= 1000:
+        return f"{values[0]:,.0f}"
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def measure(arguments: argparse.Namespace) -> Figures:
-    """One measurement in this process, after imports and planning."""
-    from pipelines.kmeans.fit import execute
-    from pipelines.kmeans.plan.planned_fit import plan_fit
-    from pipelines.run.options import beam_options
-    from schemas.kmeans.fit_config import validated
-
-    planned = plan_fit(validated(json.loads((arguments.lake / "engine.yaml").read_text())))
-    if arguments.measure == "numpy":
-        return measurement.measured(lambda: in_numpy(planned, arguments.lake, *arguments.part))
-    with tempfile.TemporaryDirectory() as folder:
-        options = beam_options(["--cores", str(arguments.cores)])
-        return measurement.measured(lambda: execute(planned, options, folder))
+@contextlib.contextmanager
+def arms_of(part: str, before: Path | None) -> Iterator[Callable[[int, Path], Arms]]:
+    """The arms of a part, by number of rows and lake."""
+    if part == "commands":
+        yield lambda n, lake: command_arms(n, lake, before)
+    elif part == "rounds":
+        yield rounds_arms
+    else:
+        with runners.flink() as cluster:
+            yield lambda n, lake: flink_arms(lake, cluster)
 
 
-def in_numpy(planned: Any, lake: Path, part: int, n_parts: int) -> None:
-    """The same statistics, noise and server steps without Beam, on a part of the files, which are read once."""
-    import numpy as np
+def command_arms(n: int, lake: Path, before: Path | None) -> Arms:
+    """Whole commands; of many rows without the arm that takes longest and tells least."""
+    flags: dict[str, tuple[str, ...]] = {ALL_CORES: (), "one core, rows kept": ("--cores", "1")}
+    if n <= LARGE:
+        flags["one core, rows read anew"] = ("--cores", "1", "--cache_megabytes", "0")
+    where = {arm: (ROOT, each) for arm, each in flags.items()}
+    if before is not None:
+        where = {BEFORE: (before, ())} | where
+
+    def bound(checkout: Path, words: tuple[str, ...]) -> Callable[[], Figures]:
+        return lambda: engine_turns.command(lake, checkout, words, marked=n < SMALL)
+
+    return {arm: bound(*each) for arm, each in where.items()}
+
+
+def rounds_arms(n: int, lake: Path) -> Arms:
+    """The rounds with one core and with all, and NumPy with one process and with as many; of rows without clients."""
+    n_cores = joblib.cpu_count()
+    if json.loads((lake / "engine.yaml").read_text())["data"]["client_id"] is not None:
+        return {}
+    return {
+        "rounds, one core": lambda: engine_turns.alone(lake, "rounds", cores=1),
+        f"rounds, {n_cores} cores": lambda: engine_turns.alone(lake, "rounds", cores=n_cores),
+        "NumPy, one process": lambda: engine_turns.alone(lake, "numpy", cores=1),
+        f"NumPy, {n_cores} processes": lambda: engine_turns.alone(lake, "numpy", cores=n_cores),
+    }
+
+
+def flink_arms(lake: Path, cluster: runners.Runner) -> Arms:
+    """The command in memory and on a cluster, whose processes count from before the command to after it."""
+
+    def on_cluster() -> Figures:
+        start = runners.cpu_of(cluster)
+        found = engine_turns.command(lake, ROOT, cluster.flags)
+        return found | {"cpu": runners.cpu_of(cluster) - start, "rss": found["rss"] + runners.rss_of(cluster)}
+
+    return {IN_MEMORY: lambda: engine_turns.command(lake, ROOT, ()), FLINK: on_cluster}
+
+
+def graph_arms(data: Path) -> Arms:
+    """How large the graph of a fit is, by its number of server rows."""
+    return {f"{n:,} server rows x {scale.ROW_FEATURES}": functools.partial(graph, data, n) for n in SERVER_ROWS}
+
+
+def graph(data: Path, n_server: int) -> Figures:
+    """Octets of the graph that a runner is sent."""
+    import apache_beam as beam
     import pyarrow.parquet as pq
-    from threadpoolctl import threadpool_limits
 
-    from schemas.tables.client_block import ClientBlock
-    from transforms.numerics.privacy import noise
+    from pipelines.kmeans.fit import build
+    from pipelines.run.options import beam_options
+    from tests.scenes import lake as scenes
+    from transforms.rounds.staged_state import staged_state
 
-    with threadpool_limits(limits=1):
-        blocks = []
-        for path in sorted((lake / "clients").glob("*.parquet"))[part::n_parts]:
-            column = pq.read_table(path, columns=["x"], use_threads=False).column("x").combine_chunks()
-            blocks.append(ClientBlock(column.flatten().to_numpy().reshape(-1, scale.ROW_FEATURES)))
-        key, state = secrets.token_bytes(32), planned.initial
-        for each in planned.rounds:
-            total = np.sum([each.statistic(block, state) for block in blocks], axis=0)
-            state = each.step(state, noise.draw_release(key, each.plan, total))
+    lake = scale.record_lake(data, 10_000)
+    job = json.loads((lake / "job.yaml").read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        server = Path(folder) / "server.parquet"
+        pq.write_table(mixture.table(mixture.draw(1, n_server, scale.ROW_FEATURES).rows), server)
+        planned = scenes.ready(job | {"lloyd": LLOYD, "server_data": {"path": str(server)}}, folder)
+        with staged_state(planned.initial, folder) as (light, staged):
+            pipeline = beam.Pipeline(options=beam_options([]))
+            key = scenes.write_key(Path(folder) / "key")
+            build(pipeline, dataclasses.replace(planned, initial=light), key, folder, staged=staged)
+            octets = len(pipeline.to_runner_api().SerializeToString())
+    return {"octets": float(octets), "rss": measurement.peak_rss()}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def heading(title: str) -> list[str]:
         f"- date: {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
         f"- machine: {_cpu()}, {os.cpu_count()} cores, {_memory_gib():.0f} GiB, {platform.system()}",
         f"- Python {platform.python_version()}, NumPy {np.__version__}, Beam {apache_beam.__version__}",
-        f"- commit: {_commit()}",
+        f"- commit: {commit()}",
         "",
     ]
 
@@ -47,6 +47,7 @@ def _memory_gib() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Of this checkout, and whether it was changed."""
     done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"

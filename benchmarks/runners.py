@@ -146,24 +146,41 @@ def fit(folder: Path, runner: Runner) -> Run:
     with tempfile.TemporaryDirectory(dir=folder) as output:
         out = Path(output) / "out"
         words = [sys.executable, "-m", "pipelines", "fit", "--config", str(folder / "job.yaml"), "--output", str(out)]
-        start, before = time.perf_counter(), _cpu(runner)
+        start, before = time.perf_counter(), cpu_of(runner)
         subprocess.run([*words, *runner.flags], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wall, cpu = time.perf_counter() - start, _cpu(runner) - before
+        wall, cpu = time.perf_counter() - start, cpu_of(runner) - before
         content = b"".join((out / name).read_bytes() for name in ("centers.parquet", "releases.parquet"))
     return Run(wall, cpu, hashlib.sha256(content).hexdigest()[:16])
 
 
-def _cpu(runner: Runner) -> float:
+def cpu_of(runner: Runner) -> float:
     """CPU seconds so far of commands that have ended, and of the servers and all they have started."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = used.ru_utime + used.ru_stime
+    for stat in _served_by(runner):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def rss_of(runner: Runner) -> float:
+    """Megabytes that the servers and all they have started had at most so far, each at its own time."""
+    total = 0.0
+    for stat in _served_by(runner):
+        with contextlib.suppress(OSError):
+            lines = stat.with_name("status").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return total
+
+
+def _served_by(runner: Runner) -> Iterator[Path]:
+    """What the system says of each process of the servers."""
     groups = {server.pid for server in runner.servers}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[2]) in groups:
-                total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return total
+            if int(stat.read_text().rpartition(")")[2].split()[2]) in groups:
+                yield stat
 
 
 def table(found: Runs, repeats: int) -> list[str]:

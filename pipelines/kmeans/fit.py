@@ -44,7 +44,10 @@ from transforms.rounds.bound_broadcast import SUFFIX
 from transforms.rounds.round import RunRounds
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
 from transforms.rounds.staged_state import StagedArrays, staged_state
+from transforms.rounds.sum_processes import CREWS
+from transforms.tables.file_seal import FileSeal
 from transforms.tables.read import CheckRows, ListShards
+from transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -141,10 +144,17 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
             add = functools.partial(add, planned=job, counted=rows.counted, limits=limits)
+            CREWS.of_run(limits, _octets(rows.source))  # They start while the graph is built.
             secrets.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
             found = run_graph(add, options, planned.promise)
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
     return _result(planned, folder, planned.statement.of_graph(found), fingerprint)
+
+
+def _octets(source: Source) -> int:
+    """Of all files, as their listing says."""
+    files = () if source.listed is None else source.listed.files
+    return sum(FileSeal.of_text(file.seal).size for file in files)
 
 
 def _result(planned: PlannedFit, folder: str, statement: PrivacyStatement, fingerprint: str) -> FitResult:

@@ -23,13 +23,14 @@ from schemas.errors import ConfigError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.rounds.row_cache import CACHES, WorkerLimits
+from transforms.rounds.sum_processes import CREWS
 
+View = TypeVar("View", bound=PipelineOptions)
 DEFAULT_RUNNER = "FnApiRunner"
 NAME_PREFIX = "dapple"
 """Of the names of jobs in a cluster."""
 _MOST_CORES = 64
 _CACHE_MEGABYTES = 8192
-View = TypeVar("View", bound=PipelineOptions)
 
 
 class GivenOptions(PipelineOptions):
@@ -53,7 +54,7 @@ class WorkerOptions(PipelineOptions):
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
         """Adds the flags, which pass for Beam's."""
-        parser.add_argument("--cores", type=int, help="threads that work on rows; default: all of this machine")
+        parser.add_argument("--cores", type=int, help="processes that add up rows; default: as many as cores")
         parser.add_argument(
             "--cache_megabytes",
             type=int,
@@ -153,7 +154,7 @@ def shuffles_in_memory(options: PipelineOptions) -> bool:
 
 @contextlib.contextmanager
 def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
-    """What workers may use for a run; what workers of this process have kept of it goes at the end.
+    """What workers may use for a run; what this process has kept of it, and processes that help, go at the end.
 
     Without `--cores`, workers of this process use all of the machine, and others leave the cores to their runner.
 
@@ -168,7 +169,7 @@ def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
     alone = shuffles_in_memory(options) and options.view_as(DirectOptions).direct_num_workers == 1
     cores = given.cores or (min(joblib.cpu_count(), _MOST_CORES) if alone else 0)
     limits = WorkerLimits(run=secrets.token_hex(8), cores=cores, cache_bytes=given.cache_megabytes << 20)
-    with CACHES.held(limits.run):
+    with CACHES.held(limits.run), CREWS.held(limits.run):
         yield limits
 
 

@@ -24,7 +24,7 @@ from transforms.tables.file_seal import open_parquet
 from transforms.tables.read import read_row_group
 from transforms.tables.source import list_files
 
-N_GROUPS = 64
+FEW_GROUPS, MANY_GROUPS = 64, 1024
 """Groups of reports by the highest bits of their nonce; one group is in memory at a time."""
 _BATCH_REPORTS = 1 << 18
 
@@ -121,12 +121,14 @@ class ReadArrivals(ReadRowGroups):
     _reads = staticmethod(_read_arrivals)
 
 
-def _split(batch: ReportBatch, parameters: ReportParameters, spill_folder: str | None) -> Iterator[tuple[int, Piece]]:
+def _split(
+    batch: ReportBatch, parameters: ReportParameters, spill_folder: str | None, n_groups: int
+) -> Iterator[tuple[int, Piece]]:
     """A batch by group of nonces."""
     reports = batch.reports(parameters)
-    groups = (reports.nonces >> np.uint64(58)).astype(np.int64)
+    groups = (reports.nonces >> np.uint64(64 - (n_groups - 1).bit_length())).astype(np.int64)
     order = np.argsort(groups, kind="stable")
-    bounds = np.searchsorted(groups[order], np.arange(N_GROUPS + 1))
+    bounds = np.searchsorted(groups[order], np.arange(n_groups + 1))
     filled = np.flatnonzero(np.diff(bounds)).tolist()
     parts = [reports.take(order[bounds[index] : bounds[index + 1]]) for index in filled]
     pieces = [ReportBatch.of(part, parameters) for part in parts]
@@ -180,6 +182,7 @@ class GroupReports(beam.PTransform):
       parameters: of the collection.
       spill_folder: a private folder on a disk that all workers share, for runners that keep what they shuffle in
         memory; None lets reports go through the runner. Spilled files are the caller's to remove.
+      n_groups: a power of two; as many workers at most have work.
 
     Windowing: any with one final pane; reports of different windows stay apart. Cost: one shuffle of all reports, or of
     their places.
@@ -187,6 +190,7 @@ class GroupReports(beam.PTransform):
 
     parameters: ReportParameters
     spill_folder: str | None = None
+    n_groups: int = FEW_GROUPS
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Splits batches and groups.
@@ -195,6 +199,5 @@ class GroupReports(beam.PTransform):
           ConfigError: if a window could have more than one pane.
         """
         check_one_pane(batches)
-        return (
-            batches | "Split" >> beam.FlatMap(_split, self.parameters, self.spill_folder) | "Group" >> beam.GroupByKey()
-        )
+        split = beam.FlatMap(_split, self.parameters, self.spill_folder, self.n_groups)
+        return batches | "Split" >> split | "Group" >> beam.GroupByKey()

@@ -18,7 +18,7 @@ from transforms.numerics.reports import decode_points, decode_tree
 from transforms.numerics.reports.decode_points import CodewordMixture, SoftSums
 from transforms.numerics.reports.decode_tree import DecodedCenters
 from transforms.numerics.reports.sums import ReportSums
-from transforms.reports.batches import GroupReports, distinct_reports
+from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, distinct_reports
 from transforms.rounds.aggregation import MergeFn
 from transforms.tables.small_blocks import SmallBlocksFn
 
@@ -170,7 +170,10 @@ class DecodeReports(beam.PTransform):
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Groups, sums, decodes."""
         parameters = self.params.parameters
-        groups = batches | "ByNonce" >> GroupReports(parameters=parameters, spill_folder=self.spill_folder)
+        n_groups = FEW_GROUPS if self.spill_folder else MANY_GROUPS
+        groups = batches | "ByNonce" >> GroupReports(
+            parameters=parameters, spill_folder=self.spill_folder, n_groups=n_groups
+        )
         sums = groups | "Sums" >> beam.ParDo(_SumFn(self.params)) | "Total" >> _merged()
         if parameters.depth > 0:
             return sums | "DecodeTree" >> beam.Map(_decode_tree, self.params)

@@ -17,13 +17,21 @@ from schemas.reports.parameters import ReportParameters, ReportVariant
 from schemas.reports.rows import to_table
 from transforms.files.octets import write_bytes
 from transforms.files.written import WrittenFile, write_listing
-from transforms.reports.batches import GroupReports, distinct_reports
+from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, distinct_reports
+
+_MANY_REPORTS = 100_000_000
+"""At least so many reports make many files of a collection."""
 
 
 def _write(group: tuple, parameters: ReportParameters, folder: str) -> WrittenFile:
     reports = distinct_reports(group, parameters)
     payload = reports.codewords if parameters.variant is ReportVariant.PRIVUNIT else reports.indices
     return write_part(group[0], _file_of(to_table(reports.nonces, payload, parameters)), folder)
+
+
+def n_files(min_batch: int) -> int:
+    """Files of a collection, which is public as is the number it follows from: many where reports are."""
+    return FEW_GROUPS if min_batch < _MANY_REPORTS else MANY_GROUPS
 
 
 def write_part(group: int, content: bytes, folder: str) -> WrittenFile:
@@ -62,9 +70,11 @@ class ShuffleReports(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Groups by nonce, sorts, writes, lists."""
+        many = n_files(self.parameters.guarantee.min_batch)
+        grouped = GroupReports(parameters=self.parameters, spill_folder=self.spill_folder, n_groups=many)
         return (
             batches
-            | "ByNonce" >> GroupReports(parameters=self.parameters, spill_folder=self.spill_folder)
+            | "ByNonce" >> grouped
             | "Write" >> beam.Map(_write, self.parameters, self.folder)
             | "Files" >> beam.combiners.ToList()
             | "Listing" >> beam.Map(write_listing, self.listing)

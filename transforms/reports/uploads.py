@@ -18,7 +18,7 @@ from transforms.reports.split_messages import SCHEMA, MessageBatch, read_message
 
 UPLOAD = "upload"
 UPLOAD_SCHEMA = pa.schema([pa.field(UPLOAD, pa.uint64(), nullable=False), *SCHEMA])
-_N_GROUPS = 64
+_N_GROUPS = 1024
 Piece = tuple[bytes, MessageBatch]
 """Names of uploads, 8 octets each, and their messages."""
 
@@ -73,7 +73,7 @@ class ReadUploads(ReadRowGroups):
     """Pipeline root → `MessageBatch`es of all files in a folder, each client's once.
 
     Privacy: whoever reads uploads is the shuffler, which is trusted to forget them. Cost: one shuffle of all messages,
-    20 octets each; memory for those of a 64th of all clients.
+    20 octets each; memory for those of a 1,024th of all clients.
     """
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:

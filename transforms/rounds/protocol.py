@@ -59,6 +59,8 @@ class Round(NamedTuple):
       step: (S, releases) -> next S; a pure function of releases and public data.
       bits: if the statistic knows rows only by what the frame of the state makes of them at so many bits, these bits;
         workers may then keep such integers. None if it reads rows otherwise.
+      later_bits: bits at which later rounds know the rows in the same frame, if these are others: workers keep rows for
+        them while they read them for this round. None if they are the same.
       at: (S, path of a file) -> the S that the statistic is given for its rows; None where it is the same for all.
     """
 
@@ -66,6 +68,7 @@ class Round(NamedTuple):
     statistic: Callable[[ClientBlock, Any], NDArray[np.int64]]
     step: Callable[[Any, Releases], Any]
     bits: int | None = None
+    later_bits: int | None = None
     at: Callable[[Any, str], Any] | None = None
 
 

@@ -28,7 +28,7 @@ from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
 from transforms.rounds.shard_sums import ShardReader, contract_digest, summed
 from transforms.rounds.staged_state import StagedArrays, begun, lightened, restored
 
-_SHARDS_PER_CORE = 16
+_SHARDS_PER_CORE = 1024
 
 
 class _StatisticFn(beam.DoFn):
@@ -49,7 +49,7 @@ class _StatisticFn(beam.DoFn):
         self._waiting: list[ShardRef] = []
 
     def process(self, shard: ShardRef, state: Any) -> Iterator[np.ndarray]:
-        """One int64 vector for so many shards that all threads have work."""
+        """One int64 vector for so many shards that all processes have work."""
         self._waiting.append(shard)
         self._state = state
         if len(self._waiting) > _SHARDS_PER_CORE * self._limits.cores:

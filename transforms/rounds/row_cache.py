@@ -32,7 +32,7 @@ class WorkerLimits:
 
     Attributes:
       run: names the run among those of a process; random, since rows of one run are never read by another.
-      cores: threads that work on rows; 0 where the runner counts them: one, and one that reads ahead.
+      cores: processes that add up rows, with this one; 0 where the runner counts them: one, and a thread reads ahead.
       cache_bytes: octets of rows that are kept between rounds; 0 to read rows anew in every round.
     """
 

@@ -1,12 +1,10 @@
-"""The statistic of shards: their rows are read, or taken from what the worker has kept, by all threads it may use."""
+"""The statistic of shards: their rows are read, or taken from what the worker has kept, by all processes it may use."""
 
-import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import pickle
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics.frame import Frame, QuantizedFrame
 from transforms.rounds.protocol import Round, measured
 from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
+from transforms.rounds.sum_processes import CREWS, limits_of_others
 from transforms.tables.read import prefetched_blocks, read_blocks
 
 Work = Callable[[], NDArray[np.int64]]
@@ -50,7 +49,7 @@ class ShardReader:
     limits: WorkerLimits
 
     def works(self, shard: ShardRef) -> Iterator[Work]:
-        """Parts of the statistic of a shard, to be computed in any order by any thread; their sum is the statistic.
+        """Parts of the statistic of a shard, to be computed in any order; their sum is the statistic.
 
         Raises:
           InputError: if the shard cannot be read, or is not the one that was listed.
@@ -60,16 +59,31 @@ class ShardReader:
             state = self.state if self.bound.at is None else self.bound.at(self.state, shard.path)
             yield from (functools.partial(measured, self.bound, block, state) for block in self._blocks(shard))
             return
-        frame: Frame = self.state.frame
-        key = (shard, self.identity, frame.digest(), bits)
-        known = dataclasses.replace(self.state, frame=QuantizedFrame.of(frame, bits))
-        kept = cache.pieces(key)
-        if kept is None:
-            rows = (each._replace(points=_quantized(each.points, frame, bits)) for each in self._blocks(shard))
-            yield from (functools.partial(measured, self.bound, block, known) for block in cache.filled(key, rows))
-        else:
+        known = dataclasses.replace(self.state, frame=QuantizedFrame.of(self.state.frame, bits))
+        kept = cache.pieces(self._key(shard, bits))
+        if kept is not None:
             with PROGRESS.reading(shard.n_rows):
                 yield from (functools.partial(self._of_kept, cache, piece, known) for piece in kept)
+        elif self.bound.later_bits in (None, bits):
+            rows = self._filled(cache, shard, bits, self._blocks(shard))
+            yield from (functools.partial(measured, self.bound, block, known) for block in rows)
+        else:
+            # What is kept comes first, since it ends where it has seen that there is no further block.
+            blocks, same = itertools.tee(self._blocks(shard))
+            both = zip(self._filled(cache, shard, self.bound.later_bits, same), blocks, strict=False)
+            yield from (functools.partial(measured, self.bound, block, self.state) for _, block in both)
+
+    def _key(self, shard: ShardRef, bits: int) -> tuple[ShardRef, bytes, bytes, int]:
+        """What kept rows are known by."""
+        return shard, self.identity, self.state.frame.digest(), bits
+
+    def _filled(
+        self, cache: RowCache, shard: ShardRef, bits: int, blocks: Iterable[ClientBlock]
+    ) -> Iterator[ClientBlock]:
+        """Rows as lattice integers at `bits`, which are kept."""
+        frame: Frame = self.state.frame
+        rows = (each._replace(points=_quantized(each.points, frame, bits)) for each in blocks)
+        return cache.filled(self._key(shard, bits), rows)
 
     def _blocks(self, shard: ShardRef) -> Iterator[ClientBlock]:
         """Rows as the file has them. Where no cores are counted, a second thread reads ahead."""
@@ -91,79 +105,35 @@ def _quantized(points: NDArray[np.floating], frame: Frame, bits: int) -> NDArray
 
 
 def summed(reader: ShardReader, shards: Sequence[ShardRef]) -> NDArray[np.int64]:
-    """The statistic of some shards together: a sum of integers, the same for any number of threads.
+    """The statistic of some shards together: a sum of integers, the same for any number of processes.
 
     Returns:
       int64, shape (size of the round's plan,).
 
     Raises:
       InputError: if a shard cannot be read.
+      RunnerError: if a process that adds up is lost.
     """
-    queue = _Queue(reader.works(shard) for shard in shards)
-    n_threads = max(reader.limits.cores, 1)
-    if n_threads == 1:
-        return _drained(queue, reader.bound.plan.size)
-    with concurrent.futures.ThreadPoolExecutor(n_threads) as pool:
-        pending = [pool.submit(_drained, queue, reader.bound.plan.size) for _ in range(n_threads)]
-        totals = [each.result() for each in pending]
-    return np.sum(totals, axis=0, dtype=np.int64)
+    crew = CREWS.of_run(reader.limits, sum(shard.n_bytes for shard in shards))
+    if crew is None:
+        return drained((reader, shards))
+    # A server step is not needed for a sum, and may be large.
+    part = dataclasses.replace(
+        reader, limits=limits_of_others(reader.limits), bound=reader.bound._replace(step=_no_step)
+    )
+    return crew.summed(shards, lambda mine: drained((part, mine)), lambda others: (part, others))
 
 
-def _drained(queue: "_Queue", size: int) -> NDArray[np.int64]:
-    """The sum of what one thread gets from a queue; if it fails, the others stop."""
-    total = np.zeros(size, dtype=np.int64)
-    try:
-        for work in queue:
-            total += work()
-    except BaseException:
-        queue.close()
-        raise
+def _no_step(state: Any, _: Any) -> Any:
+    """Stands for a server step where none is made."""
+    return state
+
+
+def drained(work: tuple[ShardReader, Sequence[ShardRef]]) -> NDArray[np.int64]:
+    """The statistic of some shards, by this process alone."""
+    reader, shards = work
+    total = np.zeros(reader.bound.plan.size, dtype=np.int64)
+    for shard in shards:
+        for part in reader.works(shard):
+            total += part()
     return total
-
-
-class _Line:
-    """The work of one shard, of which one thread at a time takes the next part."""
-
-    def __init__(self, works: Iterator[Work]):
-        self._works = works
-        self._lock = threading.Lock()
-
-    def take(self) -> Work | None:
-        """The next part, read by this thread; None at the end."""
-        with self._lock:
-            return next(self._works, None)
-
-
-class _Queue:
-    """Work of many shards for many threads: each thread takes a shard of its own, and at the end helps with others'.
-
-    Args:
-      lines: the work of each shard.
-    """
-
-    def __init__(self, lines: Iterable[Iterator[Work]]):
-        self._rest = iter(lines)
-        self._open: list[_Line] = []
-        self._lock = threading.Lock()
-        self._is_closed = False
-
-    def close(self) -> None:
-        """Has no more to give."""
-        self._is_closed = True
-
-    def __iter__(self) -> Iterator[Work]:
-        """Parts for one thread; whatever a thread has taken, it is given."""
-        while not self._is_closed and (line := self._next()) is not None:
-            while not self._is_closed and (work := line.take()) is not None:
-                yield work
-            with self._lock, contextlib.suppress(ValueError):
-                self._open.remove(line)
-
-    def _next(self) -> _Line | None:
-        """A shard that nobody has begun, or else one that is not done; None if there is none."""
-        with self._lock:
-            works = next(self._rest, None)
-            if works is not None:
-                self._open.append(_Line(works))
-                return self._open[-1]
-            return self._open[0] if self._open else None

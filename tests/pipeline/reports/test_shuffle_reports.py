@@ -13,7 +13,10 @@ import yaml
 from schemas.reports.rows import DIGEST, to_table
 from tests.scenes import lake
 from tests.scenes.reports import parameters
+from transforms.numerics.reports.encoder import Reports
+from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, ReportBatch, _split
 from transforms.reports.encode import keyed_reports
+from transforms.reports.shuffle import n_files
 
 MEANS = 8.0 * np.eye(3, 4)
 N_CLIENTS = 2000
@@ -175,3 +178,22 @@ def test_an_empty_inbox_is_refused(tmp_path, arrivals):
     job = write(tmp_path, arrivals.slice(0, 0), parameters())
     outcome = command("shuffle", job, tmp_path, "shuffled")
     assert (outcome.code, "reports.arrived must hold at least one report" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("n_groups", [FEW_GROUPS, MANY_GROUPS])
+def test_reports_of_one_nonce_share_a_group_however_many_there_are(public, n_groups):
+    nonces = np.random.default_rng(0).integers(0, 1 << 64, 5000, dtype=np.uint64)
+    nonces[:4] = [0, (1 << 64) - 1, (1 << 63) - 1, 1 << 63]
+    reports = Reports(nonces, np.arange(5000).astype(np.uint16), np.zeros((5000, 0), dtype=np.uint8))
+    found = dict(_split(ReportBatch.of(reports, public), public, None, n_groups))
+    assert set(found) == set((nonces >> np.uint64(64 - n_groups.bit_length() + 1)).tolist())
+    assert {0, n_groups - 1} <= set(found) <= set(range(n_groups))
+    parts = [part.reports(public) for part in found.values()]
+    together = {
+        int(nonce): int(index) for part in parts for nonce, index in zip(part.nonces, part.indices, strict=True)
+    }
+    assert together == dict(zip(nonces.tolist(), range(5000), strict=True))
+
+
+def test_large_collections_have_more_files():
+    assert [n_files(size) for size in (1, 99_999_999, 100_000_000)] == [64, 64, 1024]

@@ -105,6 +105,11 @@ ALLOWED = {
     ("transforms/files/row_spill.py", "open"): "octets of this run, by place and length",
     ("transforms/tables/group_clients.py", "pyarrow.ipc.open_stream"): "octets of this run, between its workers",
     ("transforms/profile/measure_clusters.py", "pyarrow.ipc.open_stream"): "octets of this run, between its workers",
+    (
+        "transforms/rounds/sum_processes.py",
+        "pickle.loads",
+    ): "from the pipe between a process and the one that it started",
+    ("transforms/rounds/sum_processes.py", "os.fdopen"): "that pipe",
     ("pipelines/run/folder.py", "os.open"): "locks a folder",
     ("pipelines/run/round_driver.py", "os.open"): "locks a folder",
     ("pipelines/plan/leftovers.py", "os.open"): "locks a folder",

@@ -1,4 +1,4 @@
-"""The statistic of shards is the same however many threads work on them, and whether their rows were kept or read."""
+"""The statistic of shards is the same however many processes work on it, and whether their rows were kept or read."""
 
 import dataclasses
 import os
@@ -15,9 +15,10 @@ from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Box, Components, Frame, QuantizedFrame
 from transforms.numerics.statistics.lattice import Lattice
-from transforms.rounds import shard_sums
+from transforms.rounds import shard_sums, sum_processes
 from transforms.rounds.row_cache import CACHES, WorkerLimits
 from transforms.rounds.shard_sums import ShardReader, contract_digest, summed
+from transforms.rounds.sum_processes import CREWS
 from transforms.tables.file_seal import seal_of
 
 N_ROWS, CLIENT_ROWS = 240, 10
@@ -64,7 +65,7 @@ def world(tmp_path_factory):
 @pytest.fixture
 def run():
     name = secrets.token_hex(4)
-    with CACHES.held(name):
+    with CACHES.held(name), CREWS.held(name):
         yield name
 
 
@@ -74,10 +75,11 @@ def reader(fit, bound, state, limits):
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_round_is_what_it_was(world, run, name):
-    """Read, kept in the first round that can, and taken from there by three threads: the integers of one plain loop."""
-    fit, state, reads = world.planned(name), None, []
+def test_every_round_is_what_it_was(world, run, monkeypatch, name):
+    """Read, kept in the first round that can, taken from there, and by processes: the integers of one plain loop."""
+    fit, reads = world.planned(name), []
     state = fit.initial
+    monkeypatch.setattr(sum_processes, "LEAST_BYTES", 0)
     for bound in fit.rounds:
         plain = summed(reader(fit, bound, state, WorkerLimits()), world.shards)
         for cores in (0, 1, 3):
@@ -88,17 +90,40 @@ def test_every_round_is_what_it_was(world, run, name):
     assert set(reads) & {lattice.SUM_BITS, lattice.OUTER_BITS}
 
 
-def test_rows_that_were_kept_are_not_read_again(world, run, monkeypatch):
-    fit = world.planned("record")
+def second(fit, total):
+    """The second round, and the state after the first one."""
+    bound = fit.rounds[0]
+    return fit.rounds[1], bound.step(fit.initial, draw_release(lake.KEY, bound.plan, total))
+
+
+@pytest.mark.parametrize("name", ["record", "client"])
+def test_rows_are_read_once(world, run, monkeypatch, name):
+    """The first round keeps them at the bits of the second one, whatever its own are."""
+    fit = world.planned(name)
     limits = WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
-    first = summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards)
+    bound, state = second(fit, summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards))
+    plain = summed(reader(fit, bound, state, WorkerLimits()), world.shards)
 
     def refuse(*_):
         raise AssertionError("a kept row was read")
 
     monkeypatch.setattr(shard_sums, "read_blocks", refuse)
-    again = summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards[1:])
-    np.testing.assert_array_equal(again, first)
+    np.testing.assert_array_equal(summed(reader(fit, bound, state, limits), world.shards[1:]), plain)
+
+
+def test_a_shard_that_fails_while_it_is_kept_for_later_is_not_kept(world, run, monkeypatch):
+    fit = world.planned("record")
+    limits = WorkerLimits(run=run, cores=1, cache_bytes=1 << 20)
+    read = shard_sums.read_blocks
+
+    def broken(*given):
+        yield next(read(*given))
+        raise InputError("another file")
+
+    monkeypatch.setattr(shard_sums, "read_blocks", broken)
+    with pytest.raises(InputError, match="another file"):
+        summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards[1:])
+    assert not CACHES.of_run(limits)._entries
 
 
 @pytest.mark.parametrize("change", ["seal", "frame", "contract", "run"])
@@ -122,8 +147,9 @@ def test_what_makes_other_rows_is_another_key(world, run, monkeypatch, change):
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("cores", [1, 3])
-def test_a_file_that_is_replaced_before_it_was_kept_is_refused(world, run, tmp_path, cores):
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_file_that_is_replaced_before_it_was_kept_is_refused(world, run, monkeypatch, tmp_path, cores):
+    monkeypatch.setattr(sum_processes, "LEAST_BYTES", 0)
     path = lake.write_lake(tmp_path / "lake", world.points)
     file = os.path.join(path, os.listdir(path)[0])
     shard = ShardRef(file, 0, N_ROWS, 1, 0, file, seal_of(file).text)
@@ -138,9 +164,10 @@ def test_a_file_that_is_replaced_afterwards_is_not_read(world, run, tmp_path):
     file = os.path.join(path, os.listdir(path)[0])
     shard = ShardRef(file, 0, N_ROWS, 1, 0, file, seal_of(file).text)
     fit, limits = world.planned("record"), WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
-    first = summed(reader(fit, fit.rounds[0], fit.initial, limits), [shard])
+    bound, state = second(fit, summed(reader(fit, fit.rounds[0], fit.initial, limits), [shard]))
+    first = summed(reader(fit, bound, state, limits), [shard])
     lake.write_lake(tmp_path / "lake", 2.0 * world.points)
-    np.testing.assert_array_equal(summed(reader(fit, fit.rounds[0], fit.initial, limits), [shard]), first)
+    np.testing.assert_array_equal(summed(reader(fit, bound, state, limits), [shard]), first)
 
 
 def frames():
@@ -178,36 +205,6 @@ def test_rows_that_no_frame_made_are_refused(points, bits):
     """Octets that changed in a file must not move a sum farther than its sensitivity."""
     with pytest.raises(LatticeOverflowError, match="must be those that were quantized"):
         QuantizedFrame.of(frames()[0], 20).quantize(points, bits)
-
-
-def test_a_thread_that_fails_stops_the_others(world, run, monkeypatch):
-    fit = world.planned("record")
-    done = []
-
-    def fail(bound, block, state):
-        done.append(block)
-        raise InputError("a row must be right, got a wrong one; correct it.")
-
-    monkeypatch.setattr(shard_sums, "measured", fail)
-    limits = WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
-    with pytest.raises(InputError, match="must be right"):
-        summed(reader(fit, fit.rounds[0], fit.initial, limits), 50 * world.shards)
-    assert len(done) <= 4
-
-
-def test_no_part_is_lost_between_two_threads(monkeypatch):
-    """One takes the last part of a shard; before it can work on it, the other finds the shard at its end."""
-    queue = shard_sums._Queue([iter(["a", "b"]), iter(["c"])])
-    take, others = shard_sums._Line.take, []
-
-    def interrupted(line):
-        work = take(line)
-        if work == "b":
-            others.extend(queue)
-        return work
-
-    monkeypatch.setattr(shard_sums._Line, "take", interrupted)
-    assert sorted([*queue, *others]) == ["a", "b", "c"]
 
 
 def test_no_rows_are_a_zero(world):

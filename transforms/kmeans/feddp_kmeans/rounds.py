@@ -113,6 +113,7 @@ def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Roun
             functools.partial(outer_statistic, counted=counted),
             feddp_server.outer_product_step,
             lattice.OUTER_BITS,
+            lattice.SUM_BITS,
         )
     if name == "norms":
         quantile = config.clipping.quantile

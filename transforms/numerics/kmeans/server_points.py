@@ -4,9 +4,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import cdist
 
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.statistics import lattice
@@ -118,6 +115,9 @@ def massive_points(
 
     Source: Scott et al. (2025), Lemma 16.
     """
+    # Few jobs need these libraries, and their import keeps the first round waiting.
+    from scipy.spatial.distance import cdist
+
     near = cdist(points, points) <= distance
     crowded = near.sum(axis=1) >= epsilon * n_rows * w_min / (200.0 * math.log(max(len(points), 2)))
     kept = crowded | (near @ weights >= n_rows * w_min / 3.0)
@@ -142,6 +142,10 @@ def reduce_diameter(
     Source: Scott et al. (2025), Lemma 16: component i is translated so that its representative lies at
     (100 D' i, 0, ..., 0), D' the largest diameter of a component.
     """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial.distance import cdist
+
     anchors = points[kept]
     distances = cdist(anchors, anchors)
     n_components, labels = connected_components(csr_array(distances < distance), directed=False)

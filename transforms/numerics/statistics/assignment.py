@@ -13,6 +13,8 @@ ROW_NORM = float(lattice.SUM_UNITS)
 """Bound on the L2 norm of rows in full space."""
 PROJECTED_NORM = 2.0 * lattice.SUM_UNITS
 """Bound on the L2 norm of projected rows: the projection is orthonormal up to rounding, see `Projection`."""
+_FEW_CENTERS = 32
+_ROWS_AT_ONCE = 256
 
 
 class Projection(NamedTuple):
@@ -68,7 +70,18 @@ def nearest(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: f
     Raises:
       LatticeOverflowError: if a score could reach 2**53.
     """
-    return _scores(rows, centers, row_norm).argmax(axis=1)
+    if len(centers) <= _FEW_CENTERS:
+        return _scores(rows, centers, row_norm).argmax(axis=1)
+    _check_scores(centers, row_norm)
+    # With a column of ones the product is the score, and a part of the rows at a time stays in the cache.
+    factors = np.ascontiguousarray(np.vstack([2.0 * centers.T, -lattice.squared_norms(centers)]))
+    extended = np.ones((len(rows), len(factors)))
+    extended[:, :-1] = rows
+    labels = np.empty(len(rows), dtype=np.int64)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        (extended[part] @ factors).argmax(axis=1, out=labels[part])
+    return labels
 
 
 def nearest_squared(
@@ -82,11 +95,16 @@ def nearest_squared(
 
 def _scores(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: float) -> NDArray[np.float64]:
     """2 <row, center> - |center|^2: exact; larger is nearer."""
-    largest = _largest_norm(centers)
-    lattice.check_product(2.0 * row_norm + largest, largest)
-    scores = rows @ (2.0 * centers).T
+    _check_scores(centers, row_norm)
+    scores = rows @ np.ascontiguousarray(2.0 * centers.T)
     scores -= lattice.squared_norms(centers)
     return scores
+
+
+def _check_scores(centers: NDArray[np.float64], row_norm: float) -> None:
+    """Refuses what could reach 2**53 in any order of adding up, the squared norm of the center included."""
+    largest = _largest_norm(centers)
+    lattice.check_product(2.0 * row_norm + largest, largest)
 
 
 def nearest_within_third(

@@ -120,7 +120,7 @@ def quantize(points: NDArray[np.floating], lattice: Lattice, bits: int) -> NDArr
         rows = np.subtract(points, lattice.center, dtype=np.float64)
         rows *= 2.0**bits / lattice.clipping_norm
         np.trunc(rows, out=rows)
-        squared = np.einsum("ij,ij->i", rows, rows)
+        squared = np.vecdot(rows, rows)
         outside = ~(squared <= 4.0**bits)
     if outside.any():
         _clip_outside(rows, squared, np.flatnonzero(outside), points, lattice, bits)
@@ -174,7 +174,7 @@ def row_norms(points: NDArray[np.floating], center: NDArray[np.float64]) -> NDAr
 
 def squared_norms(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Squared L2 norms of integer vectors, exact while they stay below 2**53; shape (n,)."""
-    return np.einsum("ij,ij->i", vectors, vectors)
+    return np.vecdot(vectors, vectors)
 
 
 def add_by_group(sums: NDArray, rows: NDArray[np.float64], groups: NDArray[np.int64]) -> None:

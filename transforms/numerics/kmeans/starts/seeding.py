@@ -1,13 +1,13 @@
 """Clustering of public or released points on the server, and the public randomness it needs.
 
-Everything here is post-processing: its seeds are public and reproduce a run, they never reach the noise.
+Everything here is post-processing: its seeds are public and reproduce a run, they never reach the noise. Functions
+import scikit-learn when they run, which is after the first rounds: its import would keep these, and workers, waiting.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans, kmeans_plusplus
 from threadpoolctl import threadpool_limits
 
 
@@ -34,6 +34,8 @@ def weighted_kmeans(
     Returns:
       `Clustering`, deterministic for a given CPU type.
     """
+    from sklearn.cluster import KMeans
+
     if len(np.unique(points[weights > 0], axis=0)) < n_clusters:
         weights = weights + max(float(weights.max(initial=0.0)), 1.0) * 1e-9
     with threadpool_limits(limits=1):
@@ -55,6 +57,8 @@ def best_starts(
       kept: of them, from 1 to restarts.
       seed: public.
     """
+    from sklearn.cluster import KMeans
+
     with threadpool_limits(limits=1):
         fits = [KMeans(n_clusters, n_init=1, random_state=(seed + run) % 2**32).fit(points) for run in range(restarts)]
     fits.sort(key=lambda fit: float(fit.inertia_))
@@ -105,6 +109,8 @@ def plus_plus(points: NDArray[np.float64], n_clusters: int, seed: int) -> NDArra
 
     Source: Arthur, Vassilvitskii (2007).
     """
+    from sklearn.cluster import kmeans_plusplus
+
     with threadpool_limits(limits=1):
         return np.asarray(kmeans_plusplus(points, n_clusters, random_state=seed % 2**32)[0], dtype=np.float64)
 

@@ -1,0 +1,244 @@
+"""Processes beside this one that add up statistics of their own shards, so that one machine uses all its cores.
+
+Threads do not serve: a block is worked on in steps of ten microseconds, and after each the interpreter's lock is asked
+for. A process is asked through a pipe and ends with this one. It keeps the rows of its shards as this process does.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
+
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.errors import DappleError, RunnerError
+from schemas.tables.shard import ShardRef
+from transforms.files.progress import PROGRESS
+from transforms.rounds.row_cache import WorkerLimits
+
+LEAST_BYTES = 1 << 29
+"""Of rows in memory as float64; fewer are done before a process has started."""
+_ROOT = str(pathlib.Path(__file__).resolve().parents[2])
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from transforms.rounds import sum_processes; "
+    "sum_processes.serve(sys.argv[2])"
+)
+_WORK = "transforms.rounds.shard_sums:drained"
+_LENGTH = struct.Struct("<Q")
+_LOST = (
+    "all processes that add up rows must stay until the job is over, got one that ended, as when memory is short; run "
+    "it again with fewer --cores."
+)
+
+
+class SumProcess:
+    """One process that adds up.
+
+    Args:
+      work: `module:name` of the function that it calls, of one argument.
+    """
+
+    def __init__(self, work: str = _WORK):
+        self._lock = threading.Lock()
+        words = [sys.executable, "-I", "-c", _PROGRAM, json.dumps([_ROOT, *filter(None, sys.path)]), work]
+        self._child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self._is_new = True
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._child.pid
+
+    def answer(self, question: Any) -> Any:
+        """What its function returns for a question; both travel as pickles.
+
+        Raises:
+          DappleError: if the function does.
+          RunnerError: if the process has ended, or its function fails otherwise.
+        """
+        ask, hear = self._child.stdin, self._child.stdout
+        if ask is None or hear is None:
+            raise RunnerError(_LOST)
+        with self._lock:
+            try:
+                if self._is_new:
+                    # Stores ask for the flags of the job.
+                    _send(ask, pickle.dumps(FileSystems._pipeline_options))
+                    self._is_new = False
+                _send(ask, pickle.dumps(question))
+                reply = _received(hear)
+            except OSError as error:
+                raise RunnerError(_LOST) from error
+        if reply is None:
+            raise RunnerError(_LOST)
+        found = pickle.loads(reply)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def end(self) -> None:
+        """Ends it; what it was doing is of no use to anybody."""
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def serve(work: str) -> None:
+    """Answers questions until there are no more; what this process runs.
+
+    Args:
+      work: `module:name` of the function.
+    """
+    from threadpoolctl import threadpool_limits
+
+    # Who stops a command on a terminal stops all of its processes; this one ends with the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    module, _, name = work.partition(":")
+    function: Callable[[Any], Any] = getattr(__import__(module, fromlist=[name]), name)
+    with contextlib.suppress(BrokenPipeError), threadpool_limits(limits=1):
+        options = _received(questions)
+        if options is not None:
+            FileSystems.set_options(pickle.loads(options))
+        while (question := _received(questions)) is not None:
+            _send(answers, pickle.dumps(_tried(function, question)))
+
+
+def _tried(function: Callable[[Any], Any], question: bytes) -> Any:
+    """What a function returns, or the error that stopped it, which says no more than the command would."""
+    try:
+        return function(pickle.loads(question))
+    except DappleError as error:
+        return type(error)(str(error))
+    except OSError as error:
+        return OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError("unexpected")
+    except Exception as error:  # noqa: BLE001 - a message may hold a value
+        return RuntimeError(f"unexpected {type(error).__name__} in a process that adds up rows")
+
+
+def _send(pipe: IO[bytes], octets: bytes) -> None:
+    """Writes one message."""
+    pipe.write(_LENGTH.pack(len(octets)) + octets)
+    pipe.flush()
+
+
+def _received(pipe: IO[bytes]) -> bytes | None:
+    """Reads one message; None at the end."""
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    found = pipe.read(length)
+    return found if len(found) == length else None
+
+
+class Crew:
+    """This process and those beside it; each shard is always added up by the same one, which may have kept its rows.
+
+    Args:
+      n: how many they are together, at least 2.
+    """
+
+    def __init__(self, n: int):
+        self.others = [SumProcess() for _ in range(n - 1)]
+        self._lock = threading.Lock()
+        self._owners: dict[ShardRef, int] = {}
+        self._loads = [0] * n
+
+    def parts(self, shards: Sequence[ShardRef]) -> list[list[ShardRef]]:
+        """The shards of each, those of this process first; new ones go where the fewest rows are."""
+        found: list[list[ShardRef]] = [[] for _ in self._loads]
+        with self._lock:
+            for shard in shards:
+                if shard not in self._owners:
+                    least = self._loads.index(min(self._loads))
+                    self._owners[shard], self._loads[least] = least, self._loads[least] + shard.n_rows
+                found[self._owners[shard]].append(shard)
+        return found
+
+    def summed(
+        self, shards: Sequence[ShardRef], own: Callable[[Sequence[ShardRef]], Any], question: Callable[..., Any]
+    ) -> NDArray[np.int64]:
+        """The sum of what all of them make of their shards.
+
+        Args:
+          shards: of all.
+          own: adds up the part of this process.
+          question: what the others are asked about their part.
+        """
+        mine, *parts = self.parts(shards)
+        asked = [(process, part) for process, part in zip(self.others, parts, strict=True) if part]
+        with concurrent.futures.ThreadPoolExecutor(max(len(asked), 1)) as pool:
+            pending = [pool.submit(process.answer, question(part)) for process, part in asked]
+            totals = [own(mine), *(each.result() for each in pending)]
+        with PROGRESS.reading(sum(shard.n_rows for _, part in asked for shard in part)):
+            return np.sum(totals, axis=0, dtype=np.int64)
+
+    def end(self) -> None:
+        """Ends the others."""
+        for each in self.others:
+            each.end()
+
+
+class _Crews:
+    """The crews of this process, by run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._crews: dict[str, Crew] = {}
+        self._held: set[str] = set()
+
+    def of_run(self, limits: WorkerLimits, n_bytes: int) -> Crew | None:
+        """The crew of a run, which is called for the first time there is much to do; None while there is not.
+
+        Args:
+          limits: of this process.
+          n_bytes: of the rows at hand, in memory.
+        """
+        if limits.cores < 2 or not limits.run:
+            return None
+        with self._lock:
+            if limits.run not in self._crews and n_bytes >= LEAST_BYTES:
+                for run in self._crews.keys() - self._held:
+                    self._crews.pop(run).end()
+                self._crews[limits.run] = Crew(limits.cores)
+            return self._crews.get(limits.run)
+
+    @contextlib.contextmanager
+    def held(self, run: str) -> Iterator[None]:
+        """Keeps the crew of a run until its rounds are over, and not longer."""
+        with self._lock:
+            self._held.add(run)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.discard(run)
+                crew = self._crews.pop(run, None)
+            if crew is not None:
+                crew.end()
+
+
+CREWS = _Crews()
+"""Of this process."""
+
+
+def limits_of_others(limits: WorkerLimits) -> WorkerLimits:
+    """What one process of a crew may use; rows that are kept are divided among them."""
+    return dataclasses.replace(limits, cores=1, cache_bytes=limits.cache_bytes // max(limits.cores, 1))
