@@ -15,8 +15,7 @@ from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.runner import PipelineResult
-from apache_beam.transforms import core
-from apache_beam.transforms import userstate
+from apache_beam.transforms import core, userstate
 from threadpoolctl import threadpool_limits
 
 from pipelines.run import run_keys
@@ -122,6 +121,8 @@ def _arguments(function: Callable[..., Any]) -> tuple[list[str], list[Any]]:
         _SEEN[behind] = _OWN_ARGUMENTS(function)
     names, defaults = _SEEN[behind]
     return names[:], defaults[:]
+
+
 _STATES: weakref.WeakKeyDictionary[beam.DoFn, Any] = weakref.WeakKeyDictionary()
 _read_state = userstate.get_dofn_specs
 

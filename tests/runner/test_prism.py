@@ -46,6 +46,8 @@ class TestPrism(Conformance):
 def test_a_new_night_goes_live_while_the_pipeline_runs(prism, tmp_path):
     """By side inputs in windows; Prism 2.77 refuses those of `WatchFilePattern`."""
     run_two_nights(two_nights(tmp_path), [*prism, "--no_pipeline_type_check", "--no_save_main_session"])
+
+
 @pytest.mark.kafka
 def test_windows_of_a_topic(broker, prism, tmp_path):
     brokers.check_on_a_runner(broker, tmp_path, prism)
