@@ -1,5 +1,6 @@
 """What the launcher asks a broker: how the topic is kept, and where its partitions are cut at a time."""
 
+import collections
 import contextlib
 import functools
 import time
@@ -39,19 +40,20 @@ def check_settings(topic: str, settings: Mapping[str, str], least_days: int) -> 
       ConfigError: with the setting and what it must be.
     """
     least = least_days * 86_400_000
-    retention = int(settings["retention.ms"])
+    said = collections.defaultdict(lambda: "nothing", {name: text for name, text in settings.items() if text})
+    retention = int(said["retention.ms"]) if said["retention.ms"].lstrip("-").isdecimal() else 0
     rules = (
         # A producer's own times let one message that is dated far in the future move the cuts of all others.
-        ("message.timestamp.type", "LogAppendTime", settings["message.timestamp.type"] == "LogAppendTime"),
+        ("message.timestamp.type", "LogAppendTime", said["message.timestamp.type"] == "LogAppendTime"),
         # A message would remove an earlier one of the same key.
-        ("cleanup.policy", "delete", settings["cleanup.policy"] == "delete"),
+        ("cleanup.policy", "delete", said["cleanup.policy"] == "delete"),
         # Messages would push out older ones.
-        ("retention.bytes", "-1", settings["retention.bytes"] == "-1"),
+        ("retention.bytes", "-1", said["retention.bytes"] == "-1"),
         ("retention.ms", f"-1 or at least {least} ({least_days} days)", retention == -1 or retention >= least),
     )
     for name, wanted, holds in rules:
         if not holds:
-            raise ConfigError(f"{name} of the topic {topic} must be {wanted}, got {settings[name]}; alter the topic.")
+            raise ConfigError(f"{name} of the topic {topic} must be {wanted}, got {said[name]}; alter the topic.")
 
 
 class Broker:

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from pipelines.tables.arrivals.broker import TopicState
+from pipelines.tables.arrivals.broker import TopicState, check_settings
 from pipelines.tables.arrivals.landing import check_kept
 from pipelines.tables.arrivals.records import Records
-from schemas.errors import InputError
+from schemas.errors import ConfigError, InputError
 from transforms.arrivals.consume import TopicClient
 
 DAY = 86_400_000
@@ -107,3 +107,27 @@ def test_dropped_messages_are_noticed(records):
         check_kept(client, Dropped([[], []]), found)
     with pytest.raises(InputError, match="got a broker that has dropped some"):
         check_kept(client, Log([[1], []]), found)
+
+
+KEPT = {
+    "message.timestamp.type": "LogAppendTime",
+    "cleanup.policy": "delete",
+    "retention.bytes": "-1",
+    "retention.ms": str(5 * DAY),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("text", ["", None, "other"])
+def test_a_topic_of_which_the_broker_does_not_say_how_it_is_kept_is_refused(name, text):
+    check_settings("visits", KEPT, 5)
+    with pytest.raises(ConfigError, match=f"^{name} of the topic visits must be"):
+        check_settings("visits", KEPT | {name: text}, 5)
+    with pytest.raises(ConfigError, match=f"^{name} of the topic visits must be .*, got nothing"):
+        check_settings("visits", {other: said for other, said in KEPT.items() if other != name}, 5)
+
+
+def test_messages_are_kept_for_as_long_as_they_are_read():
+    check_settings("visits", KEPT | {"retention.ms": "-1"}, 10_000)
+    with pytest.raises(ConfigError, match="or at least"):
+        check_settings("visits", KEPT, 6)
