@@ -296,8 +296,8 @@ def two_parties() -> list[str]:
         "",
         f"Means of {REPEATS} iterations with 95% intervals. CPU of the slower client (statistic of half of the rows, "
         "share, mask), the server (sum, noise if it draws it) and a client (unmasking, next centers), and "
-        f"{ROUND_TRIP_MS} ms. Octets: a client's message, 28 of them its pseudonym and tag. In the paper the server draws "
-        "the noise.",
+        f"{ROUND_TRIP_MS} ms. Octets: a client's message, 28 of them its pseudonym and tag. In the paper the server "
+        "draws the noise.",
         "",
     ]
 
