@@ -295,8 +295,9 @@ def two_parties() -> list[str]:
         *lines,
         "",
         f"Means of {REPEATS} iterations with 95% intervals. CPU of the slower client (statistic of half of the rows, "
-        f"share, mask), the server (sum, noise if it draws it) and a client (unmasking, next centers), "
-        f"and {ROUND_TRIP_MS} ms. Octets: a client's message, 28 of them its pseudonym and tag. In the paper the server draws the noise.",
+        "share, mask), the server (sum, noise if it draws it) and a client (unmasking, next centers), and "
+        f"{ROUND_TRIP_MS} ms. Octets: a client's message, 28 of them its pseudonym and tag. In the paper the server "
+        "draws the noise.",
         "",
     ]
 

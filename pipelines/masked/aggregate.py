@@ -79,7 +79,8 @@ def build(root: beam.Pipeline, config: AggregateConfig, kept_key: str, exchange:
       index: of the round.
     """
     plan = exchange.plan()
-    threshold, n_listed = config.threshold, None
+    threshold = config.threshold
+    n_listed: beam.PCollection | None = None
     if plan.pairwise is not None:
         pairwise = PairwiseExchange(exchange.folder, exchange.parties)
         threshold = pairwise.fewest(index, threshold)

@@ -102,7 +102,7 @@ def build_shares(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases,
     _ = shares | "Write" >> write
 
 
-def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> Leg:
+def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> Leg | str:
     """Takes the leg that the round waits for; taking it again sends the same octets.
 
     Args:
@@ -111,6 +111,9 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
       options: for Beam.
       index: of the open round.
       state: what is broadcast in it.
+
+    Returns:
+      The leg, or "countersigned" where the client has signed the sum instead.
 
     Raises:
       DappleError: what stopped it, in one sentence.

@@ -21,6 +21,7 @@ from pipelines.plan.command_line import TOOLS
 from schemas.clustered_fl.config import load_clustered_fl_config
 from schemas.kmeans.fit_config import load_config
 from schemas.kmeans.stream_config import load_stream_config
+from schemas.masked.config import validated_aggregate
 from schemas.profile.config import load_profile_config
 from schemas.reports.config import load_encode_config
 from schemas.trusted_zone.assign_config import load_assign_config
@@ -89,6 +90,8 @@ def loaders(part):
     text = yaml.safe_dump(part)
     if "stream" in part:
         return [(load_stream_config, text)]
+    if "parties" in part:
+        return [(lambda given: validated_aggregate(yaml.safe_load(given)), text)]
     if "sweep" in part:
         return [(load_sweep_config, text)]
     if "reports" in part:
