@@ -108,7 +108,7 @@ ALLOWED = {
     (
         "transforms/rounds/sum_processes.py",
         "pickle.loads",
-    ): "from the pipe between a process and the one that it started",
+    ): "from the pipe to a process of our own",
     ("transforms/rounds/sum_processes.py", "os.fdopen"): "that pipe",
     ("pipelines/run/folder.py", "os.open"): "locks a folder",
     ("pipelines/run/round_driver.py", "os.open"): "locks a folder",
