@@ -33,7 +33,7 @@ LEAST_BYTES = 1 << 29
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from transforms.rounds import sum_processes; "
-    "sum_processes.serve(sys.argv[2])"
+    "from {module} import {name}; sum_processes.serve({name})"
 )
 _WORK = "transforms.rounds.shard_sums:drained"
 _LENGTH = struct.Struct("<Q")
@@ -52,7 +52,9 @@ class SumProcess:
 
     def __init__(self, work: str = _WORK):
         self._lock = threading.Lock()
-        words = [sys.executable, "-I", "-c", _PROGRAM, json.dumps([_ROOT, *filter(None, sys.path)]), work]
+        module, _, name = work.partition(":")
+        program = _PROGRAM.format(module=module, name=name)
+        words = [sys.executable, "-I", "-c", program, json.dumps([_ROOT, *filter(None, sys.path)])]
         self._child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self._is_new = True
 
@@ -98,11 +100,11 @@ class SumProcess:
                     pipe.close()
 
 
-def serve(work: str) -> None:
+def serve(work: Callable[[Any], Any]) -> None:
     """Answers questions until there are no more; what this process runs.
 
     Args:
-      work: `module:name` of the function.
+      work: the function.
     """
     from threadpoolctl import threadpool_limits
 
@@ -110,14 +112,12 @@ def serve(work: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    module, _, name = work.partition(":")
-    function: Callable[[Any], Any] = getattr(__import__(module, fromlist=[name]), name)
     with contextlib.suppress(BrokenPipeError), threadpool_limits(limits=1):
         options = _received(questions)
         if options is not None:
             FileSystems.set_options(pickle.loads(options))
         while (question := _received(questions)) is not None:
-            _send(answers, pickle.dumps(_tried(function, question)))
+            _send(answers, pickle.dumps(_tried(work, question)))
 
 
 def _tried(function: Callable[[Any], Any], question: bytes) -> Any:
