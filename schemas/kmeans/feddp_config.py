@@ -80,7 +80,7 @@ class FedDPOptions(Section):
     guards: Annotated[bool, Field(strict=True)] = Field(
         default=True,
         description="true to leave out weights below one noise stddev and means of counts below two, and to add less "
-        "noise off the diagonal of the outer product; or false for the method as printed, with privacy.allocation paper",
+        "noise off the diagonal of the outer product; or false for the method as printed, with allocation paper",
     )
     simplify: SimplifyConfig | None = Field(
         default=None,

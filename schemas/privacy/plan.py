@@ -44,6 +44,7 @@ class ReleaseSpec:
         for SYMMETRIC) or L1 (Laplace).
       share: > 0; part of the budget, relative to the shares of the other releases of the run.
       geometry: see `Geometry`.
+      windows: releases of this law that one unit moves, if `sensitivity` is that of all of them together.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ReleaseSpec:
     sensitivity: int
     share: float
     geometry: Geometry = Geometry.VECTOR
+    windows: int = 1
 
     @property
     def size(self) -> int:

@@ -25,6 +25,9 @@ So the discrete mechanisms are (eps, delta)-DP if the continuous ones are so at 
 (delta - e^(eps - x)) e^-A. Both losses are tiny, and unlike a total-variation bound, which is multiplied by
 1 + e^eps, they stay so at large epsilon.
 
+4. Releases that a unit does not move have one law under both neighbors, and need no rounding. So of the windows of an
+   epoch those count that one unit moves.
+
 Source: Canonne, Kamath, Steinke (2020), "The Discrete Gaussian for Differential Privacy", for p; Laurent, Massart
 (2000), Lemma 1, for the tail.
 """
@@ -100,13 +103,13 @@ def upper_ratio(noise: LatticeNoise, exponent: float) -> float:
 
 
 def _noise_groups(release: ReleasePlan) -> Iterator[tuple[int, float]]:
-    """Number of coordinates and variance, for each Gaussian variance that occurs in a release."""
-    size, variance = release.spec.size, release.noise_scale**2
+    """Number of coordinates that a unit may move, and variance, for each Gaussian variance that occurs in a release."""
+    size, variance, windows = release.spec.size, release.noise_scale**2, release.spec.windows
     if release.spec.mechanism is not Mechanism.DISCRETE_GAUSSIAN or size == 0:
         return
     diagonal = size
     if release.spec.geometry is Geometry.SYMMETRIC:
         diagonal = (math.isqrt(8 * size + 1) - 1) // 2
-    yield diagonal, variance
+    yield windows * diagonal, variance
     if size > diagonal:
-        yield size - diagonal, variance / 2.0
+        yield windows * (size - diagonal), variance / 2.0

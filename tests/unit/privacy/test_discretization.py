@@ -1,5 +1,6 @@
 """The bounds on what discrete noise costs, against exact laws: none may be passed, and none is far above."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -56,3 +57,12 @@ def test_no_value_of_the_discrete_law_is_less_likely_than_the_upper_bound_says(s
     total = 3.0 * math.exp(-2.0 * math.pi**2 * stddev**2)
     for value in range(int(8 * stddev) + 2):
         assert -log_ratio(stddev, value) <= total + value**2 / (8.0 * stddev**4) + 1e-9
+
+
+def test_windows_that_one_unit_moves_count_as_so_many_releases():
+    (round_plan,) = planned(1.0, shape=(7,), sensitivity=1, geometry=Geometry.VECTOR)
+    (release,) = round_plan.releases
+    windows = dataclasses.replace(release, spec=dataclasses.replace(release.spec, windows=16))
+    once = lattice_noise([dataclasses.replace(round_plan, releases=(windows,))])
+    assert once == lattice_noise([round_plan] * 16)
+    assert once.mean > lattice_noise([round_plan]).mean

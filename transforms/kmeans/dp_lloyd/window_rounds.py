@@ -77,6 +77,7 @@ def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
         sensitivity=epoch_sensitivity(column, relative_sums.RELATIVE_UNITS),
         share=share * sums_share,
+        windows=len(column),
     )
     counts = ReleaseSpec(
         name="weighted_counts",
@@ -84,6 +85,7 @@ def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
         sensitivity=epoch_sensitivity(column, lattice.SUM_UNITS),
         share=share,
+        windows=len(column),
     )
     return (RoundSpec(path=PATH, releases=(sums, counts)),)
 
