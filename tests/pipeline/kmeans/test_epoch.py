@@ -1,5 +1,6 @@
 """Windows of an epoch: one charge, correlated noise, and a promise for all releases together."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -361,6 +362,13 @@ def test_a_plan_for_one_window_alone_is_refused(place):
     weights = weights_of(bound.statistic)
     assert weights == (16, 6, 3)
     assert understatement(name, bound.plan, replaces=False, column=weights) is None
+    once = dataclasses.replace(
+        bound.plan,
+        releases=tuple(
+            dataclasses.replace(each, spec=dataclasses.replace(each.spec, windows=1)) for each in bound.plan.releases
+        ),
+    )
+    assert "1 windows for weighted_sums" in str(understatement(name, once, replaces=False, column=weights))
     heavier = functools.partial(rounds.window_statistic, weights=(16, 7, 3))
     assert understatement(name, bound.plan, replaces=False, column=weights_of(heavier)) is not None
 
