@@ -198,6 +198,7 @@ class ExchangePlan:
 
 def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:
     spec = dataclasses.asdict(plan.spec) | {"mechanism": str(plan.spec.mechanism), "geometry": str(plan.spec.geometry)}
+    del spec["windows"]  # No window of an epoch is masked.
     return spec | {"noise_multiplier": plan.noise_multiplier}
 
 

@@ -143,8 +143,8 @@ def understatement(
             return (
                 f"{release.spec.sensitivity} lattice units for {release.spec.name}, which one unit moves by {required}"
             )
-        if release.spec.windows < len(column):
-            return f"{release.spec.windows} windows for {release.spec.name}, of which one unit moves {len(column)}"
+        if release.spec.windows < (moved := sum(map(bool, column))):
+            return f"{release.spec.windows} windows for {release.spec.name}, of which one unit moves {moved}"
     return None
 
 

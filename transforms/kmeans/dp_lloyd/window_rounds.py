@@ -69,6 +69,7 @@ def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
     Their sensitivities are those of a whole epoch: what one unit moves all its releases together.
     """
     column, size = column_of(config), config.max_clusters
+    windows = len(weights_of(config)) * (config.epoch.times if config.epoch else 1)
     sums_share = lloyd_rules.sums_weight(config.dp_lloyd.variant, n_features)
     share = 1.0 / (sums_share + 1.0)
     sums = ReleaseSpec(
@@ -77,7 +78,7 @@ def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
         sensitivity=epoch_sensitivity(column, relative_sums.RELATIVE_UNITS),
         share=share * sums_share,
-        windows=len(column),
+        windows=windows,
     )
     counts = ReleaseSpec(
         name="weighted_counts",
@@ -85,7 +86,7 @@ def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
         sensitivity=epoch_sensitivity(column, lattice.SUM_UNITS),
         share=share,
-        windows=len(column),
+        windows=windows,
     )
     return (RoundSpec(path=PATH, releases=(sums, counts)),)
 
