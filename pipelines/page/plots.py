@@ -209,14 +209,14 @@ def panels(found: Sequence[Panel], x_label: str, y_label: str) -> Figure:
     """
     n_rows = (len(found) + 1) // 2
     several = max(len(each.lines) for each in found) > 1
-    figure = new_figure(60 + 104 * n_rows + (18 * ((len(found[0].lines) + 2) // 3) if several else 0))
+    figure = new_figure(60 + 110 * n_rows + (18 * ((len(found[0].lines) + 2) // 3) if several else 0))
     grid = figure.subplots(n_rows, 2, sharex=True, squeeze=False).ravel()
     for axes, each in zip(grid, found, strict=False):
         for index, line in enumerate(each.lines, start=each.first):
             _line(axes, line, index)
-        whole_numbers(axes, 4)
-        axes.set_title(short(each.name, 26), fontsize=11, color=INK, loc="left")
-        axes.tick_params(labelsize=10, labelbottom=True)
+        whole_numbers(axes, 3)
+        axes.set_title(short(each.name, 24), fontsize=12, color=INK, loc="left")
+        axes.tick_params(labelbottom=True)
         axes.yaxis.set_major_locator(MaxNLocator(3))
         axes.grid(visible=True)
     for axes in grid[len(found) :]:
