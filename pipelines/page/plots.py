@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from pipelines.page.svg import ACCENT, COOL, GRID, INK, MUTED, SERIES, SURFACE, WARM, new_figure
 
 TIMES, MINUS = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
+_MOST_MARKERS = 24
+"""On one line."""
 
 
 class Series(NamedTuple):
@@ -35,6 +37,20 @@ class Series(NamedTuple):
     low: NDArray[np.float64] | None = None
     high: NDArray[np.float64] | None = None
     level: bool = False
+
+
+class Panel(NamedTuple):
+    """One of `panels`.
+
+    Attributes:
+      name: above it.
+      lines: in the order of their colors, at least one.
+      first: number of the color of the first line.
+    """
+
+    name: str
+    lines: Sequence[Series]
+    first: int = 0
 
 
 def short(text: str, most: int = 22) -> str:
@@ -167,8 +183,7 @@ def line_plot(
     figure = new_figure(300 + 18 * (len(series) if long else (len(series) + 1) // 2))
     axes = figure.subplots()
     for index, each in enumerate(series):
-        marker = "os^Dv<>P"[(index + index // 8) % 8]
-        _line(axes, each, SERIES[index % len(SERIES)], marker, phase=4 * (index % 2))
+        _line(axes, each, index)
     for wanted, axis, set_scale in ((log_x, axes.xaxis, axes.set_xscale), (log_y, axes.yaxis, axes.set_yscale)):
         if wanted:
             set_scale("log")
@@ -184,16 +199,50 @@ def line_plot(
     return figure
 
 
-def _line(axes: Axes, line: Series, color: str, marker: str, phase: int) -> None:
-    """One line and its band; dashes of two levels at the same height fill each other's gaps."""
+def panels(found: Sequence[Panel], x_label: str, y_label: str) -> Figure:
+    """Small plots in two columns over one x, each with its own y; a legend where they have several lines.
+
+    Args:
+      found: at least one.
+      x_label: with its unit; x is in whole numbers.
+      y_label: with its unit.
+    """
+    n_rows = (len(found) + 1) // 2
+    several = max(len(each.lines) for each in found) > 1
+    figure = new_figure(60 + 110 * n_rows + (18 * ((len(found[0].lines) + 2) // 3) if several else 0))
+    grid = figure.subplots(n_rows, 2, sharex=True, squeeze=False).ravel()
+    for axes, each in zip(grid, found, strict=False):
+        for index, line in enumerate(each.lines, start=each.first):
+            _line(axes, line, index)
+        whole_numbers(axes, 3)
+        axes.set_title(short(each.name, 24), fontsize=12, color=INK, loc="left")
+        axes.tick_params(labelbottom=True)
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        axes.grid(visible=True)
+    for axes in grid[len(found) :]:
+        axes.set_visible(False)
+    figure.supxlabel(x_label, fontsize=12, color=MUTED)
+    figure.supylabel(y_label, fontsize=12, color=MUTED)
+    if several:
+        handles, names = grid[0].get_legend_handles_labels()
+        figure.legend(handles, names, ncols=3, frameon=False, loc="outside upper left")
+    return figure
+
+
+def _line(axes: Axes, line: Series, index: int) -> None:
+    """A line and its band, of one point a bar; dashes of two levels at the same height fill each other's gaps."""
     name, banded = short(line.name, 48), line.low is not None and line.high is not None
+    color, marker = SERIES[index % len(SERIES)], "os^Dv<>P"[(index + index // 8) % 8]
     if line.level:
-        axes.axhline(line.y[0], color=color, linestyle=(phase, (4, 4)), label=name)
+        axes.axhline(line.y[0], color=color, linestyle=(4 * (index % 2), (4, 4)), label=name)
         if banded:
             axes.axhspan(line.low[0], line.high[0], color=color, alpha=0.18, linewidth=0)  # type: ignore[index]
         return
-    axes.plot(line.x, line.y, color=color, marker=marker, markersize=4, label=name)
-    if banded:
+    every = None if len(line.x) <= _MOST_MARKERS else -(-len(line.x) // _MOST_MARKERS)
+    axes.plot(line.x, line.y, color=color, marker=marker, markersize=4, markevery=every, label=name)
+    if banded and len(line.x) == 1:
+        axes.vlines(line.x, line.low, line.high, color=color)  # type: ignore[arg-type]
+    elif banded:
         axes.fill_between(line.x, line.low, line.high, color=color, alpha=0.18, linewidth=0)  # type: ignore[arg-type]
 
 
@@ -211,6 +260,14 @@ def label_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
+
+
+def whole_numbers(axes: Axes, most: int) -> None:
+    """Few ticks on x, at whole numbers, also where x is a single one."""
+    low, high = axes.get_xlim()
+    if high - low < 1.0:
+        axes.set_xlim(low - 0.9, high + 0.9)
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
 
 
 def plain_numbers(axes: Axes) -> None:

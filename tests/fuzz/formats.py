@@ -14,6 +14,7 @@ from pipelines.kmeans.plan.previous_run import load_previous, memory_from
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from pipelines.reports.source import find_reports
 from pipelines.run.options import read_text
+from schemas.arrivals.offsets import OffsetRange, WindowOffsets
 from schemas.clustered_fl.records import FederatedState
 from schemas.kmeans.fit_config import load_config
 from schemas.kmeans.model import ClusterModel
@@ -32,6 +33,8 @@ from tests.fuzz import mutations
 from tests.scenes import ledgers, models
 from tests.scenes import reports as report_scenes
 from tests.scenes.lake import job, mixture, table_of
+from transforms.arrivals.copy_messages import record_refusal
+from transforms.files import gate
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, arrays_to_bytes, read_state
 from transforms.files.octets import table_bytes
 from transforms.files.saved_model import load_model, read_reference
@@ -40,7 +43,9 @@ from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.recurring.memory import memory_of
 from transforms.numerics.reports.split_reports import design_split
+from transforms.numerics.tables.participation import Counted
 from transforms.reports.batches import _read as read_reports
+from transforms.tables.counted_clients import SALT_BYTES, Roll
 from transforms.tables.file_seal import seal_of
 from transforms.tables.listing import ListedFile
 from transforms.tables.prepared_files import read_manifest
@@ -268,6 +273,29 @@ def _of_centers(folder: pathlib.Path) -> object:
     return read_reference(str(folder / "centers.parquet"), 4)
 
 
+def _roll(folder: pathlib.Path) -> None:
+    digests = np.array([b"0" * 32, b"1" * 32], dtype="S32")
+    counted = Counted(digests, np.array([0, 1]), np.array([1, 2]))
+    content = Roll(facts={"index": 1}, salt=bytes(range(SALT_BYTES)), kind="", counted=counted).to_bytes()
+    (folder / "roll.npz").write_bytes(content)
+
+
+def _of_roll(folder: pathlib.Path) -> object:
+    refusal = gate.staged("roll")
+    return Roll.from_bytes(gate.read_octets(str(folder / "roll.npz"), refusal), {"index": 1}, refusal)
+
+
+def _offsets(folder: pathlib.Path) -> None:
+    ranges = tuple(OffsetRange(partition=index, first=5, end=9 + index) for index in range(2))
+    found = WindowOffsets(topic="visits", topic_id="a", window="2026-01-01", cut=1_767_312_000_000, ranges=ranges)
+    (folder / "offsets.json").write_text(found.model_dump_json())
+
+
+def _of_offsets(folder: pathlib.Path) -> object:
+    path = str(folder / "offsets.json")
+    return gate.read_json(path, WindowOffsets, record_refusal(path))
+
+
 FORMATS = {
     "config": Format("job.yaml", _config, _read_config),
     "json_config": Format("job.yaml", _json_config, _read_config, mutations.JSON),
@@ -288,6 +316,8 @@ FORMATS = {
     "checkpoint": Format("checkpoint.json", _checkpoint, _read_checkpoint, mutations.JSON),
     "arrays": Format("state.npz", _arrays, _read_arrays),
     "lake": Format("l.parquet", _lake, _read_lake),
+    "roll": Format("roll.npz", _roll, _of_roll),
+    "offsets": Format("offsets.json", _offsets, _of_offsets, mutations.JSON),
     "ledger": Format("l.sqlite", _ledger, _read_ledger),
 }
 """All formats by name."""

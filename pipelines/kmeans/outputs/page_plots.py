@@ -131,9 +131,9 @@ def center_map(summary: CenterSummary) -> Figure:
         places = places * (1.0, 0.0)
     figure = new_figure(box[1] + 70.0)
     axes = figure.subplots()
-    _equal_scales(axes, places, box)
+    equal_scales(axes, places, box)
     _discs(axes, places, summary)
-    _name_points(axes, places, summary.largest_clusters(MOST_BARS).tolist(), summary, box)
+    name_points(axes, places, summary.largest_clusters(MOST_BARS).tolist(), summary, box)
     axes.set_xlabel(f"widest direction ({shares[0]:.0%} of the spread)")
     axes.xaxis.set_major_locator(MaxNLocator(5))
     if on_a_line:
@@ -145,7 +145,7 @@ def center_map(summary: CenterSummary) -> Figure:
     return figure
 
 
-def _equal_scales(axes: Axes, places: NDArray[np.float64], box: tuple[float, float]) -> None:
+def equal_scales(axes: Axes, places: NDArray[np.float64], box: tuple[float, float]) -> None:
     """Limits in which a step along x is as long as one along y, with room for discs and names."""
     low, high = places.min(axis=0), places.max(axis=0)
     middle, sides = low + (high - low) / 2.0, np.array(box) / 2.0
@@ -167,7 +167,7 @@ def _discs(axes: Axes, places: NDArray[np.float64], summary: CenterSummary) -> N
         axes.scatter(x[rest], y[rest], s=30.0, facecolors="none", edgecolors=MUTED, linewidths=1.0)
 
 
-def _name_points(
+def name_points(
     axes: Axes,
     places: NDArray[np.float64],
     named: Sequence[int],

@@ -7,6 +7,8 @@ import pyarrow as pa
 import pytest
 
 from pipelines.kmeans.outputs import page as report
+from pipelines.kmeans.stream import history
+from pipelines.kmeans.stream.page import write_page
 from pipelines.page.stamp import RunStamp
 from pipelines.profile import page as profile_report
 from pipelines.trusted_zone import sweep_page as sweep_report
@@ -15,7 +17,7 @@ from schemas.profile.result import PROFILE_SCHEMA
 from schemas.tables.client_block import ClientBlock
 from schemas.trusted_zone.sweep_config import sweep_config
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA
-from tests.scenes import browser, lake, profiles, sweeps
+from tests.scenes import browser, lake, profiles, streams, sweeps
 from transforms.profile.accounting import calibrate
 
 CHROMIUM = browser.find()
@@ -72,6 +74,7 @@ class Case(NamedTuple):
 CASES = {
     "fit": Case(["guarantee", "warnings", "clusters", "rounds", "reading"], 7, 300),
     "sweep": Case(["costs", "areas", "front", "reading"], 1, 150),
+    "stream": Case(["centers", "features", "sizes", "drift", "budget", "windows"], 7, 300),
     "profile": Case(["guarantee", "warnings", "clusters", "means", "values", "reading"], 3, 100),
 }
 
@@ -83,7 +86,7 @@ def case(request):
 
 @pytest.fixture(scope="module")
 def page(case, tmp_path_factory):
-    made = {"fit": fit_page, "sweep": sweep_page, "profile": profile_page}
+    made = {"fit": fit_page, "sweep": sweep_page, "profile": profile_page, "stream": stream_page}
     return made[case[0]](tmp_path_factory.mktemp(case[0]))
 
 
@@ -102,6 +105,18 @@ def profile_page(folder):
     view = profile_report.ProfileView(config=config, plan=calibrate(config, 3), table=table, stamp=STAMP)
     (folder / "report.html").write_text(profile_report.render(view))
     return folder / "report.html"
+
+
+def stream_page(folder):
+    """Page of a stream with long names, and with more windows and clusters than it shows."""
+    names = [f"a_long_name_of_a_column_that_tells_a_story_{index}" for index in range(10)]
+    config, rng = streams.config(folder, names, name="night-7"), np.random.default_rng(1)
+    start, steps = rng.uniform(-5.0, 5.0, (10, 10)), rng.normal(0.0, 0.01, (10, 10))
+    for index in history.thinned(300)[0]:
+        sizes, scores = rng.normal(50.0, 9.0, 10), rng.normal(0.0, 1.0, 10)
+        streams.write_window(folder, config, index, start + index * steps, sizes, scores=scores)
+    write_page(config, str(folder), 300)
+    return folder / "index.html"
 
 
 def sweep_page(folder):

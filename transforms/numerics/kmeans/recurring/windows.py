@@ -112,3 +112,16 @@ def mixing(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
     rows = np.arange(n_windows)
     distance = rows[:, None] - rows[None, :]
     return np.where(distance >= 0, series[np.maximum(distance, 0)], 0.0)
+
+
+def own_noise(weights: Sequence[int], n_windows: int) -> NDArray[np.float64]:
+    """Noise stddev of the own part of each of successive windows: norms of the rows of `mixing`, without the matrix.
+
+    Returns:
+      Shape (n,), ascending from 1, in units of what it would be if windows added nothing of each other.
+
+    Example:
+      >>> own_noise((4, 2), 3).round(3).tolist()
+      [1.0, 1.118, 1.146]
+    """
+    return np.asarray(np.sqrt(np.cumsum(_series(weights, n_windows) ** 2)))

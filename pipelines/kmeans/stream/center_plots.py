@@ -1,0 +1,128 @@
+"""Plots of how the centers of a stream move, from released numbers alone; called inside `plot_style`."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from pipelines.kmeans.outputs.center_summary import CenterSummary
+from pipelines.kmeans.outputs.page_plots import equal_scales, name_points
+from pipelines.kmeans.stream.history import History
+from pipelines.page import plots
+from pipelines.page.plots import Panel, Series
+from pipelines.page.svg import MUTED, SERIES, SURFACE, new_figure
+from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
+
+NAMED = len(SERIES)
+"""Clusters that have a color."""
+MOST_PANELS = 8
+_MOST_PATHS = 60
+_BOX = (340.0, 260.0)
+
+
+def path_plane(history: History) -> tuple[NDArray[np.float64], NDArray[np.float64], list[int]]:
+    """Centers in the plane along which those of all windows spread most.
+
+    Returns:
+      Shape (k, n, 2), feature units, NaN where a window has no such cluster; the two directions' shares of the spread;
+      and the k numbers of the clusters.
+    """
+    numbers = history.largest(_MOST_PATHS)
+    paths = np.stack([history.path(number) for number in numbers])
+    stacked = paths.reshape(-1, paths.shape[-1])
+    known = np.isfinite(stacked).all(axis=1)
+    places = np.full((len(stacked), 2), np.nan)
+    places[known], shares = CenterSummary.of(stacked[known], np.ones(int(known.sum())), history.features).plane()
+    return places.reshape(len(numbers), -1, 2), shares, numbers
+
+
+def center_paths(history: History) -> Figure:
+    """The way of every center in that plane, on one scale: a ring where it began, its number where it is."""
+    places, shares, numbers = path_plane(history)
+    named = history.largest(NAMED)
+    figure = new_figure(_BOX[1] + 70.0)
+    axes = figure.subplots()
+    equal_scales(axes, places[np.isfinite(places).all(axis=2)], _BOX)
+    for number, path in zip(numbers, places, strict=True):
+        color = SERIES[named.index(number)] if number in named else MUTED
+        axes.plot(*path.T, color=color, linewidth=1.6 if number in named else 0.8, alpha=0.8)
+        axes.plot(*path[:1].T, "o", color=color, markersize=5, markerfacecolor=SURFACE)
+        axes.plot(*path[-1:].T, "o", color=color, markersize=5)
+    _name_ends(axes, places, numbers, named)
+    axes.set_xlabel(f"widest direction ({shares[0]:.0%} of the spread)")
+    axes.set_ylabel(f"second direction ({shares[1]:.0%})")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.grid(visible=True)
+    return figure
+
+
+def _name_ends(axes: Axes, places: NDArray[np.float64], numbers: list[int], named: list[int]) -> None:
+    """Numbers of clusters where their ways end, beside all ways."""
+    ends, before = places[:, -1], places[:, :-1].reshape(-1, 2)
+    summary = CenterSummary.of(ends, np.ones(len(ends)), (), tuple(numbers))
+    points = np.concatenate([ends, before[np.isfinite(before).all(axis=1)]])
+    name_points(axes, points, [numbers.index(number) for number in named], summary, _BOX)
+
+
+def moving_features(history: History) -> list[int]:
+    """The features in which a center moved most, in their order; equal ones in the order of the features."""
+    paths = np.stack([history.path(number) for number in history.largest(NAMED)])
+    reach = (np.nanmax(paths, axis=1) - np.nanmin(paths, axis=1)).max(axis=0)
+    return sorted(np.argsort(-reach, kind="stable")[:MOST_PANELS].tolist())
+
+
+def feature_panels(history: History) -> Figure:
+    """A small plot for each of these features, with a line per cluster and a band of two stddevs of its noise."""
+    found = []
+    for feature in moving_features(history):
+        lines = []
+        for number in history.largest(NAMED):
+            y = history.path(number)[:, feature]
+            # The noise of a center is spread over all features alike.
+            reach = 2.0 * history.values("noise", number) / np.sqrt(len(history.features))
+            lines.append(Series(f"cluster {number}", history.x, y, y - reach, y + reach))
+        found.append(Panel(history.features[feature], lines))
+    return plots.panels(found, _since(history), "center, feature units")
+
+
+def distance_lines(history: History) -> Figure:
+    """How far each center is from where it was in the first window, beside the noise of the last one."""
+    lines = []
+    for number in history.largest(NAMED):
+        path = history.path(number)
+        lines.append(Series(f"cluster {number}", history.x, np.linalg.norm(path - path[0], axis=1)))
+    known = [value for value in history.last.noise.values() if value is not None]
+    if known:
+        lines.append(Series("largest noise now", np.zeros(1), np.array([max(known)]), level=True))
+    return _over_windows(history, lines, "distance, feature units")
+
+
+def score_lines(history: History) -> Figure:
+    """Drift score of each cluster, and the threshold."""
+    lines = [
+        Series(f"cluster {number}", history.x, history.values("scores", number)) for number in history.largest(NAMED)
+    ]
+    threshold = Series("threshold", np.zeros(1), np.array([MEMORY_DRIFT_SCORE]), level=True)
+    return _over_windows(history, [*lines, threshold], "drift score")
+
+
+def _over_windows(history: History, lines: list[Series], y_label: str) -> Figure:
+    figure = plots.line_plot(lines, _since(history), y_label)
+    plots.whole_numbers(figure.axes[0], 6)
+    return figure
+
+
+def size_panels(history: History, unit: str) -> Figure:
+    """A small plot of the noisy size of each of the largest clusters, with a band of two stddevs of its noise."""
+    found = []
+    for place, number in enumerate(history.largest(NAMED)):
+        y, reach = history.values("sizes", number), 2.0 * history.size_stddevs
+        line = Series(f"cluster {number}", history.x, y, y - reach, y + reach)
+        found.append(Panel(f"cluster {number}", [line], first=place))
+    return plots.panels(found, _since(history), f"noisy size, {unit}")
+
+
+def _since(history: History) -> str:
+    """Name of the axis of windows."""
+    return f"windows since {history.first}"

@@ -1,0 +1,216 @@
+"""What the page of a stream is drawn from: released numbers of some of its windows, never private rows."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
+
+from schemas.errors import InputError
+from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.recurring.drift import DRIFT_FILE
+from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA
+from schemas.kmeans.stream_config import StreamConfig
+from schemas.settings.refusal import Refusal
+from transforms.files import gate
+from transforms.files.publish import CENTERS_FILE
+from transforms.kmeans.dp_lloyd.window_rounds import weights_of
+from transforms.numerics.kmeans.recurring.windows import own_noise
+
+LAST = 50
+"""The last so many windows are shown, whatever their number."""
+_MOST_OVERALL = 100
+"""Windows of a whole epoch that are drawn, besides the last one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShownWindow:
+    """Released numbers of one window, by the number of the cluster.
+
+    Attributes:
+      index: of the window, 0 for the first of the epoch.
+      date: of the window.
+      centers: shape (d,) each, feature units.
+      sizes: noisy rows, or noisy weight of clients.
+      noise: of the remembered mean, feature units; None where it is not known.
+      scores: drift score; None where it is not known.
+    """
+
+    index: int
+    date: str
+    centers: dict[int, NDArray[np.float64]]
+    sizes: dict[int, float]
+    noise: dict[int, float | None]
+    scores: dict[int, float | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class History:
+    """The windows that a page shows.
+
+    Attributes:
+      windows: n of them, at least one, the last one that is complete among them.
+      every: of the windows before the last `LAST` those are shown whose index is a multiple of it.
+      size_stddevs: shape (n,): noise stddev of a size in each of them.
+      features: d names.
+      first: date of the first window of the epoch.
+      epsilon: of the epoch, as the last one states it.
+      delta: likewise.
+    """
+
+    windows: tuple[ShownWindow, ...]
+    every: int
+    size_stddevs: NDArray[np.float64]
+    features: tuple[str, ...]
+    first: str
+    epsilon: float
+    delta: float
+
+    @property
+    def last(self) -> ShownWindow:
+        """The last window."""
+        return self.windows[-1]
+
+    @property
+    def x(self) -> NDArray[np.float64]:
+        """Indices of the windows, shape (n,)."""
+        return np.array([each.index for each in self.windows], dtype=np.float64)
+
+    def largest(self, most: int) -> list[int]:
+        """Numbers of the clusters with the largest noisy sizes in the last window, ascending."""
+        sizes = self.last.sizes
+        return sorted(sorted(sizes, key=lambda number: (-sizes[number], number))[:most])
+
+    def values(self, field: str, number: int) -> NDArray[np.float64]:
+        """A number of a cluster in each window, shape (n,); NaN where it is not known."""
+        found = [getattr(each, field).get(number) for each in self.windows]
+        return np.array([np.nan if value is None else value for value in found], dtype=np.float64)
+
+    def path(self, number: int) -> NDArray[np.float64]:
+        """The center of a cluster in each window, shape (n, d), feature units; NaN where there was no such cluster."""
+        unknown = np.full(len(self.features), np.nan)
+        return np.stack([each.centers.get(number, unknown) for each in self.windows])
+
+    @property
+    def overall(self) -> "History":
+        """The whole epoch so far: each `every`th window and the last one."""
+        return self._part([each.index % self.every == 0 or each is self.last for each in self.windows])
+
+    @property
+    def recent(self) -> "History | None":
+        """The last `LAST` windows; None where all windows are shown anyway."""
+        if self.every == 1:
+            return None
+        return self._part([each.index > self.last.index - LAST for each in self.windows])
+
+    def _part(self, kept: list[bool]) -> "History":
+        windows = tuple(itertools.compress(self.windows, kept))
+        return dataclasses.replace(self, windows=windows, size_stddevs=self.size_stddevs[kept])
+
+    @property
+    def thinning(self) -> str:
+        """Which windows the page shows, in words."""
+        if self.every == 1:
+            return "The page shows all windows."
+        return f"The page shows the last {LAST} windows, and one window in {self.every} of the whole epoch."
+
+
+def thinned(done: int) -> tuple[list[int], int]:
+    """Indices of the windows to show, ascending, and the step among the older ones.
+
+    The step is a power of two. So an older window that one page leaves out stays out of all later ones.
+
+    Args:
+      done: how many windows are complete, at least 1.
+    """
+    every = 1
+    while -(-done // every) > _MOST_OVERALL:
+        every *= 2
+    return [index for index in range(done) if index % every == 0 or index >= done - LAST], every
+
+
+def read_history(config: StreamConfig, output: str, done: int) -> History:
+    """What the page shows.
+
+    Args:
+      config: the job.
+      output: its folder.
+      done: how many windows are complete, at least 1.
+
+    Raises:
+      InputError: if a file of a window is not the one that it released.
+    """
+    indices, every = thinned(done)
+    folder = FileSystems.join(output, config.date(done - 1))
+    path, refusal = _found(folder, "run.json")
+    manifest = gate.read_json(path, dict[str, Any], refusal)
+    with refusal.covers():
+        features = tuple(str(each) for each in manifest["features"])
+    path, refusal = _found(folder, "privacy.json")
+    privacy = gate.read_json(path, dict[str, Any], refusal)
+    with refusal.covers():
+        epsilon, delta = float(privacy["epsilon"]), float(privacy["delta"])
+    windows = tuple(
+        _window(FileSystems.join(output, config.date(index)), index, config.date(index), len(features))
+        for index in indices
+    )
+    return History(
+        windows=windows,
+        every=every,
+        size_stddevs=_size_stddevs(config, folder, done)[indices],
+        features=_named(config, features),
+        first=config.options.first,
+        epsilon=epsilon,
+        delta=delta,
+    )
+
+
+def _named(config: StreamConfig, features: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that pages give them."""
+    named = config.template.data.feature_names
+    return features if named is None or len(named) != len(features) else named
+
+
+def _found(folder: str, name: str) -> tuple[str, Refusal]:
+    path = FileSystems.join(folder, name)
+    rule = f"{path} must be the file that the window released"
+    return path, Refusal(kind=InputError, rule=rule, remedy="restore it")
+
+
+def _window(folder: str, index: int, date: str, n_features: int) -> ShownWindow:
+    """The window in a folder."""
+    path, refusal = _found(folder, CENTERS_FILE)
+    table = gate.read_table(path, refusal)
+    with refusal.covers():
+        numbers, sizes, lists = (table.column(name).to_pylist() for name in ("cluster", "noisy_size", "center"))
+        centers = np.array(lists, dtype=np.float64).reshape(len(numbers), n_features)
+    path, refusal = _found(folder, DRIFT_FILE)
+    drift = gate.read_json(path, dict[str, Any], refusal)
+    with refusal.covers():
+        clusters = drift["memory"]["clusters"]
+        noise, scores = ({int(each["cluster"]): each[name] for each in clusters} for name in ("noise", "score"))
+    return ShownWindow(
+        index=index,
+        date=date,
+        centers=dict(zip(numbers, centers, strict=True)),
+        sizes=dict(zip(numbers, sizes, strict=True)),
+        noise=noise,
+        scores=scores,
+    )
+
+
+def _size_stddevs(config: StreamConfig, folder: str, done: int) -> NDArray[np.float64]:
+    """Noise stddev of a size in each window of the epoch so far, shape (done,).
+
+    All windows have one job, so the noise of their releases is equal. That of their own parts grows a little, since
+    each is solved for from the windows before it.
+    """
+    path, refusal = _found(folder, MEMORY_FILE)
+    table = gate.read_table(path, refusal, MEMORY_SCHEMA)
+    with refusal.covers():
+        stddev = float(table.column("count_stddev")[0].as_py())
+    if not isinstance(config.template, DPLloydFit):
+        raise TypeError("a window must be a fit of algorithm dp_lloyd; give recurring.epoch.")
+    return stddev * own_noise(weights_of(config.template), done)
