@@ -56,7 +56,7 @@ def write_page(config: StreamConfig, output: str, done: int) -> None:
       done: how many windows are complete.
     """
     first = max(0, done - _MOST_WINDOWS)
-    dates = [config.date(index) for index in range(first, done)]
+    dates = [config.calendar.date(index) for index in range(first, done)]
     windows = [_read(FileSystems.join(output, date), date) for date in dates]
     page = rendered("Stream", lambda: _page(config, windows, done))
     write_bytes(FileSystems.join(output, PAGE), page.encode())
