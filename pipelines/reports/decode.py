@@ -143,7 +143,7 @@ def staged(run: Run[Any], job: PlannedDecode, result: DecodeResult, more: Mappin
     """
     folder, parameters, n_reports = run.folder, job.parameters, result.n_reports
     folder.adopt(CENTERS_FILE)
-    folder.write_privacy(report_outputs.privacy_json(parameters) | more)
+    folder.write_privacy({**report_outputs.privacy_json(parameters), **more})
     folder.write("deployment.yaml", report_outputs.deployment_yaml(parameters, n_reports))
     stamp = RunStamp.today(run.options.run_id, config_digest(job.config), None)
     folder.write("report.html", decode_page.render(parameters, result.model, n_reports, stamp).encode())
