@@ -23,7 +23,7 @@ from schemas.kmeans.fit_config import load_config
 from schemas.kmeans.stream_config import load_stream_config
 from schemas.masked.config import validated_aggregate
 from schemas.profile.config import load_profile_config
-from schemas.reports.config import load_encode_config, load_shuffle_config
+from schemas.reports.config import load_encode_config
 from schemas.reports.windows import load_windowed_decode
 from schemas.trusted_zone.assign_config import load_assign_config
 from schemas.trusted_zone.evaluate_config import load_evaluate_config
@@ -97,7 +97,7 @@ def loaders(part):
     if "sweep" in part:
         return [(load_sweep_config, text)]
     if "windows" in part:
-        return [(load_windowed_decode, text), (load_shuffle_config, text)]
+        return [(load_windowed_decode, text)]
     if "reports" in part:
         return [(load_encode_config, text)]
     if part.get("algorithm") in FEDERATED:
