@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.reports import decode
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.decode import PlannedDecode
-from pipelines.reports.source import check_shuffled, find_reports
+from pipelines.reports.source import any_files, check_shuffled, find_reports
 from pipelines.run.flags import OUTPUT_FLAGS
 from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, JobChoice, Outcome, Run
@@ -29,7 +29,6 @@ from schemas.privacy.flow import Zone
 from schemas.reports.windows import DecodeWindow, WindowedDecode, has_windows, load_windowed_decode
 from transforms.reports.decode import DecodedBatch
 from transforms.tables.file_seal import is_local, local_path
-from transforms.tables.source import find_files
 
 _FLAGS = (*OUTPUT_FLAGS, "--once")
 _LOGGER = logging.getLogger(__name__)
@@ -84,8 +83,7 @@ def _plan_window(run: Run[DecodeWindow]) -> PlannedWindow:
     """The public parameters of a window; its reports must be those that a shuffler wrote, if there are any."""
     window = run.settings
     source = find_reports(window.config, str(window.config.reports.path), "reports.path")
-    folders = (window.column, (window.date,))
-    empty = next(find_files(window.root, {}, "reports.path", one_of=folders), None) is None
+    empty = not any_files(window.root, window.column, window.date)
     if not empty:
         check_shuffled(source, report_outputs.digest(source.parameters))
     planned = PlannedDecode(config=window.config, path=source.path, parameters=source.parameters)
