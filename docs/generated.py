@@ -19,6 +19,7 @@ from schemas.kmeans.tree_config import CentralTreeFit
 from schemas.masked.config import AggregateConfig
 from schemas.profile.config import ProfileConfig
 from schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
+from schemas.reports.windows import WindowedDecode
 from schemas.trusted_zone.assign_config import AssignConfig
 from schemas.trusted_zone.evaluate_config import EvaluateConfig
 from schemas.trusted_zone.prepare_config import PrepareConfig
@@ -37,6 +38,7 @@ JOBS: Mapping[str, Model] = {
     "encode": EncodeConfig,
     "shuffle": ShuffleConfig,
     "decode": DecodeConfig,
+    "decode with windows": WindowedDecode,
     "aggregate": AggregateConfig,
     "clustered_fl": ClusteredFLConfig,
 }

@@ -63,7 +63,8 @@ _CLIENTS_LOAD = "schemas.kmeans.fit_config:load_config"
 _FIT_MODEL = "schemas.kmeans.fit_config:FitConfig"
 _POOLED_MODEL = "schemas.kmeans.pooled_config:PooledFitConfig"
 _ENCODE = "schemas.reports.config:EncodeConfig"
-_WITH_SEED = {"EncodeConfig": {"seed": {"type": "integer", "minimum": 0}}}
+_WITH_SEED = {"EncodeConfig": {"seed": {"type": "integer", "minimum": 0}, "windows": {"type": "object"}}}
+_WITH_WINDOWS = _WITH_SEED | {"ShuffleConfig": {"windows": {"type": "object"}}}
 
 WORDS: Mapping[str, Word] = {
     "fit": Word(
@@ -160,15 +161,16 @@ WORDS: Mapping[str, Word] = {
         about="shuffle collected reports, so that none can be told from the others",
         load="schemas.reports.config:load_shuffle_config",
         models=("schemas.reports.config:ShuffleConfig", _ENCODE),
-        more=_WITH_SEED,
+        more=_WITH_WINDOWS,
         example="reports: {mode: shuffle, min_batch: 100000, arrived: arrived}\n",
     ),
     "decode": Word(
-        module="pipelines.reports.decode",
-        about="make a model of collected reports",
-        load="schemas.reports.config:load_decode_config",
-        models=("schemas.reports.config:DecodeConfig", _ENCODE),
+        module="pipelines.reports.windows",
+        about="make a model of collected reports, or one of each window as they arrive",
+        load="schemas.reports.windows:load_any_decode",
+        models=("schemas.reports.config:DecodeConfig", "schemas.reports.windows:WindowedDecode", _ENCODE),
         more=_WITH_SEED,
+        flags=(*OUTPUT_FLAGS, "--once"),
         example="reports: {mode: local, min_batch: 100000, path: encoded}\nseed: 7\n",
     ),
     "clustered_fl": Word(

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import json
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -13,6 +15,7 @@ from pipelines.reports import decode_page
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import too_few
 from pipelines.reports.source import check_shuffled, find_reports
+from pipelines.run.flags import OUTPUT_FLAGS
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.spill import spilling
@@ -99,31 +102,62 @@ def _work(run: Run[DecodeConfig], job: PlannedDecode) -> DecodeResult:
     Raises:
       InputError: if there are no reports, or fewer than the guaranteed minimum of a shuffled batch.
     """
+    batch = decoded(run, job)
+    if not batch.n_reports:
+        raise InputError(f"reports.path must hold at least one report, got none in {job.path}; check the path.")
+    if batch.model is None:
+        raise too_few(job.parameters, batch.n_reports)
+    return DecodeResult(model=batch.model, n_reports=batch.n_reports)
+
+
+def decoded(run: Run[Any], job: PlannedDecode) -> DecodedBatch:
+    """What came of the reports, without a model if there are too few; its centers lie in the staging folder."""
     options, folder = run.options.beam, run.folder.staging
     with spilling(folder, options) as spill:
         add = functools.partial(build, job=job, folder=folder, spill_folder=spill)
         run_graph(add, options, Promise(zone=Zone.PUBLIC))
     found = FileSystems.join(folder, _FOUND)
     if not FileSystems.exists(found):
-        raise InputError(f"reports.path must hold at least one report, got none in {job.path}; check the path.")
+        return DecodedBatch(n_reports=0, model=None)
     n_reports = gate.read_json(found, int, gate.staged(found))
     FileSystems.delete([found])
     centers = FileSystems.join(folder, CENTERS_FILE)
     if not FileSystems.exists(centers):
-        raise too_few(job.parameters, n_reports)
+        return DecodedBatch(n_reports=n_reports, model=None)
     model = model_from_tables(gate.read_table(centers, gate.staged(centers)), releases_to_table([]))
-    return DecodeResult(model=model, n_reports=n_reports)
+    return DecodedBatch(n_reports=n_reports, model=model)
 
 
 def _stage(run: Run[DecodeConfig], job: PlannedDecode, result: DecodeResult) -> Outcome:
+    return staged(run, job, result, {})
+
+
+def staged(run: Run[Any], job: PlannedDecode, result: DecodeResult, more: Mapping[str, Any]) -> Outcome:
+    """Stages what goes with the centers.
+
+    Args:
+      run: whose staging folder holds them.
+      job: that decoded.
+      result: what it found.
+      more: for `privacy.json`.
+    """
     folder, parameters, n_reports = run.folder, job.parameters, result.n_reports
     folder.adopt(CENTERS_FILE)
-    folder.write_privacy(report_outputs.privacy_json(parameters))
+    folder.write_privacy({**report_outputs.privacy_json(parameters), **more})
     folder.write("deployment.yaml", report_outputs.deployment_yaml(parameters, n_reports))
-    stamp = RunStamp.today(run.options.run_id, config_digest(run.settings), None)
+    stamp = RunStamp.today(run.options.run_id, config_digest(job.config), None)
     folder.write("report.html", decode_page.render(parameters, result.model, n_reports, stamp).encode())
-    manifest = report_outputs.decode_manifest(parameters, run.settings, n_reports)
+    manifest = report_outputs.decode_manifest(parameters, job.config, n_reports)
     return Outcome(report_outputs.spent(parameters), manifest)
 
 
-JOB = Job("decode", load_decode_config, _plan, _work, _stage, Zone.PUBLIC, shows="report.html")
+JOB = Job(
+    "decode",
+    load_decode_config,
+    _plan,
+    _work,
+    _stage,
+    Zone.PUBLIC,
+    shows="report.html",
+    flags=(*OUTPUT_FLAGS, "--once"),
+)

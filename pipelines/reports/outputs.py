@@ -101,6 +101,26 @@ def privacy_json(parameters: CollectionParameters) -> dict[str, Any]:
     return content
 
 
+def in_many_windows(parameters: CollectionParameters) -> dict[str, str]:
+    """What `privacy.json` of a window says of clients who are in other windows, too: `epsilon` there is that of one."""
+    if parameters.guarantee.mode is ReportMode.LOCAL:
+        return {
+            "new_reports": "epsilon of the windows adds up: a client that sends a new report in each of T windows "
+            "spends T times epsilon, by sequential composition",
+            "one_report_again": "a client that sends one and the same report in several windows, nonce and all, spends "
+            "epsilon once",
+        }
+    again = "local_epsilon of each of its different reports"
+    if isinstance(parameters, SplitParameters):
+        again = "nothing, since its messages are told from the others"
+    return {
+        "new_reports": "epsilon and delta of the windows add up: a client that sends a new report, with a new nonce, "
+        "in each of T windows spends T times epsilon and T times delta, by sequential composition",
+        "one_report_again": "must not be: what comes in two batches is found by comparing them, so that neither hides "
+        f"the client, and it is left with {again}",
+    }
+
+
 def spent(parameters: CollectionParameters) -> dict[str, float]:
     """What a summary says of a collection's cost."""
     return {"epsilon": parameters.guarantee.epsilon, "delta": parameters.guarantee.delta}

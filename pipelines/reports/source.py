@@ -17,7 +17,7 @@ from schemas.settings.run_manifest import CollectionManifest, ShuffledManifest
 from transforms.files import gate
 from transforms.numerics.reports.amplification import check_guarantee
 from transforms.numerics.reports.split_reports import check_split
-from transforms.tables.source import list_files
+from transforms.tables.source import find_files, list_files
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +61,15 @@ def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportS
             check_split(parameters)
     config.check(parameters)
     return ReportSource(folder=folder, path=path, parameters=parameters)
+
+
+def any_files(root: str, column: str, date: str) -> bool:
+    """Whether there is a Parquet file in the folder `column=date` below a folder.
+
+    Raises:
+      InputError: if the folder cannot be listed.
+    """
+    return next(find_files(root, {}, "reports.path", one_of=(column, (date,))), None) is not None
 
 
 def check_shuffled(source: ReportSource, digest: str) -> None:

@@ -107,6 +107,25 @@ class RunFolder:
         finally:
             self.release()
 
+    @contextlib.contextmanager
+    def reopened(self) -> Iterator[None]:
+        """As `opened`, in place of a killed attempt of the same run, whose files go.
+
+        Raises:
+          LedgerRefusedError: if the other attempt is not over.
+        """
+        if not self._local:
+            self.discard()
+        self.take_up()
+        try:
+            self.clear()
+            yield
+        except BaseException:
+            self.discard()
+            raise
+        finally:
+            self.release()
+
     def check_staging(self) -> None:
         """Refuses, before a folder is taken up, one that is a link: keys and rows would go where it leads."""
         if self._local and os.path.islink(self.staging):

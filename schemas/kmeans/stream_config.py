@@ -12,6 +12,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
 from schemas.settings import rejection, yaml_text
+from schemas.settings.calendar import Calendar
 from schemas.settings.section import Count, Section, Text
 
 _SEPARATOR = "/"
@@ -91,31 +92,13 @@ class StreamConfig:
         """Path of the ledger that every window charges."""
         return self.template.ledger
 
-    def date(self, index: int) -> str:
-        """The date of a window."""
-        first = datetime.date.fromisoformat(self.options.first)
-        return (first + datetime.timedelta(days=index * self.options.days)).isoformat()
-
     @property
-    def n_wanted(self) -> int:
-        """How many windows are to be released, as soon as they are due."""
-        windows, until = range(self.options.windows), self.options.until
-        return len(windows) if until is None else sum(self.date(index) <= until for index in windows)
-
-    def due_at(self, index: int) -> datetime.datetime:
-        """When a window is released, UTC: by the calendar alone."""
-        end = datetime.date.fromisoformat(self.date(index)) + datetime.timedelta(days=self.options.days)
-        midnight = datetime.datetime.combine(end, datetime.time(), datetime.UTC)
-        return midnight + datetime.timedelta(seconds=self.options.settle)
-
-    def is_due(self, index: int, moment: datetime.datetime) -> bool:
-        """Whether a window's days are over, by the clock alone, and nobody has said to wait.
-
-        Args:
-          index: of the window.
-          moment: now, in UTC.
-        """
-        return self.due_at(index) <= moment and (self.options.until is None or self.date(index) <= self.options.until)
+    def calendar(self) -> Calendar:
+        """Of its windows."""
+        given = self.options
+        return Calendar(
+            first=given.first, days=given.days, windows=given.windows, settle=given.settle, until=given.until
+        )
 
     def window(self, index: int, output: str) -> FitConfig:
         """The fit of one window.
@@ -124,7 +107,7 @@ class StreamConfig:
           index: of the window.
           output: folder of the job, in which each window has a folder by its date.
         """
-        return _fit(self.base, self.options, index, self.date(index), output)
+        return _fit(self.base, self.options, index, self.calendar.date(index), output)
 
 
 def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, date: str, output: str) -> FitConfig:

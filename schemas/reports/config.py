@@ -203,7 +203,9 @@ class ShuffleConfig(CollectedReports):
         return self
 
 
-Collected = TypeVar("Collected", DecodeConfig, ShuffleConfig)
+Collected = TypeVar("Collected", bound=CollectedReports)
+_OF_DECODE = ("seed", "windows")
+"""Settings that only `decode` has, in a file that it shares with the other jobs."""
 
 
 def load_encode_config(text: str) -> EncodeConfig:
@@ -213,8 +215,7 @@ def load_encode_config(text: str) -> EncodeConfig:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
     """
     settings = rejection.mapping(yaml_text.parse(text), "reports")
-    settings.pop("seed", None)
-    return rejection.checked(EncodeConfig, settings)
+    return rejection.checked(EncodeConfig, _of_encode(settings))
 
 
 def load_decode_config(text: str) -> DecodeConfig:
@@ -223,7 +224,7 @@ def load_decode_config(text: str) -> DecodeConfig:
     Raises:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
     """
-    return _collected(DecodeConfig, text)
+    return collected(DecodeConfig, text)
 
 
 def load_shuffle_config(text: str) -> ShuffleConfig:
@@ -232,15 +233,24 @@ def load_shuffle_config(text: str) -> ShuffleConfig:
     Raises:
       ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
     """
-    return _collected(ShuffleConfig, text)
+    return collected(ShuffleConfig, text)
 
 
-def _collected(kind: type[Collected], text: str) -> Collected:
-    """A job on collected reports."""
+def collected(kind: type[Collected], text: str) -> Collected:
+    """A job on collected reports from YAML text, alone or with the settings of its `encode` job.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
     settings = rejection.mapping(yaml_text.parse(text), "reports")
-    own: dict[str, object] = {name: settings[name] for name in ("reports", "seed") if name in settings}
-    others = {name: value for name, value in settings.items() if name != "seed"}
+    own: dict[str, object] = {name: settings[name] for name in kind.model_fields if name in settings and name != "job"}
+    others = _of_encode(settings)
     if others.keys() - {"reports"}:
         rejection.checked(EncodeConfig, others)
         own["job"] = others
     return rejection.checked(kind, own)
+
+
+def _of_encode(settings: dict[str, object]) -> dict[str, object]:
+    """Without the settings that only `decode` has."""
+    return {name: value for name, value in settings.items() if name not in _OF_DECODE}

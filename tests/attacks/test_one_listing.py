@@ -493,7 +493,7 @@ ALLOWED = {
     "pipelines/tables/client_staging.py": {"Source"},
     # Public rows, for the fingerprint; reports, which are private on their own.
     "pipelines/kmeans/plan/fingerprint.py": {"Source", "list_files"},
-    "pipelines/reports/source.py": {"list_files"},
+    "pipelines/reports/source.py": {"find_files", "list_files"},
 }
 READS_ROWS = {"ListShards", "first_schema", "open_sealed"}
 

@@ -55,7 +55,7 @@ def write_window(
       noise: of each remembered mean; None where it is not known.
       scores: shape (k,), of drift; None where they are not known.
     """
-    place = folder / config.date(index)
+    place = folder / config.calendar.date(index)
     place.mkdir(parents=True)
     model = ClusterModel(centers=centers, noisy_sizes=sizes, releases=())
     (place / "centers.parquet").write_bytes(table_bytes(model.centers_table()))

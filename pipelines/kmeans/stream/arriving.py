@@ -52,9 +52,9 @@ class TopicRows(FolderRows):
         options, records, broker = self._config.options, self._landing.records, self._broker
         state = broker.state()
         check_settings(records.client.topic, state.settings, (options.band + 1) * options.days)
-        before = records.kept(self._config.date(index - 1)) if index else None
-        records.cut(broker, state, self._config.date(index), before)
-        dates = [self._config.date(each) for each in range(max(0, index + 1 - options.band), index + 1)]
+        before = records.kept(self._config.calendar.date(index - 1)) if index else None
+        records.cut(broker, state, self._config.calendar.date(index), before)
+        dates = [self._config.calendar.date(each) for each in range(max(0, index + 1 - options.band), index + 1)]
         wanted = [date for date in dates if date not in self._copied]
         check_kept(records.client, broker, [records.kept(date) for date in wanted])
         self._drop(dates)
@@ -66,7 +66,7 @@ class TopicRows(FolderRows):
     def released(self, index: int) -> None:
         """Tells the broker how far windows are released; if it does not listen, nothing depends on it."""
         try:
-            self._broker.commit(self._landing.records.kept(self._config.date(index)).ends)
+            self._broker.commit(self._landing.records.kept(self._config.calendar.date(index)).ends)
         except InputError:
             _LOGGER.warning("warning: the broker was not told that a window is released; its tools show an older one")
 

@@ -143,7 +143,7 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
       InputError: if a file of a window is not the one that it released.
     """
     indices, every = thinned(done)
-    folder = FileSystems.join(output, config.date(done - 1))
+    folder = FileSystems.join(output, config.calendar.date(done - 1))
     path, refusal = _found(folder, "run.json")
     manifest = gate.read_json(path, dict[str, Any], refusal)
     with refusal.covers():
@@ -153,7 +153,9 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
     with refusal.covers():
         epsilon, delta = float(privacy["epsilon"]), float(privacy["delta"])
     windows = tuple(
-        _window(FileSystems.join(output, config.date(index)), index, config.date(index), len(features))
+        _window(
+            FileSystems.join(output, config.calendar.date(index)), index, config.calendar.date(index), len(features)
+        )
         for index in indices
     )
     return History(

@@ -24,6 +24,7 @@ from schemas.kmeans.stream_config import load_stream_config
 from schemas.masked.config import validated_aggregate
 from schemas.profile.config import load_profile_config
 from schemas.reports.config import load_encode_config
+from schemas.reports.windows import load_windowed_decode
 from schemas.trusted_zone.assign_config import load_assign_config
 from schemas.trusted_zone.evaluate_config import load_evaluate_config
 from schemas.trusted_zone.sweep_config import load_sweep_config
@@ -36,6 +37,7 @@ OTHER_WORDS = {"test", "lint", "docs", "flink-up", "flink-down", "prism-up"}
 ALWAYS = {"--config", "--output", "--run_id", "--verbose", "--help"}
 FLAGS = dict.fromkeys(COMMANDS, ALWAYS) | {
     "stream": {"--config", "--output", "--once", "--verbose"},
+    "decode": ALWAYS | {"--once"},
     "upload": {"--config", "--exchange", "--released", "--client", "--verbose"},
     "aggregate": {"--config", "--exchange", "--verbose"},
     "unmask": {"--config", "--exchange", "--released", "--run_id", "--verbose"},
@@ -94,6 +96,8 @@ def loaders(part):
         return [(lambda given: validated_aggregate(yaml.safe_load(given)), text)]
     if "sweep" in part:
         return [(load_sweep_config, text)]
+    if "windows" in part:
+        return [(load_windowed_decode, text)]
     if "reports" in part:
         return [(load_encode_config, text)]
     if part.get("algorithm") in FEDERATED:

@@ -179,7 +179,7 @@ def test_clients_have_weights(tmp_path):
 def test_a_file_that_is_gone_or_foreign_is_named(place, tmp_path, name):
     folder, config = place
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    file = tmp_path / config.date(7) / name
+    file = tmp_path / config.calendar.date(7) / name
     for content in (b"{}", None):
         if content is None:
             file.unlink()

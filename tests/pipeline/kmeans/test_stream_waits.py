@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from pipelines.kmeans.stream import job, waiting
+from pipelines.kmeans.stream import job
+from pipelines.run.jobs import waiting
 from tests.scenes import brokers, lake
 from tests.scenes.brokers import StreamPlace
 

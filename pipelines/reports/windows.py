@@ -1,0 +1,127 @@
+"""The word `decode` with a section `windows`: a model of the reports of each window, one after another.
+
+Reports lie in the folders of their dates, `PATH/COLUMN=DATE`, that somebody fills. A window is decoded once, when its
+days are over by the clock; reports that come into its folder later count nowhere. Reports are releases already, so that
+nothing is spent, and whatever kills a window, the next call decodes it anew.
+"""
+
+import dataclasses
+import functools
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.reports import decode
+from pipelines.reports import outputs as report_outputs
+from pipelines.reports.decode import PlannedDecode
+from pipelines.reports.source import any_files, check_shuffled, find_reports
+from pipelines.run.flags import OUTPUT_FLAGS
+from pipelines.run.jobs.forewarnings import counted
+from pipelines.run.jobs.job import Job, JobChoice, Outcome, Run
+from pipelines.run.jobs.run_job import run_settings
+from pipelines.run.jobs.waiting import Watch
+from pipelines.run.jobs.windows import Due, WindowFolder, WindowsFolder, due_windows, released_in_time
+from schemas.errors import ConfigError
+from schemas.privacy.flow import Zone
+from schemas.reports.windows import DecodeWindow, WindowedDecode, has_windows, load_windowed_decode
+from transforms.reports.decode import DecodedBatch
+from transforms.tables.file_seal import is_local, local_path
+
+_FLAGS = (*OUTPUT_FLAGS, "--once")
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedWindow:
+    """A window that is due.
+
+    Attributes:
+      decode: of its reports.
+      empty: whether no file lies in its folder, or there is no such folder.
+    """
+
+    decode: PlannedDecode
+    empty: bool
+
+
+def _plan(run: Run[WindowedDecode]) -> Due:
+    root = run.settings.root
+    if is_local(root) and not os.path.isdir(local_path(root)):
+        raise ConfigError(f"reports.path must be a folder with folders of dates, got {root}; check the path.")
+    due = due_windows(run.settings.calendar, run.options.output)
+    _LOGGER.info("reports %s: %s due", run.settings.windows.name, counted(len(due.indices), "window"))
+    return due
+
+
+def _work(run: Run[WindowedDecode], due: Due) -> tuple[str, ...]:
+    """Decodes windows as they are due, until there are no more, or somebody asks it to end; their dates."""
+    return released_in_time(run.settings.calendar, due, run.options.once, functools.partial(_decoded, run))
+
+
+def _decoded(run: Run[WindowedDecode], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
+    """Decodes windows one after another, until somebody asks the job to end; gives the date of each."""
+    options, name = run.options, run.settings.windows.name
+    for index in indices:
+        if watch.asked:
+            return
+        window = run.settings.window(index)
+        output = FileSystems.join(options.output, window.date)
+        run_settings(_WINDOW, window, dataclasses.replace(options, output=output, run_id=f"{name}-{window.date}"))
+        yield window.date
+
+
+def _write(run: Run[WindowedDecode], due: Due, released: tuple[str, ...]) -> Outcome:
+    done = due.done + len(released)
+    summary = {"output": run.options.output, "released": list(released), "windows": done}
+    return Outcome(summary | {"windows_left": run.settings.calendar.windows - done})
+
+
+def _plan_window(run: Run[DecodeWindow]) -> PlannedWindow:
+    """The public parameters of a window; its reports must be those that a shuffler wrote, if there are any."""
+    window = run.settings
+    source = find_reports(window.config, str(window.config.reports.path), "reports.path")
+    empty = not any_files(window.root, window.column, window.date)
+    if not empty:
+        check_shuffled(source, report_outputs.digest(source.parameters))
+    planned = PlannedDecode(config=window.config, path=source.path, parameters=source.parameters)
+    return PlannedWindow(decode=planned, empty=empty)
+
+
+def _work_window(run: Run[DecodeWindow], planned: PlannedWindow) -> DecodedBatch:
+    if planned.empty:
+        return DecodedBatch(n_reports=0, model=None)
+    return decode.decoded(run, planned.decode)
+
+
+def _stage_window(run: Run[DecodeWindow], planned: PlannedWindow, batch: DecodedBatch) -> Outcome:
+    """Stages what a `decode` stages; of too few reports their number alone, which is public."""
+    job, n_reports = planned.decode, batch.n_reports
+    more: dict[str, Any] = {"windows": report_outputs.in_many_windows(job.parameters)}
+    if batch.model is not None:
+        outcome = decode.staged(run, job, decode.DecodeResult(model=batch.model, n_reports=n_reports), more)
+    else:
+        _LOGGER.info("the window of %s has no model, since it has %s", run.settings.date, counted(n_reports, "report"))
+        run.folder.write_privacy(report_outputs.privacy_json(job.parameters) | more)
+        manifest = report_outputs.decode_manifest(job.parameters, job.config, n_reports)
+        outcome = Outcome(report_outputs.spent(job.parameters), manifest)
+    own = {"window": run.settings.date, "decoded": batch.model is not None}
+    return Outcome(outcome.summary, outcome.manifest | own)
+
+
+def _no_text(text: str) -> DecodeWindow:
+    raise NotImplementedError("a window follows from the settings of all, never from a text of its own.")
+
+
+_WINDOW = Job("decode", _no_text, _plan_window, _work_window, _stage_window, Zone.PUBLIC, place=WindowFolder.of)
+WINDOWS = Job("decode", load_windowed_decode, _plan, _work, _write, Zone.PUBLIC, flags=_FLAGS, place=WindowsFolder.of)
+
+
+def _choose(text: str) -> Job[Any, Any, Any]:
+    """Windows, or all reports of a folder at once."""
+    return WINDOWS if has_windows(text) else decode.JOB
+
+
+JOB = JobChoice(name="decode", choose=_choose, flags=_FLAGS)

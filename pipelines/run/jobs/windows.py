@@ -1,0 +1,96 @@
+"""Jobs that make an output for each window of a public calendar, in a folder by its date, and wait for the next one.
+
+Which windows are due follows from the calendar and the clock, never from rows.
+"""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.ledger.spending import Reservation
+from pipelines.run.folder import MANIFEST, check_no_link
+from pipelines.run.jobs import waiting
+from pipelines.run.jobs.place import OutputFolder, Place
+from schemas.settings.calendar import Calendar
+
+_LOGGER = logging.getLogger(__name__)
+Release = Callable[[tuple[int, ...], waiting.Watch], Iterable[str]]
+"""Releases windows one after another, until the watch says that the job is to end; gives the date of each."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What a call of the job does.
+
+    Attributes:
+      done: how many windows are complete.
+      indices: of the windows to release now, in order.
+    """
+
+    done: int
+    indices: tuple[int, ...]
+
+
+class WindowsFolder(Place):
+    """A folder with a folder for each window; each of these is complete or absent."""
+
+    def check(self) -> None:
+        """Refuses an output that is a link."""
+        check_no_link(self._options.output)
+
+
+class WindowFolder(OutputFolder):
+    """The folder of one window that costs nothing: what a killed attempt has left of it is begun anew."""
+
+    @contextlib.contextmanager
+    def opened(self, reservation: Reservation | None) -> Iterator[None]:
+        """Makes the staging folder, or takes up that of a killed attempt and removes what lies there."""
+        with contextlib.ExitStack() as stack:
+            with self.folder.claimed():
+                stack.enter_context(self._charged(reservation))
+                stack.enter_context(self.folder.reopened())
+            yield
+
+
+def due_windows(calendar: Calendar, output: str) -> Due:
+    """Windows whose days are over now and which have no output yet; windows before these have one.
+
+    Args:
+      calendar: of the windows.
+      output: folder of the job.
+    """
+    moment, windows = waiting.now(), range(calendar.windows)
+    done = next((index for index in windows if not _is_complete(calendar, output, index)), len(windows))
+    return Due(done=done, indices=tuple(index for index in windows[done:] if calendar.is_due(index, moment)))
+
+
+def _is_complete(calendar: Calendar, output: str, index: int) -> bool:
+    return bool(FileSystems.exists(FileSystems.join(output, calendar.date(index), MANIFEST)))
+
+
+def released_in_time(calendar: Calendar, due: Due, once: bool, release: Release) -> tuple[str, ...]:
+    """Releases windows as they are due, until there are no more, or somebody asks the job to end; their dates.
+
+    Args:
+      calendar: of the windows.
+      due: what is due at the start.
+      once: whether to end instead of waiting for more.
+      release: of windows that are due.
+    """
+    indices, released = due.indices, list[str]()
+    with waiting.watching() as watch:
+        while True:
+            if indices:
+                released += release(indices, watch)
+            following = due.done + len(released)
+            if once or watch.asked or following >= calendar.n_wanted:
+                break
+            _LOGGER.info("waiting for the window of %s to end", calendar.date(following))
+            if not watch.until(calendar.due_at(following)):
+                break
+            moment = waiting.now()
+            indices = tuple(index for index in range(following, calendar.n_wanted) if calendar.is_due(index, moment))
+    return tuple(released)

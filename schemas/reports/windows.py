@@ -1,0 +1,107 @@
+"""Config of a `decode` job for reports that arrive: the settings of a decode, and the calendar of its windows."""
+
+import dataclasses
+from typing import Annotated
+
+from pydantic import Field
+
+from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
+from schemas.reports.config import DecodeConfig, collected, load_decode_config
+from schemas.reports.rows import PARAMETERS_FILE
+from schemas.settings import yaml_text
+from schemas.settings.calendar import Calendar
+from schemas.settings.section import Section
+
+_WORD = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
+_SEPARATOR = "/"
+_SECTION = "windows"
+_MOST_SETTLE = 30 * 86_400
+
+
+class WindowsOptions(Section):
+    """The calendar of reports that arrive in folders of dates."""
+
+    name: Annotated[str, Field(strict=True, pattern=_WORD)] = Field(
+        description="a name for the runs of the windows, NAME-DATE: letters, digits, '-', '_' and '.'"
+    )
+    column: Annotated[str, Field(strict=True, pattern=_WORD)] = Field(
+        description="the Hive partition column whose folders are dates like dt=2026-01-31"
+    )
+    first: Date = Field(description="the date of the first window")
+    days: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
+        default=1, description="from one window's date to that of the next, an integer >= 1"
+    )
+    windows: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
+        description="how many windows there are, an integer from 1 to 10000"
+    )
+    settle: Annotated[int, Field(strict=True, ge=0, le=_MOST_SETTLE)] = Field(
+        default=60,
+        description="how many seconds after the end of its days a window is decoded, an integer from 0 to 2592000",
+    )
+
+
+class WindowedDecode(DecodeConfig):
+    """One `decode` job with a model for each window; `reports.path` holds the folders of the dates."""
+
+    windows: WindowsOptions = Field(description="the section of the windows with name, column, first and windows")
+
+    @property
+    def calendar(self) -> Calendar:
+        """Of its windows."""
+        given = self.windows
+        return Calendar(first=given.first, days=given.days, windows=given.windows, settle=given.settle)
+
+    @property
+    def root(self) -> str:
+        """The folder of the folders of the dates."""
+        path = str(self.reports.path)
+        return path.rstrip(_SEPARATOR) or path
+
+    def window(self, index: int) -> "DecodeWindow":
+        """The decode of one window; without `reports.parameters` the parameters lie beside the folders of the dates."""
+        date = self.calendar.date(index)
+        reports = self.reports.model_copy(
+            update={
+                "path": f"{self.root}/{self.windows.column}={date}",
+                "parameters": self.reports.parameters or f"{self.root}/{PARAMETERS_FILE}",
+            }
+        )
+        config = DecodeConfig(reports=reports, seed=self.seed, job=self.job)
+        return DecodeWindow(config=config, root=self.root, column=self.windows.column, date=date)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeWindow:
+    """One window.
+
+    Attributes:
+      config: of its decode.
+      root: the folder of the folders of the dates.
+      column: of the dates in the names of folders.
+      date: of the window.
+    """
+
+    config: DecodeConfig
+    root: str
+    column: str
+    date: str
+
+
+def has_windows(text: str) -> bool:
+    """Whether the settings of a text ask for a model of each window; raises ConfigError if it is not YAML."""
+    settings = yaml_text.parse(text)
+    return isinstance(settings, dict) and _SECTION in settings
+
+
+def load_windowed_decode(text: str) -> WindowedDecode:
+    """A job with windows from YAML text, alone or with the settings of its `encode` job.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
+    return collected(WindowedDecode, text)
+
+
+def load_any_decode(text: str) -> DecodeConfig:
+    """A `decode` job, with windows or without; raises ConfigError, in one sentence."""
+    return load_windowed_decode(text) if has_windows(text) else load_decode_config(text)
