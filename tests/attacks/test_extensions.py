@@ -117,7 +117,7 @@ def test_there_is_one_place_that_writes_the_guarantee(tmp_path):
         if isinstance(node, ast.Constant) and node.value == PRIVACY_FILE
     }
     # The others read the file of an earlier run.
-    readers = {"pipelines/kmeans/plan/previous_run.py", "pipelines/kmeans/stream/page.py"}
+    readers = {"pipelines/kmeans/plan/previous_run.py", "pipelines/kmeans/stream/history.py"}
     assert naming == {"pipelines/run/folder.py", *readers}
 
 
