@@ -61,9 +61,10 @@ class Attempt:
 
     @property
     def words(self) -> str:
-        """How it ended: exit code and last line."""
+        """How it ended: exit code and last line, in which paths begin at the folder of the job."""
         said = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return f"{self.child.returncode}: {said[-1] if said else ''}"
+        last = said[-1].replace(f"{self.log.parent}/", "") if said else ""
+        return f"{self.child.returncode}: {last}"
 
 
 class Disturbed:
