@@ -96,16 +96,11 @@ class RunFolder:
     def opened(self) -> Iterator[None]:
         """Creates the staging folder; it is removed, and nothing has been written, if what follows fails."""
         self.open()
-        try:
+        with self._ending():
             if self._local:
                 self._lock = os.open(self.staging, os.O_RDONLY)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
-        except BaseException:
-            self.discard()
-            raise
-        finally:
-            self.release()
 
     @contextlib.contextmanager
     def reopened(self) -> Iterator[None]:
@@ -117,8 +112,14 @@ class RunFolder:
         if not self._local:
             self.discard()
         self.take_up()
-        try:
+        with self._ending():
             self.clear()
+            yield
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Discards what is staged if something goes wrong, and gives the lock back in any case."""
+        try:
             yield
         except BaseException:
             self.discard()
