@@ -1,7 +1,7 @@
 """Jobs that train one classifier per cluster of clients, every client under DP-SGD of its own."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, ClassVar, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -17,7 +17,18 @@ from schemas.choices import (
 )
 from schemas.errors import ConfigError
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Count, Epsilon, Positive, Scalar, Section, Share, Text, Whole, python_scalar
+from schemas.settings.section import (
+    Count,
+    Epsilon,
+    GrownSection,
+    Positive,
+    Scalar,
+    Section,
+    Share,
+    Text,
+    Whole,
+    python_scalar,
+)
 from schemas.tables.data_section import DataConfig, LedgerPath, named_for_ledger
 
 _CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
@@ -156,8 +167,10 @@ _NEWER = {"min_separation": None, "switch_round": None, "selection_share": 0.1}
 """Settings of `clustering` that the first release did not have, with their defaults."""
 
 
-class ClusteringConfig(Section):
+class ClusteringConfig(GrownSection):
     """How clients find their clusters."""
+
+    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     view: UpdateView = Field(
         default=UpdateView.PCA,
@@ -186,12 +199,6 @@ class ClusteringConfig(Section):
         description="the share of the rounds in which every client selects its cluster, a number in (0, 1]; each "
         "selection spends privacy.select_share",
     )
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Jobs without newer settings keep the digests that they had before there were any."""
-        content: dict[str, Any] = dump(self)
-        return {name: value for name, value in content.items() if name not in _NEWER or value != _NEWER[name]}
 
 
 class EvaluationConfig(Section):

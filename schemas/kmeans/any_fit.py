@@ -5,7 +5,7 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -24,6 +24,7 @@ from schemas.settings.section import (
     Count,
     Epsilon,
     Flag,
+    GrownSection,
     Positive,
     Scalar,
     Section,
@@ -100,8 +101,10 @@ class ClientBoundsConfig(Section):
     )
 
 
-class ClippingConfig(Section):
+class ClippingConfig(GrownSection):
     """Public bounds on what one row, and one client, may contribute."""
+
+    newer: ClassVar[Mapping[str, object]] = {"bounds": None}
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
         description="the largest L2 norm of a centered row, a number > 0 in feature units, "
@@ -126,12 +129,6 @@ class ClippingConfig(Section):
         description="a section of public bounds on clients' statistics, for privacy unit client and allocation paper, "
         "or leave it out for medians over server data",
     )
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Jobs without the newer setting keep the digests that they had before there was one."""
-        content: dict[str, Any] = dump(self)
-        return {name: value for name, value in content.items() if name != "bounds" or value is not None}
 
 
 class AnyFit(Section):

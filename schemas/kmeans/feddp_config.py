@@ -4,13 +4,13 @@ Scott et al. is Scott, Lampert, Saulpic (2025), "Differentially private federate
 server-side data".
 """
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
-import pydantic
 from pydantic import Field
 
 from schemas.choices import Assignment, Auto, FedDPStart
-from schemas.settings.section import Positive, Scalar, Section, Share, auto_or_integer
+from schemas.settings.section import GrownSection, Positive, Scalar, Section, Share, auto_or_integer
 
 _NEWER = {"guards": True}
 """Settings that came later, with their defaults."""
@@ -62,8 +62,10 @@ class DiameterConfig(Section):
     share: Share = Field(default=0.1, description="the share of the budget for this round, strictly between 0 and 1")
 
 
-class FedDPOptions(Section):
+class FedDPOptions(GrownSection):
     """Options of algorithm feddp_kmeans (Scott et al., Algorithm 1)."""
+
+    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     restarts: Annotated[int, Field(strict=True, ge=20, le=1000), Scalar] = Field(
         default=50, description="the number of restarts of k-means on the server, an integer from 20 to 1000"
@@ -91,9 +93,3 @@ class FedDPOptions(Section):
         description="a section with w_min and sigma_max to move far components together "
         "(Scott et al. 2025, Lemma 16), or leave it out",
     )
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Jobs without newer settings keep the digests that they had before there were any."""
-        content: dict[str, Any] = dump(self)
-        return {name: value for name, value in content.items() if name not in _NEWER or value != _NEWER[name]}

@@ -5,7 +5,7 @@ clustering with differential privacy".
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -28,7 +28,7 @@ from schemas.kmeans.any_fit import AnyFit
 from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import Positive, Section, Share, auto_or_integer
+from schemas.settings.section import GrownSection, Positive, Share, auto_or_integer
 from schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
 from schemas.tables.feature_patterns import has_patterns
 
@@ -50,8 +50,10 @@ def _domain(value: object) -> object:
     return interval(value)
 
 
-class DPLloydConfig(Section):
+class DPLloydConfig(GrownSection):
     """DP-Lloyd: rounds of noisy sums and counts per cluster (Diaa et al., Algorithm 1)."""
+
+    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     variant: LloydVariant = Field(
         default=LloydVariant.FAST,
@@ -104,12 +106,6 @@ class DPLloydConfig(Section):
         description="the largest norm of the stacked relative sums of a client, divided by its rows, in units of the "
         "radius, in (0, 1]; for privacy unit client",
     )
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Jobs without newer settings keep the digests that they had before there were any."""
-        content: dict[str, Any] = dump(self)
-        return {name: value for name, value in content.items() if name not in _NEWER or value != _NEWER[name]}
 
     @property
     def interval(self) -> Interval:

@@ -1,7 +1,7 @@
 """Settings of masked aggregation: what the clients' role knows, and the little that the aggregator may know."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, ClassVar, Self
 
 import pydantic
 from pydantic import Field
@@ -12,7 +12,7 @@ from schemas.masked.parties import PartyKeys, check_identity
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import Count, Positive, Scalar, Section, Share, Text
+from schemas.settings.section import Count, GrownSection, Positive, Scalar, Section, Share, Text
 from schemas.tables.data_section import LedgerPath
 
 _PARTIES = (
@@ -22,11 +22,13 @@ _IDENTITY = "the place of this party's private key on any Beam filesystem (dappl
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
 
 
-_NEW = ("parties", "identity_uri")
+_NEWER = dict.fromkeys(("parties", "identity_uri"))
 
 
-class MaskedConfig(Section):
+class MaskedConfig(GrownSection):
     """How messages are masked, as the clients agree on it (trust: masked)."""
+
+    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     scheme: MaskScheme = Field(
         default=MaskScheme.SHARED_SECRET,
@@ -64,12 +66,6 @@ class MaskedConfig(Section):
         if self.scheme is MaskScheme.SHARED_SECRET:
             return ShareLaw(threshold=self.threshold)
         return ShareLaw(threshold=self.threshold, corrupt=self.corrupt, dropout=self.dropout)
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_identities_that_are_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Jobs without `parties` keep the digests that they had before there were any."""
-        content: dict[str, Any] = dump(self)
-        return {name: content[name] for name in content if name not in _NEW or content[name] is not None}
 
 
 def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> None:

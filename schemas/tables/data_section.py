@@ -3,7 +3,7 @@
 import collections
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -11,13 +11,13 @@ from pydantic import BeforeValidator, Field
 from schemas.choices import Auto, InvalidRows
 from schemas.errors import ConfigError
 from schemas.settings import rejection
-from schemas.settings.section import Count, Scalar, Section, Text, auto_or_integer, python_scalar
+from schemas.settings.section import Count, GrownSection, Scalar, Section, Text, auto_or_integer, python_scalar
 from schemas.tables.feature_patterns import FeaturePatterns, has_patterns, is_pattern
 from schemas.tables.snapshot import TableConfig
 
 MOST_WIDTH = 1 << 13
 """Numbers of a row, at most: the lattice holds no more."""
-_NEWER = ("feature_names", "width", "except")
+_NEWER = dict.fromkeys(("feature_names", "width", "except"))
 
 
 def _feature_names(value: object) -> object:
@@ -59,8 +59,10 @@ def _path_may_follow(schema: dict[str, Any]) -> None:
     schema["required"].remove("path")
 
 
-class DataConfig(Section):
+class DataConfig(GrownSection):
     """The private table, and what may be said of it in public."""
+
+    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     # Dumped under the names that YAML knows, since `except` is no name in Python.
     model_config = pydantic.ConfigDict(
@@ -155,12 +157,6 @@ class DataConfig(Section):
         if self.disjoint_partitions is None:
             return None
         return json.dumps(self.partition_values(), sort_keys=True)
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Jobs without newer settings keep the digests that they had before there were any."""
-        content: dict[str, Any] = dump(self)
-        return {name: value for name, value in content.items() if value is not None or name not in _NEWER}
 
     @pydantic.model_validator(mode="after")
     def _feature_names_are_of_a_list(self) -> Self:

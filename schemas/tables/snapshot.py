@@ -2,22 +2,24 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import pydantic
 from pydantic import Field
 
 from schemas.choices import TableFormat
 from schemas.errors import ConfigError
-from schemas.settings.section import Section, Whole
+from schemas.settings.section import GrownSection, Whole
 
 _CATALOG = r"^[A-Za-z0-9_-]+$"
 _IDENTIFIER = r"^[^\s./:@]+(\.[^\s./:@]+)+$"
-_NEWER = ("catalog", "identifier")
+_NEWER = dict.fromkeys(("catalog", "identifier"))
 
 
-class TableConfig(Section):
+class TableConfig(GrownSection):
     """The format of a table whose files are listed by its own log, and the snapshot that is read."""
+
+    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     format: TableFormat = Field(description="delta for a Delta table, or iceberg for an Iceberg table")
     version: Whole | None = Field(
@@ -40,12 +42,6 @@ class TableConfig(Section):
     def path(self) -> str | None:
         """What stands for the path of a table in a catalog; None of a table by path."""
         return None if self.catalog is None else f"iceberg://{self.catalog}/{self.identifier}"
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_what_is_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Jobs without a catalog keep the digests that they had before there was one."""
-        content: dict[str, Any] = dump(self)
-        return {name: value for name, value in content.items() if value is not None or name not in _NEWER}
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -1,21 +1,24 @@
 """The section of a `fit` that follows an earlier one."""
 
-from typing import Annotated, Any, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
 
 import pydantic
 from pydantic import Field
 
 from schemas.errors import ConfigError
 from schemas.kmeans.recurring.epoch import EpochConfig
-from schemas.settings.section import Count, Flag, Scalar, Section, Text
+from schemas.settings.section import Count, Flag, GrownSection, Scalar, Text
 
 _SHORT = 6
 """How many times shorter the short memory is, if the job does not say."""
 _Length = Annotated[int, Field(strict=True, ge=2, le=10_000), Scalar]
 
 
-class RecurringConfig(Section):
+class RecurringConfig(GrownSection):
     """An earlier run of the same job that this one follows: its cluster numbers, and by default its centers."""
+
+    newer: ClassVar[Mapping[str, object]] = dict.fromkeys(("memory", "short_memory", "epoch"))
 
     previous: Text = Field(description="the output folder of the earlier fit")
     warm_start: Flag = Field(
@@ -74,8 +77,3 @@ class RecurringConfig(Section):
                 "a smaller one."
             )
         return self
-
-    @pydantic.model_serializer(mode="wrap")
-    def _dump_what_is_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without memories that are not given: ledgers hold digests of jobs from before there were any."""
-        return {name: value for name, value in dump(self).items() if value is not None}

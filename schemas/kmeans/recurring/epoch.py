@@ -1,14 +1,15 @@
 """The section of a `fit` that is one window of an epoch: a public calendar, and what one budget covers."""
 
 import datetime
-from typing import Annotated, Any, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas.errors import ConfigError
 from schemas.settings import rejection
-from schemas.settings.section import Scalar, Section, Text
+from schemas.settings.section import GrownSection, Scalar, Text
 
 MOST_WINDOWS = 10_000
 
@@ -28,8 +29,10 @@ Date = Annotated[str, BeforeValidator(_date)]
 _Count = Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS), Scalar]
 
 
-class EpochConfig(Section):
+class EpochConfig(GrownSection):
     """Windows that share one charge: each row lies in one of them, by the date in the name of its folder."""
+
+    newer: ClassVar[Mapping[str, object]] = dict.fromkeys(("once", "max_windows", "min_separation"))
 
     name: Text = Field(description="a name that no other epoch of the data set has, for the ledger")
     column: Text = Field(description="the Hive partition column whose folders are dates like dt=2026-01-31")
@@ -93,11 +96,6 @@ class EpochConfig(Section):
                 f"{self.days} days, got {self.window}; begin a new epoch, or correct the date."
             )
         return self
-
-    @pydantic.model_serializer(mode="wrap")
-    def _dump_what_is_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without settings of the other unit: ledgers hold digests of jobs from before there were any."""
-        return {name: value for name, value in dump(self).items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
         """What `privacy.json`, `run.json` and the ledger say of it."""
