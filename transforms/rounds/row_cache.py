@@ -5,7 +5,6 @@ open, so nothing is left of it when the process ends, however it ends. A file of
 rows were kept is not read at all; rows that are not kept are read under the seal of their file, as in the first round.
 """
 
-import contextlib
 import dataclasses
 import os
 import tempfile
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
+from transforms.rounds.held_by_run import HeldByRun
 
 _MEMORY_SHARE = 4
 """Memory gets one in so many octets of what a worker may keep, the file all others."""
@@ -175,38 +175,15 @@ def _write(file: IO[bytes], rows: NDArray[Any], offset: int) -> None:
         view, offset = view[n_written:], offset + n_written
 
 
-class _Caches:
+class _Caches(HeldByRun[RowCache]):
     """The caches of this process, by run."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._caches: dict[str, RowCache] = {}
-        self._held: set[str] = set()
-
     def of_run(self, limits: WorkerLimits) -> RowCache | None:
-        """The cache of a run; None if it keeps nothing. Runs that nobody holds make room for the next one."""
+        """The cache of a run; None if it keeps nothing."""
         if not (limits.run and limits.cache_bytes):
             return None
-        with self._lock:
-            found = self._caches.get(limits.run)
-            if found is None:
-                for run in self._caches.keys() - self._held:
-                    del self._caches[run]
-                found = self._caches[limits.run] = RowCache(limits.cache_bytes)
-            return found
-
-    @contextlib.contextmanager
-    def held(self, run: str) -> Iterator[None]:
-        """Keeps the rows of a run in this process until its rounds are over, and not longer."""
-        with self._lock:
-            self._held.add(run)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._held.discard(run)
-                self._caches.pop(run, None)
+        return self.of(limits.run, lambda: RowCache(limits.cache_bytes))
 
 
-CACHES = _Caches()
+CACHES = _Caches(end=lambda _: None)
 """Of this process."""

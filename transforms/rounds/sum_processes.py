@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from schemas.errors import DappleError, RunnerError
 from schemas.tables.shard import ShardRef
 from transforms.files.progress import PROGRESS
+from transforms.rounds.held_by_run import HeldByRun
 from transforms.rounds.row_cache import WorkerLimits
 
 LEAST_BYTES = 1 << 29
@@ -196,13 +197,8 @@ class Crew:
             each.end()
 
 
-class _Crews:
+class _Crews(HeldByRun[Crew]):
     """The crews of this process, by run."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._crews: dict[str, Crew] = {}
-        self._held: set[str] = set()
 
     def of_run(self, limits: WorkerLimits, n_bytes: int) -> Crew | None:
         """The crew of a run, which is called for the first time there is much to do; None while there is not.
@@ -213,29 +209,10 @@ class _Crews:
         """
         if limits.cores < 2 or not limits.run:
             return None
-        with self._lock:
-            if limits.run not in self._crews and n_bytes >= LEAST_BYTES:
-                for run in self._crews.keys() - self._held:
-                    self._crews.pop(run).end()
-                self._crews[limits.run] = Crew(limits.cores)
-            return self._crews.get(limits.run)
-
-    @contextlib.contextmanager
-    def held(self, run: str) -> Iterator[None]:
-        """Keeps the crew of a run until its rounds are over, and not longer."""
-        with self._lock:
-            self._held.add(run)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._held.discard(run)
-                crew = self._crews.pop(run, None)
-            if crew is not None:
-                crew.end()
+        return self.of(limits.run, (lambda: Crew(limits.cores)) if n_bytes >= LEAST_BYTES else None)
 
 
-CREWS = _Crews()
+CREWS = _Crews(end=Crew.end)
 """Of this process."""
 
 

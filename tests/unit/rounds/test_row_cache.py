@@ -150,7 +150,7 @@ def test_of_two_workers_on_one_shard_the_first_counts():
 
 
 def test_rows_of_a_run_go_with_it():
-    caches = row_cache._Caches()
+    caches = row_cache._Caches(end=lambda _: None)
     own, other = (WorkerLimits(run=name, cache_bytes=1 << 20) for name in ("own", "other"))
     with caches.held("own"):
         cache = caches.of_run(own)
@@ -158,5 +158,5 @@ def test_rows_of_a_run_go_with_it():
         assert caches.of_run(own) is cache
     assert caches.of_run(own) is not cache
     caches.of_run(other)
-    assert set(caches._caches) == {"other"}
+    assert set(caches._kept) == {"other"}
     assert caches.of_run(WorkerLimits(run="own")) is None

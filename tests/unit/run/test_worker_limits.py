@@ -40,4 +40,4 @@ def test_no_two_runs_share_rows_and_none_are_left():
     with worker_limits(beam_options([])) as first, worker_limits(beam_options([])) as second:
         assert first.run != second.run
         assert CACHES.of_run(first) is not CACHES.of_run(second)
-    assert not {first.run, second.run} & CACHES._caches.keys()
+    assert not {first.run, second.run} & CACHES._kept.keys()
