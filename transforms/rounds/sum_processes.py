@@ -212,7 +212,7 @@ class _Crews(HeldByRun[Crew]):
         return self.of(limits.run, (lambda: Crew(limits.cores)) if n_bytes >= LEAST_BYTES else None)
 
 
-CREWS = _Crews(end=Crew.end)
+CREWS = _Crews(end=lambda crew: crew.end())
 """Of this process."""
 
 
