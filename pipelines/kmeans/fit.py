@@ -106,7 +106,8 @@ def _masking(config: FitConfig, folder: str) -> Masking | None:
         pairwise = PairwiseParams(config.masked.corrupt, config.masked.dropout)
     return Masking(
         secret_uri=config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE),
-        run=config_digest(config),
+        # Masks of a window name epoch and number; how paths are spelled must not give a retry other masks.
+        run=config_digest(config) if config.epoch is None else config.epoch.name,
         whole_clients=config.privacy.unit is PrivacyUnit.CLIENT,
         threshold=config.masked.threshold,
         noise_by=config.masked.noise_by,
