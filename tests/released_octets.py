@@ -196,6 +196,8 @@ def stream(desk: Desk, name: str) -> Digests:
     calendar = {"column": "dt", "first": "2026-01-01", "windows": 2, "memory": 2, "once": "made for tests"}
     start = str(desk.released("fit/dp_lloyd-fast"))
     settings |= {"ledger": str(ledger), "stream": {"start": start, "name": "days"} | calendar}
+    if name == "stream-masked":
+        settings |= {"trust": "masked", "masked": {"secret_uri": desk.secrets[0], "noise_by": "both"}}
     with lake.keys_of_runs():
         return digests_of(desk.run(name, "stream", settings))
 
@@ -359,7 +361,7 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
 
 CASES: dict[str, tuple[Callable[[Desk, str], Digests], str]] = {
     **{f"fit/{name}": (fit, name) for name in FITS},
-    "stream": (stream, "stream"),
+    **{name: (stream, name) for name in ("stream", "stream-masked")},
     "prepare": (prepare, "prepare"),
     **{name: (model_job, name) for name in ("assign-ids", "assign-plain", "evaluate-label", "evaluate-plain")},
     **{name: (profile, name) for name in ("profile-record", "profile-client")},

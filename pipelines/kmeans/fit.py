@@ -34,6 +34,7 @@ from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Zone
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
+from schemas.privacy.window_halves import MaskedSums
 from schemas.settings.digest import config_digest
 from transforms.files import gate
 from transforms.files.octets import remove_files, table_bytes, write_bytes
@@ -63,6 +64,7 @@ def build(
     masking: Masking | None = None,
     limits: WorkerLimits = NO_LIMITS,
     staged: StagedArrays | None = None,
+    sums: MaskedSums | None = None,
 ) -> None:
     """Adds the job to a pipeline.
 
@@ -76,6 +78,7 @@ def build(
       masking: how messages are masked; None where the pipeline is the trusted aggregator.
       limits: of the workers.
       staged: where large public arrays of the first state lie; None if it holds them itself.
+      sums: the aggregator's halves, of a window of an epoch under masks.
     """
     contract = planned.contract
     if masking is not None:
@@ -86,7 +89,9 @@ def build(
     each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
     each |= {"contract": contract, "key_uri": key_uri, "folder": folder if bound else None}
     run_rounds = (
-        RunRounds(**each, limits=limits, staged=staged) if masking is None else RunMaskedRounds(**each, masking=masking)
+        RunRounds(**each, limits=limits, staged=staged)
+        if masking is None
+        else RunMaskedRounds(**each, masking=masking, sums=sums)
     )
     state = shards | "Rounds" >> run_rounds
     _ = state | "Publish" >> PublishModel(folder=folder)
@@ -101,7 +106,8 @@ def _masking(config: FitConfig, folder: str) -> Masking | None:
         pairwise = PairwiseParams(config.masked.corrupt, config.masked.dropout)
     return Masking(
         secret_uri=config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE),
-        run=config_digest(config),
+        # Masks of a window name epoch and number; how paths are spelled must not give a retry other masks.
+        run=config_digest(config) if config.epoch is None else config.epoch.name,
         whole_clients=config.privacy.unit is PrivacyUnit.CLIENT,
         threshold=config.masked.threshold,
         noise_by=config.masked.noise_by,
@@ -136,10 +142,14 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
                 masking, secret_uri=secret, noise_key="" if masking.shares is None else secret
             )
         fingerprint = "" if account is None else account.start(planned)
+        halves = None if planned.halves is None else secrets.enter_context(planned.halves.staged(folder))
+        if masking is not None and halves is not None:
+            masking = dataclasses.replace(masking, masks=halves.masks)
         initial, staged = planned.initial, None
         if masking is None:
             initial, staged = secrets.enter_context(staged_state(initial, folder))
         add = functools.partial(build, key_uri=key_uri, folder=folder, bound=True, masking=masking, staged=staged)
+        add = functools.partial(add, sums=None if halves is None else halves.sums)
         limits = secrets.enter_context(worker_limits(options))
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
@@ -181,6 +191,8 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     reading = "" if run.settings.server_data is None else "reading public server data and "
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)
+    if planned.halves is not None:
+        planned.halves.check_keys()
     plan = planned.plan
     rounds = counted(len(planned.rounds), "round")
     _LOGGER.info("plan: %s, epsilon %.6g, delta %.3g", rounds, plan.epsilon, plan.delta)

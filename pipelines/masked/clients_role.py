@@ -142,6 +142,11 @@ class ClientsRole:
                 "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
                 "signatures whoever writes to --exchange can send shares of nobody, so run `dapple party new`."
             )
+        if config.epoch is not None:
+            raise ConfigError(
+                "recurring.epoch must be left out for this job, got one; only fit and stream, which play all roles, "
+                "keep the sums of windows and combine them: release windows there, or use recurring.memory alone."
+            )
         if config.ledger is not None:
             raise ConfigError(
                 f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."

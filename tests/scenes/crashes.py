@@ -36,7 +36,7 @@ class Point(NamedTuple):
         return f"{'after' if self.after else 'before'} {self.function.rpartition(':')[2]} {self.call}"
 
 
-def run(words: list[str], out: str, *, key: bytes, point: Point | None = None) -> int:
+def run(words: list[str], out: str, *, key: bytes, point: Point | None = None, kept: bool = False) -> int:
     """Runs a command.
 
     Args:
@@ -44,11 +44,12 @@ def run(words: list[str], out: str, *, key: bytes, point: Point | None = None) -
       out: file for its standard output.
       key: what every run key is that it makes.
       point: where it dies; None to let it live.
+      kept: whether keys that a test has written are kept ones, from which those that draw are derived.
 
     Returns:
       Its exit code; -9 if it died.
     """
-    return call(_main, words, out, key, point)
+    return call(_kept_main if kept else _main, words, out, key, point)
 
 
 def call(function: Callable[..., None], *args: Any) -> int:
@@ -82,6 +83,12 @@ def _main(words: list[str], out: str, key: bytes, point: Point | None) -> None:
     ):
         code = command.main(words)
     os._exit(code)
+
+
+def _kept_main(words: list[str], out: str, key: bytes, point: Point | None) -> None:
+    """`_main` under keys of runs."""
+    with lake.keys_of_runs():
+        _main(words, out, key, point)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from apache_beam.pvalue import AsSingleton
 
 from schemas.choices import NoiseBy
 from schemas.masked.message import MaskedMessages
+from schemas.privacy.window_halves import MaskedSums
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.clients import ClientsStep, Masking, UnmaskReleases, UploadMessages
 from transforms.masked.pairwise_rounds import PairwiseReleases
@@ -35,12 +36,14 @@ class MaskedRound(ClientsStep):
     Attributes: as of `ClientsStep`, and
       key_uri: where the aggregator's noise stage finds its key.
       deliver: what becomes of a batch of messages on its way, to see what dropouts do.
+      sums: the aggregator's halves of earlier windows; None for a round by itself.
 
     Windowing: global. Privacy: as `PrivateRound`; the roles are told apart by stages, not by identities.
     """
 
     key_uri: str
     deliver: Callable[[MaskedMessages], MaskedMessages] = all_arrive
+    sums: MaskedSums | None = None
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Releases by either scheme, noise of the clients' role if it adds any, server step."""
@@ -63,7 +66,11 @@ class MaskedRound(ClientsStep):
                 deliver=self.deliver,
             )
         aggregate = AggregateMasked(
-            plan=round_.plan, key_uri=self.key_uri, threshold=masking.threshold, shares=masking.shares
+            plan=round_.plan,
+            key_uri=self.key_uri,
+            threshold=masking.threshold,
+            shares=masking.shares,
+            sums=self.sums,
         )
         return (
             shards
@@ -81,6 +88,7 @@ class RunMaskedRounds(RunRounds):
     Attributes: as of `RunRounds`, whose key is the aggregator's, and
       masking: of the clients' role.
       deliver: what becomes of a batch of messages on its way.
+      sums: the aggregator's halves of earlier windows; None for a run by itself.
 
     Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: as `RunRounds`, and two
     keystreams of the statistic's size per message.
@@ -88,6 +96,7 @@ class RunMaskedRounds(RunRounds):
 
     masking: Masking
     deliver: Callable[[MaskedMessages], MaskedMessages] = all_arrive
+    sums: MaskedSums | None = None
 
     def one(self, bound: Round, state: beam.PCollection) -> beam.PTransform:
         """A round that is given this state."""
@@ -98,4 +107,5 @@ class RunMaskedRounds(RunRounds):
             key_uri=self.key_uri,
             masking=self.masking,
             deliver=self.deliver,
+            sums=self.sums,
         )

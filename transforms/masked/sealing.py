@@ -1,8 +1,9 @@
 """Files for one reader: how a party seals them, without its secret being in a graph."""
 
 import dataclasses
+from typing import Self
 
-from transforms.numerics.masked.sealed import seal
+from transforms.numerics.masked.sealed import private_key, public_key, seal, unseal
 from transforms.privacy.keys import read_key
 
 SEALED = ".sealed"
@@ -21,6 +22,21 @@ class Sealing:
     receiver: bytes
     secret_uri: str
 
+    @classmethod
+    def to_itself(cls, secret_uri: str, purpose: str) -> Self:
+        """How a party seals what it reads again itself, see `opened`."""
+        return cls(receiver=public_key(_own_key(secret_uri, purpose)), secret_uri=secret_uri)
+
     def seal(self, content: bytes, label: bytes) -> bytes:
         """The content for the receiver; `label` says what it is."""
         return seal(content, self.receiver, read_key(self.secret_uri, "the key beside masked.secret_uri"), label)
+
+
+def opened(sealed: bytes, secret_uri: str, purpose: str, label: bytes) -> bytes | None:
+    """What a party has sealed to itself for a purpose; None if it was changed, is another one, or another party's."""
+    return unseal(sealed, _own_key(secret_uri, purpose), label)
+
+
+def _own_key(secret_uri: str, purpose: str) -> bytes:
+    """What opens files of a party for a purpose."""
+    return private_key(read_key(secret_uri, "the key of a party"), b"", purpose)

@@ -73,6 +73,8 @@ def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str) -> str:
         entries.append(f"server\t{planned.server.digest}")
     if planned.roll is not None:
         entries.append(f"roll\t{planned.roll.digest_before()}")
+    if planned.halves is not None:
+        entries.append(f"halves\t{planned.halves.digest_before()}")
     if planned.previous is not None:
         entries.append(f"previous\t{planned.previous.saved.digest}")
     return hmac.new(read_key(key_uri), "\n".join([digest, *entries]).encode(), hashlib.sha256).hexdigest()
