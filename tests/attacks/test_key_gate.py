@@ -152,7 +152,10 @@ CASES = {
         lambda desk: desk.run("fit-grouped", "fit", desk.fit("client", data__path=desk.people)),
         lambda desk: desk.run("fit-both", "fit", released_octets._masked(desk, "record", noise_by="both")),
     ],
-    "stream": [lambda desk: released_octets.stream(desk, "stream")],
+    "stream": [
+        lambda desk: released_octets.stream(desk, "stream"),
+        lambda desk: released_octets.client_stream(desk, "stream-client"),
+    ],
     "prepare": [lambda desk: released_octets.prepare(desk, "prepare")],
     "assign": [lambda desk: released_octets.model_job(desk, "assign-plain")],
     "evaluate": [lambda desk: released_octets.model_job(desk, "evaluate-plain")],
