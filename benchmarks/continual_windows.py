@@ -24,11 +24,13 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.dp_lloyd import window_rounds as windows
 from transforms.kmeans.dp_lloyd import window_server as server
+from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.tables.participation import Counted, Rule
 from transforms.privacy import accounting
+from transforms.rounds.protocol import Round
 from transforms.tables.counted_clients import Roll, salted_digests
 
 SALT = bytes(range(32))
@@ -80,16 +82,20 @@ class Epoch:
         section = self.section.model_copy(update={"window": self.section.date_of(self.index)})
         state = server.initial_state(self.config, section, self.centers, self.memory)
         (bound,) = windows.rounds(self.config, self.plan)
-        exact = np.zeros(bound.plan.size, dtype=np.int64)
-        for block, date in zip(self.blocks, state.dates, strict=False):
-            exact += bound.statistic(block, windows.state_at(state, f"lake/dt={date}/rows.parquet"))
-        after = bound.step(state, draw_release(key, bound.plan, exact))
+        after = bound.step(state, draw_release(key, bound.plan, self._exact(bound, state)))
         one = memory_of(after.noisy, state.positions + after.noisy.means)
         self.memory = one if self.memory is None else self.memory.then(one, most_runs(self.length))
         found = recalled(self.memory, self.length, self.weights)
         self.noise = np.sqrt(found.variances(self.memory))
         self.centers = np.where(found.known[:, None], found.means, state.positions)
         self.index += 1
+
+    def _exact(self, bound: Round, state: WindowState) -> NDArray[np.int64]:
+        """What the window adds up, from rows that are read again as the job does it."""
+        exact = np.zeros(bound.plan.size, dtype=np.int64)
+        for block, date in zip(self.blocks, state.dates, strict=False):
+            exact += bound.statistic(block, windows.state_at(state, f"lake/dt={date}/rows.parquet"))
+        return exact
 
     def _block(self, rows: Rows, clients: NDArray[np.int64] | None) -> ClientBlock:
         """The rows that count."""
@@ -124,14 +130,14 @@ def moving_means(means: Rows, later: int) -> Rows:
     return np.vstack([found, split])
 
 
-def moving(seeds: int, before: int = 40, after: int = 30) -> list[str]:
+def moving(seeds: int, before: int = 40, after: int = 30, n_rows: int = 20_000, kind: type[Epoch] = Epoch) -> list[str]:
     """One cluster walks by 0.01 a window, one splits, one dies."""
-    setting = dataclasses.replace(SEPARATED, n_rows=20_000)
+    setting = dataclasses.replace(SEPARATED, n_rows=n_rows)
     told: dict[str, list[str]] = {"walks": [], "splits": [], "dies": []}
     alarms, scored, lags, shares = 0, 0, [], []
     for seed in range(seeds):
         means, rng = setting.means(seed), np.random.default_rng([seed, 7])
-        epoch, first = Epoch(setting, means, Contract(before + after)), dict[str, int]()
+        epoch, first = kind(setting, means, Contract(before + after)), dict[str, int]()
         for index in range(before + after):
             later = index - before + 1
             now = means if later <= 0 else moving_means(means, later)

@@ -186,18 +186,35 @@ def fit(desk: Desk, name: str) -> Digests:
 
 def stream(desk: Desk, name: str) -> Digests:
     """Two windows of an epoch, from a start of its own; each draws under a key derived from the kept one."""
+    days = desk.folder / "days"
     for date in ("2026-01-01", "2026-01-02"):
-        lake.write_lake(desk.folder / "days" / f"dt={date}", lake.mixture(60, seed=int(date[-1])))
-    ledger = desk.folder / "days.sqlite"
-    ledger.unlink(missing_ok=True)
-    Ledger(str(ledger)).set_limit("days", Limit(epsilon=9.0, delta=1e-5))
+        lake.write_lake(days / f"dt={date}", lake.mixture(60, seed=int(date[-1])))
     settings = FITS["dp_lloyd-fast"](desk)
-    settings["data"] = {"path": str(desk.folder / "days"), "features": "x", "name": "days"}
-    calendar = {"column": "dt", "first": "2026-01-01", "windows": 2, "memory": 2, "once": "made for tests"}
-    start = str(desk.released("fit/dp_lloyd-fast"))
-    settings |= {"ledger": str(ledger), "stream": {"start": start, "name": "days"} | calendar}
+    settings["data"] = {"path": str(days), "features": "x", "name": "days"}
     if name == "stream-masked":
         settings |= {"trust": "masked", "masked": {"secret_uri": desk.secrets[0], "noise_by": "both"}}
+    return _stream(desk, name, "dp_lloyd-fast", settings, {"once": "made for tests"})
+
+
+def client_stream(desk: Desk, name: str) -> Digests:
+    """As `stream`, of clients with rows in both windows, who count in one of them."""
+    days, clients = desk.folder / "days-of-clients", np.arange(60) // 2
+    for day, date in enumerate(("2026-01-01", "2026-01-02")):
+        lake.write_lake(days / f"dt={date}", lake.mixture(60, seed=day), clients + 15 * day)
+    settings = FITS["dp_lloyd-best-client"](desk)
+    settings["data"] = {"path": str(days), "features": "x", "client_id": "client_id", "name": "days"}
+    return _stream(desk, name, "dp_lloyd-best-client", settings, {"max_windows": 1, "min_separation": 2})
+
+
+def _stream(desk: Desk, name: str, start: str, settings: Settings, contract: Settings) -> Digests:
+    """An epoch with a new ledger, and rolls of its own."""
+    ledger = (desk.folder / name.replace("stream", "days")).with_suffix(".sqlite")
+    ledger.unlink(missing_ok=True)
+    shutil.rmtree(f"{ledger}.rolls", ignore_errors=True)
+    Ledger(str(ledger)).set_limit("days", Limit(epsilon=9.0, delta=1e-5))
+    calendar = {"column": "dt", "first": "2026-01-01", "windows": 2, "memory": 2} | contract
+    calendar |= {"start": str(desk.released(f"fit/{start}")), "name": "days"}
+    settings |= {"ledger": str(ledger), "stream": calendar}
     with lake.keys_of_runs():
         return digests_of(desk.run(name, "stream", settings))
 
@@ -362,6 +379,7 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
 CASES: dict[str, tuple[Callable[[Desk, str], Digests], str]] = {
     **{f"fit/{name}": (fit, name) for name in FITS},
     **{name: (stream, name) for name in ("stream", "stream-masked")},
+    "stream-client": (client_stream, "stream-client"),
     "prepare": (prepare, "prepare"),
     **{name: (model_job, name) for name in ("assign-ids", "assign-plain", "evaluate-label", "evaluate-plain")},
     **{name: (profile, name) for name in ("profile-record", "profile-client")},

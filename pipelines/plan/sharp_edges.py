@@ -78,6 +78,11 @@ EDGES = (
         "recurring.previous must be a released fit that was not chosen by looking at private rows.",
     ),
     SharpEdge(
+        "roll",
+        lambda job: isinstance(job, DPLloydFit) and job.epoch is not None and job.privacy.unit is PrivacyUnit.CLIENT,
+        "Who counted is kept in LEDGER.rolls: back it up with the ledger, and never erase or restore it alone.",
+    ),
+    SharpEdge(
         "key",
         lambda job: job.key_uri is not None,
         "A key at key_uri is kept: whoever reads it, and the nonce of a run, can subtract that run's noise.",

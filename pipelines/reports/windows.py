@@ -1,8 +1,9 @@
 """The word `decode` with a section `windows`: a model of the reports of each window, one after another.
 
-Reports lie in the folders of their dates, `PATH/COLUMN=DATE`, that somebody fills. A window is decoded once, when its
-days are over by the clock; reports that come into its folder later count nowhere. Reports are releases already, so that
-nothing is spent, and whatever kills a window, the next call decodes it anew.
+Reports lie in the folders of their dates, `PATH/COLUMN=DATE`, that somebody fills, or are messages of a topic, which
+are copied there. A window is decoded once, when its days are over by the clock; reports that come into its folder later
+count nowhere. Reports are releases already, so that nothing is spent, and whatever kills a window, the next call
+decodes it anew. All windows of an output have the parameters of the first.
 """
 
 import dataclasses
@@ -16,17 +17,37 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipelines.reports import decode
 from pipelines.reports import outputs as report_outputs
+from pipelines.reports.arriving import topic_windows
 from pipelines.reports.decode import PlannedDecode
-from pipelines.reports.source import any_files, check_shuffled, find_reports
+from pipelines.reports.source import ReportSource, any_files, check_shuffled, find_reports
 from pipelines.run.flags import OUTPUT_FLAGS
 from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, JobChoice, Outcome, Run
 from pipelines.run.jobs.run_job import run_settings
 from pipelines.run.jobs.waiting import Watch
-from pipelines.run.jobs.windows import Due, WindowFolder, WindowsFolder, due_windows, released_in_time
-from schemas.errors import ConfigError
+from pipelines.run.jobs.windows import (
+    Due,
+    WindowFolder,
+    WindowsFolder,
+    due_windows,
+    first_complete,
+    released_in_time,
+)
+from pipelines.tables.arrivals.window_rows import FolderRows, arriving
+from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import Zone
-from schemas.reports.windows import DecodeWindow, WindowedDecode, has_windows, load_windowed_decode
+from schemas.reports.parameters import MOST_PARAMETER_BYTES
+from schemas.reports.rows import PARAMETERS_FILE
+from schemas.reports.split_parameters import collection_from_json
+from schemas.reports.windows import (
+    DecodeWindow,
+    WindowedDecode,
+    has_windows,
+    load_windowed_decode,
+)
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import CollectionManifest
+from transforms.files import gate
 from transforms.reports.decode import DecodedBatch
 from transforms.tables.file_seal import is_local, local_path
 
@@ -49,7 +70,7 @@ class PlannedWindow:
 
 def _plan(run: Run[WindowedDecode]) -> Due:
     root = run.settings.root
-    if is_local(root) and not os.path.isdir(local_path(root)):
+    if run.settings.windows.kafka is None and is_local(root) and not os.path.isdir(local_path(root)):
         raise ConfigError(f"reports.path must be a folder with folders of dates, got {root}; check the path.")
     due = due_windows(run.settings.calendar, run.options.output)
     _LOGGER.info("reports %s: %s due", run.settings.windows.name, counted(len(due.indices), "window"))
@@ -58,19 +79,37 @@ def _plan(run: Run[WindowedDecode]) -> Due:
 
 def _work(run: Run[WindowedDecode], due: Due) -> tuple[str, ...]:
     """Decodes windows as they are due, until there are no more, or somebody asks it to end; their dates."""
-    return released_in_time(run.settings.calendar, due, run.options.once, functools.partial(_decoded, run))
+    return released_in_time(run.settings.calendar, due, run.options.once, functools.partial(_arrived, run))
 
 
-def _decoded(run: Run[WindowedDecode], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
+def _arrived(run: Run[WindowedDecode], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
+    """Decodes windows whose reports are made readable first."""
+    with arriving(topic_windows(run.settings, run.options.beam), run.options.output) as rows:
+        yield from _decoded(run, rows, indices, watch)
+
+
+def _decoded(run: Run[WindowedDecode], rows: FolderRows, indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
     """Decodes windows one after another, until somebody asks the job to end; gives the date of each."""
     options, name = run.options, run.settings.windows.name
     for index in indices:
         if watch.asked:
             return
-        window = run.settings.window(index)
+        window = dataclasses.replace(run.settings.window(index), parameters_digest=_digest_of_others(run))
         output = FileSystems.join(options.output, window.date)
+        rows.ready(index)
         run_settings(_WINDOW, window, dataclasses.replace(options, output=output, run_id=f"{name}-{window.date}"))
+        rows.released(index)
         yield window.date
+
+
+def _digest_of_others(run: Run[WindowedDecode]) -> str | None:
+    """The digest of the parameters of the windows that are decoded already; None if there are none."""
+    path = first_complete(run.settings.calendar, run.options.output)
+    if path is None:
+        return None
+    rule = f"{path} must be the manifest of a window"
+    refusal = Refusal(kind=InputError, rule=rule, remedy="restore it, or choose another --output")
+    return gate.read_json(path, CollectionManifest, refusal).parameters_digest
 
 
 def _write(run: Run[WindowedDecode], due: Due, released: tuple[str, ...]) -> Outcome:
@@ -83,11 +122,36 @@ def _plan_window(run: Run[DecodeWindow]) -> PlannedWindow:
     """The public parameters of a window; its reports must be those that a shuffler wrote, if there are any."""
     window = run.settings
     source = find_reports(window.config, str(window.config.reports.path), "reports.path")
+    _check_same(window, source)
     empty = not any_files(window.root, window.column, window.date)
     if not empty:
         check_shuffled(source, report_outputs.digest(source.parameters))
     planned = PlannedDecode(config=window.config, path=source.path, parameters=source.parameters)
     return PlannedWindow(decode=planned, empty=empty)
+
+
+def _check_same(window: DecodeWindow, source: ReportSource) -> None:
+    """Refuses reports of other parameters than those of the windows before.
+
+    Models of one row would differ by what clients were asked, and say nothing of it; and whoever sees the folder of a
+    window with parameters of its own cannot know which of two its clients had.
+
+    Raises:
+      ConfigError: if the parameters of the job, or those that lie in the folder of the window, are others.
+    """
+    digest = report_outputs.digest(source.parameters)
+    if window.parameters_digest not in (None, digest):
+        raise ConfigError(
+            f"reports of the window of {window.date} must have the parameters of the windows before, got others; give "
+            "reports.parameters of the collection that began, or choose another --output for the new one."
+        )
+    own = FileSystems.join(source.folder, PARAMETERS_FILE)
+    if not FileSystems.exists(own):
+        return
+    rule = f"{own} must be the parameters of all windows"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="decode this collection by a job of its own")
+    if report_outputs.digest(collection_from_json(gate.read_octets(own, refusal, MOST_PARAMETER_BYTES), own)) != digest:
+        raise refusal.because("those of another collection")
 
 
 def _work_window(run: Run[DecodeWindow], planned: PlannedWindow) -> DecodedBatch:

@@ -290,7 +290,7 @@ def _alone_in(folder: str) -> Iterator[None]:
         return
     try:
         end = time.monotonic() + _CLAIM_SECONDS
-        while not _locked(descriptor):
+        while not locked(descriptor):
             if time.monotonic() > end:
                 raise ConfigError(
                     f"--output must be in a folder that nobody locks, got {folder}; wait for the other run to start."
@@ -301,7 +301,7 @@ def _alone_in(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def locked(descriptor: int) -> bool:
     """Takes the lock of an open folder; False if somebody else has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -319,7 +319,7 @@ def _is_locked(folder: str) -> bool:
     except OSError:
         return False
     try:
-        return not _locked(descriptor)
+        return not locked(descriptor)
     finally:
         os.close(descriptor)
 

@@ -1,28 +1,35 @@
-"""Messages as rows: one JSON object each. A broken message is a row of nulls, and the job says what becomes of it."""
+"""Messages as rows: a JSON object or a fixed number of octets each.
+
+A broken message is a row of nulls, and the job says what becomes of it.
+"""
 
 import math
+import struct
 from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
-from schemas.arrivals.topic import MessageColumns
+from schemas.arrivals.topic import MessageColumns, PackedColumns
 from schemas.settings import json_text
 from schemas.settings.refusal import MalformedError
 
 
-def table_of(messages: Iterable[bytes | None], columns: MessageColumns) -> pa.Table:
+def table_of(messages: Iterable[bytes | None], columns: MessageColumns | PackedColumns) -> pa.Table:
     """A row for every message, in their order; equal messages give an equal table.
 
-    A message is broken if it is missing, too long, no JSON object, or lacks a column or has it of another type. Its row
-    has null in every column.
+    A message is broken if it is missing, too long, no JSON object, or lacks a column or has it of another type; one of
+    a fixed number of octets if it has more or fewer. Its row has null in every column.
 
     Args:
       messages: their values.
       columns: what is taken from each.
     """
-    rows = [_row(each, columns) for each in messages]
-    fields = _schema(columns)
+    if isinstance(columns, PackedColumns):
+        layout, fields = struct.Struct(f"<{''.join(kind for _, kind in columns.fields)}"), _packed_schema(columns)
+        rows = [layout.unpack(each) if each is not None and len(each) == layout.size else None for each in messages]
+    else:
+        rows, fields = [_row(each, columns) for each in messages], _schema(columns)
     broken = (None,) * len(fields)
     values = zip(*(broken if row is None else row for row in rows), strict=True) if rows else [()] * len(fields)
     arrays = [pa.array(column, type=field.type) for field, column in zip(fields, values, strict=True)]
@@ -35,6 +42,12 @@ def _schema(columns: MessageColumns) -> pa.Schema:
     fields += [pa.field(columns.list, pa.list_(pa.float64()))] if columns.list else []
     fields += [pa.field(columns.client_id, pa.string())] if columns.client_id else []
     return pa.schema(fields)
+
+
+def _packed_schema(columns: PackedColumns) -> pa.Schema:
+    """Names and types of the columns."""
+    numbers = {"Q": pa.uint64(), "H": pa.uint16()}
+    return pa.schema([(name, numbers.get(kind) or pa.binary(struct.calcsize(kind))) for name, kind in columns.fields])
 
 
 def _row(message: bytes | None, columns: MessageColumns) -> tuple[Any, ...] | None:

@@ -1,4 +1,4 @@
-"""Settings of a topic whose messages are rows, and the columns that a message holds."""
+"""Settings of a topic whose messages are rows or reports, and the columns that a message holds."""
 
 import re
 from typing import Annotated, NamedTuple
@@ -10,12 +10,14 @@ from schemas.settings.section import Scalar, Section, Text
 from schemas.tables.data_section import DataConfig
 
 MOST_MESSAGE_BYTES = 1 << 20
+_LEAST_SETTLE = 10
+"""Seconds; brokers' clocks may be behind by as much, and append messages of a window after its end by ours."""
 _PROPERTY = re.compile(r"(?:security|sasl|ssl)\.[a-z._]+|client\.(?:rack|dns\.lookup)|broker\.address\.family")
 """What a file of properties may say: how to reach the broker, never what is read or what becomes of an error."""
 
 
 class TopicConfig(Section):
-    """A Kafka topic, one JSON object per message."""
+    """A Kafka topic."""
 
     servers: Text = Field(description="where brokers listen, host:port, several with commas between them")
     topic: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9._-]{1,249}$")] = Field(
@@ -26,6 +28,11 @@ class TopicConfig(Section):
         description="the path of a file with a line NAME=VALUE for each client property that begins with security, "
         "sasl or ssl, or leave it out",
     )
+
+
+class RowTopicConfig(TopicConfig):
+    """A Kafka topic, one JSON object per message."""
+
     max_message_bytes: Annotated[int, Field(strict=True, ge=1, le=MOST_MESSAGE_BYTES), Scalar] = Field(
         default=1 << 16,
         description="the largest size of a message in octets, an integer from 1 to 1048576; a longer one is an "
@@ -49,7 +56,7 @@ class MessageColumns(NamedTuple):
     most_bytes: int
 
     @classmethod
-    def of(cls, data: DataConfig, topic: TopicConfig) -> "MessageColumns":
+    def of(cls, data: DataConfig, topic: RowTopicConfig) -> "MessageColumns":
         """The columns that a job reads.
 
         Raises:
@@ -64,6 +71,34 @@ class MessageColumns(NamedTuple):
         is_list = isinstance(features, str)
         numbers = () if isinstance(features, str) else features
         return cls(numbers, str(features) if is_list else "", data.client_id or "", topic.max_message_bytes)
+
+
+class PackedColumns(NamedTuple):
+    """What a message of a fixed number of octets is made of.
+
+    Attributes:
+      fields: a column each, with how its octets are read: Q and H for unsigned numbers of 8 and 2 octets,
+        little-endian, or 24s for 24 octets as they are.
+    """
+
+    fields: tuple[tuple[str, str], ...]
+
+
+def check_settle(setting: str, seconds: int) -> None:
+    """Refuses windows of a topic that are cut before brokers' clocks have passed their end.
+
+    Args:
+      setting: its name.
+      seconds: after the end of its days when a window is cut.
+
+    Raises:
+      ConfigError: if they are too few.
+    """
+    if seconds < _LEAST_SETTLE:
+        raise ConfigError(
+            f"{setting} must be at least {_LEAST_SETTLE} where messages come from a topic, got {seconds}; clocks of "
+            "brokers may be behind by so many seconds."
+        )
 
 
 def client_properties(text: str) -> dict[str, str]:

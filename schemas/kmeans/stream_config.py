@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from schemas.arrivals.topic import MessageColumns, TopicConfig
+from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
 from schemas.choices import Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, validated
@@ -19,8 +19,6 @@ from schemas.settings.section import Count, Section, Text
 _SEPARATOR = "/"
 _OF_EPOCH = ("name", "column", "first", "days", "windows", "band", "once", "max_windows", "min_separation")
 _DAY_SECONDS = 86_400
-_LEAST_SETTLE = 10
-"""Seconds; brokers' clocks may be behind by as much, and append messages of a window after its end by ours."""
 
 
 class StreamOptions(Section):
@@ -67,7 +65,7 @@ class StreamOptions(Section):
         default=60,
         description="how many seconds after the end of its days a window is released, an integer from 0 to 2592000",
     )
-    kafka: TopicConfig | None = Field(
+    kafka: RowTopicConfig | None = Field(
         default=None,
         description="a section with servers and topic if rows are messages; data.path is then a private folder of its "
         "own for copies of them; or leave it out",
@@ -154,7 +152,7 @@ def stream_config(settings: object) -> StreamConfig:
     return StreamConfig(options=options, base=base, template=template)
 
 
-def _check_messages(options: StreamOptions, topic: TopicConfig, template: FitConfig) -> None:
+def _check_messages(options: StreamOptions, topic: RowTopicConfig, template: FitConfig) -> None:
     """Refuses settings that messages cannot keep.
 
     Raises:
@@ -165,8 +163,4 @@ def _check_messages(options: StreamOptions, topic: TopicConfig, template: FitCon
         raise ConfigError(
             "encode must be left out where rows come from a topic, got a section; let messages hold numbers."
         )
-    if options.settle < _LEAST_SETTLE:
-        raise ConfigError(
-            f"stream.settle must be at least {_LEAST_SETTLE} where rows come from a topic, got {options.settle}; "
-            "clocks of brokers may be behind by so many seconds."
-        )
+    check_settle("stream.settle", options.settle)

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from schemas.arrivals.topic import PackedColumns
 from schemas.choices import ReportMode
 from schemas.reports.parameters import ReportParameters, ReportVariant
 from schemas.tables.columns import find, mismatch, plain
@@ -24,6 +25,13 @@ def report_schema(parameters: ReportParameters) -> pa.Schema:
     if parameters.variant is ReportVariant.PRIVUNIT:
         return pa.schema([nonce, pa.field(CODEWORD, pa.binary(parameters.report_bytes - 8), nullable=False)])
     return pa.schema([nonce, pa.field(INDEX, pa.uint16(), nullable=False)])
+
+
+def message_columns(parameters: ReportParameters) -> PackedColumns:
+    """The octets of a report as a message of a topic: those of docs/report-format.md, without a digest."""
+    if parameters.variant is ReportVariant.PRIVUNIT:
+        return PackedColumns(((NONCE, "Q"), (CODEWORD, f"{parameters.report_bytes - 8}s")))
+    return PackedColumns(((NONCE, "Q"), (INDEX, "H")))
 
 
 def arrival_schema(parameters: ReportParameters) -> pa.Schema:

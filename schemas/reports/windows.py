@@ -1,10 +1,14 @@
 """Config of a `decode` job for reports that arrive: the settings of a decode, and the calendar of its windows."""
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Self
 
+import pydantic
 from pydantic import Field
 
+from schemas.arrivals.topic import TopicConfig, check_settle
+from schemas.choices import ReportMode
+from schemas.errors import ConfigError
 from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
 from schemas.reports.config import DecodeConfig, collected, load_decode_config
 from schemas.reports.rows import PARAMETERS_FILE
@@ -19,7 +23,7 @@ _MOST_SETTLE = 30 * 86_400
 
 
 class WindowsOptions(Section):
-    """The calendar of reports that arrive in folders of dates."""
+    """The calendar of reports that arrive in folders of dates, or in a topic."""
 
     name: Annotated[str, Field(strict=True, pattern=_WORD)] = Field(
         description="a name for the runs of the windows, NAME-DATE: letters, digits, '-', '_' and '.'"
@@ -38,12 +42,31 @@ class WindowsOptions(Section):
         default=60,
         description="how many seconds after the end of its days a window is decoded, an integer from 0 to 2592000",
     )
+    kafka: TopicConfig | None = Field(
+        default=None,
+        description="a section with servers and topic if reports are messages; reports.path is then a folder of its "
+        "own for copies of them; or leave it out",
+    )
 
 
 class WindowedDecode(DecodeConfig):
     """One `decode` job with a model for each window; `reports.path` holds the folders of the dates."""
 
     windows: WindowsOptions = Field(description="the section of the windows with name, column, first and windows")
+
+    @pydantic.model_validator(mode="after")
+    def _messages_can_be_read(self) -> Self:
+        if self.windows.kafka is None:
+            return self
+        check_settle("windows.settle", self.windows.settle)
+        if self.reports.parameters is None:
+            raise ConfigError(
+                "reports.parameters must be given where reports come from a topic, got nothing; give the path of "
+                f"{PARAMETERS_FILE}, outside of reports.path."
+            )
+        if self.reports.mode is ReportMode.SHUFFLE:
+            raise ConfigError(shuffled_in_order())
+        return self
 
     @property
     def calendar(self) -> Calendar:
@@ -79,12 +102,22 @@ class DecodeWindow:
       root: the folder of the folders of the dates.
       column: of the dates in the names of folders.
       date: of the window.
+      parameters_digest: of the windows that are decoded already, as manifests have it; None if there are none.
     """
 
     config: DecodeConfig
     root: str
     column: str
     date: str
+    parameters_digest: str | None = None
+
+
+def shuffled_in_order() -> str:
+    """What the user is told of shuffled reports in a topic."""
+    return (
+        "reports.mode must be 'local' where reports come from a topic, got 'shuffle'; a topic keeps the order in which "
+        "they came, so run shuffle on those of each window, and decode its folders."
+    )
 
 
 def has_windows(text: str) -> bool:

@@ -12,7 +12,8 @@ import yaml
 FOLDER = pathlib.Path(tempfile.gettempdir()) / "dapple-released-octets"
 """Where everything lies; not part of a digest of plain data."""
 VOLATILE = {"versions", "files", "config_digest", "input_fingerprint", "libraries", "started", "manifest_digest"}
-"""Names of fields that say which program ran, where or when."""
+VOLATILE |= {"head"}
+"""Names of fields that say which program ran, where or when; the head of a ledger is a digest of entries with times."""
 PLAIN = {".json": json.loads, ".yaml": yaml.safe_load}
 """Files that count by content."""
 LEFT_OUT = (".html", ".svg", ".png")

@@ -62,7 +62,7 @@ class TopicClient(NamedTuple):
         """The error for messages that are gone."""
         return InputError(
             f"the topic {self.topic} must keep the messages of all windows that a release adds up, got a broker that "
-            "has dropped some; lengthen retention.ms, and begin a new epoch."
+            "has dropped some; lengthen retention.ms, and begin anew under another name."
         )
 
 

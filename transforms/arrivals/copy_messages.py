@@ -11,7 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.arrivals.messages import table_of
 from schemas.arrivals.offsets import Chunk, RecordPlace, WindowOffsets
-from schemas.arrivals.topic import MessageColumns
+from schemas.arrivals.topic import MessageColumns, PackedColumns
 from schemas.errors import InputError
 from schemas.settings import json_schema
 from schemas.settings.refusal import Refusal
@@ -25,7 +25,7 @@ from transforms.tables.file_seal import is_local, local_path
 def record_refusal(path: str) -> Refusal:
     """What the user is told of a record that is not as the job wrote it."""
     rule = f"{path} must be the record of offsets that this job wrote"
-    return Refusal(kind=InputError, rule=rule, remedy="restore it, or begin a new epoch")
+    return Refusal(kind=InputError, rule=rule, remedy="restore it, or begin anew under another name")
 
 
 def chunks_of(place: RecordPlace) -> Iterator[tuple[str, Chunk]]:
@@ -42,7 +42,7 @@ def chunks_of(place: RecordPlace) -> Iterator[tuple[str, Chunk]]:
     yield from ((place.folder, chunk) for chunk in record.chunks())
 
 
-def copy_chunk(element: tuple[str, Chunk], client: TopicClient, columns: MessageColumns) -> None:
+def copy_chunk(element: tuple[str, Chunk], client: TopicClient, columns: MessageColumns | PackedColumns) -> None:
     """Writes the messages of a part as one file; a second attempt replaces it by its equal.
 
     Args:
@@ -77,7 +77,7 @@ class CopyMessages(beam.PTransform):
 
     places: tuple[RecordPlace, ...]
     client: TopicClient
-    columns: MessageColumns
+    columns: MessageColumns | PackedColumns
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
         """Reads records, spreads their parts, copies."""

@@ -108,6 +108,7 @@ _ROWS = frozenset(
         # Where rows lie and how they become arrays: their methods run on private rows, and bound these.
         "schemas.arrivals.offsets:RecordPlace",
         "schemas.arrivals.topic:MessageColumns",
+        "schemas.arrivals.topic:PackedColumns",
         "schemas.clustered_fl.labeled_contract:LabeledContract",
         "schemas.tables.contract:TableContract",
         "schemas.tables.participation:Participation",

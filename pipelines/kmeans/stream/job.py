@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.kmeans import fit
-from pipelines.kmeans.stream.arriving import FolderRows, arriving
+from pipelines.kmeans.stream.arriving import topic_windows
 from pipelines.kmeans.stream.page import PAGE, write_page
 from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.run_job import run_settings
 from pipelines.run.jobs.waiting import Watch
 from pipelines.run.jobs.windows import Due, WindowsFolder, due_windows, released_in_time
+from pipelines.tables.arrivals.window_rows import FolderRows, arriving
 from schemas.kmeans.stream_config import StreamConfig, load_stream_config
 from schemas.privacy.flow import Zone
 
@@ -43,7 +44,7 @@ def _work(run: Run[StreamConfig], due: Due) -> tuple[str, ...]:
 
 def _arrived(run: Run[StreamConfig], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
     """Releases windows whose rows are made readable first."""
-    with arriving(run.settings, run.options.output, run.options.beam) as rows:
+    with arriving(topic_windows(run.settings, run.options.beam), run.options.output) as rows:
         yield from _released(run, rows, indices, watch)
 
 

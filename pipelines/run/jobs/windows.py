@@ -67,8 +67,18 @@ def due_windows(calendar: Calendar, output: str) -> Due:
     return Due(done=done, indices=tuple(index for index in windows[done:] if calendar.is_due(index, moment)))
 
 
+def first_complete(calendar: Calendar, output: str) -> str | None:
+    """The manifest of the first window that has an output; None if no window has one."""
+    found = (index for index in range(calendar.windows) if _is_complete(calendar, output, index))
+    return next((_manifest(calendar, output, index) for index in found), None)
+
+
 def _is_complete(calendar: Calendar, output: str, index: int) -> bool:
-    return bool(FileSystems.exists(FileSystems.join(output, calendar.date(index), MANIFEST)))
+    return bool(FileSystems.exists(_manifest(calendar, output, index)))
+
+
+def _manifest(calendar: Calendar, output: str, index: int) -> str:
+    return str(FileSystems.join(output, calendar.date(index), MANIFEST))
 
 
 def released_in_time(calendar: Calendar, due: Due, once: bool, release: Release) -> tuple[str, ...]:

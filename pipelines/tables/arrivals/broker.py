@@ -162,7 +162,7 @@ def connected(client: TopicClient, group: str) -> Iterator[Broker]:
         admin = AdminClient(settings)
     except confluent_kafka.KafkaException as error:
         raise ConfigError(
-            f"{client.properties or 'stream.kafka'} must hold properties that the client of Kafka takes, got others; "
+            f"{client.properties or 'kafka'} must hold properties that the client of Kafka takes, got others; "
             "correct them."
         ) from error
     try:

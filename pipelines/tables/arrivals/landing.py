@@ -17,12 +17,12 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.run.folder import absolute
+from pipelines.run.folder import absolute, locked
 from pipelines.run.graph import run_graph
 from pipelines.tables.arrivals.broker import Broker
 from pipelines.tables.arrivals.records import RECORDS, Records
 from schemas.arrivals.offsets import RecordPlace, WindowOffsets
-from schemas.arrivals.topic import MessageColumns
+from schemas.arrivals.topic import MessageColumns, PackedColumns
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import TRUSTED_ZONE
 from transforms.arrivals.consume import TopicClient
@@ -41,12 +41,14 @@ class Landing:
       records: of its windows.
       columns: what is taken from each message.
       column: of the dates in the names of folders.
+      setting: what the folder of the copies is called in messages.
       options: for Beam.
     """
 
     records: Records
-    columns: MessageColumns
+    columns: MessageColumns | PackedColumns
     column: str
+    setting: str
     options: PipelineOptions
 
     @property
@@ -64,14 +66,39 @@ class Landing:
         """
         private, released = (f"{_resolved(each)}/" for each in (self._root, output))
         if private.startswith(released) or released.startswith(private):
-            raise ConfigError(f"data.path must lie apart from --output, got {self._root}; choose a private folder.")
+            raise ConfigError(
+                f"{self.setting} must lie apart from --output, got {self._root}; choose a private folder."
+            )
         for path in _files_in(self._root):
             below = path.removeprefix(f"{self._root}/")
             if not below.startswith(f"{RECORDS}/") and not self._is_copy(below):
                 raise ConfigError(
-                    "data.path must be a folder of its own for copies of messages, which go when windows are released, "
-                    f"got {self._root}, which holds something else; choose another one."
+                    f"{self.setting} must be a folder of its own for copies of messages, which go when windows are "
+                    f"released, got {self._root}, which holds something else; choose another one."
                 )
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else copies to the folder or removes what lies there; on a store there are no locks.
+
+        Raises:
+          ConfigError: if another job uses the folder.
+        """
+        if not is_local(self._root):
+            yield
+            return
+        place = FileSystems.join(self._root, RECORDS)
+        make_folder(place)
+        descriptor = os.open(local_path(place), os.O_RDONLY)
+        try:
+            if not locked(descriptor):
+                raise ConfigError(
+                    f"{self.setting} must be of one job at a time, got {self._root}, which another one uses; wait for "
+                    "it to end, or give each job a folder of its own."
+                )
+            yield
+        finally:
+            os.close(descriptor)
 
     def copy(self, dates: Sequence[str]) -> None:
         """Copies the messages of windows that were cut.
@@ -88,7 +115,7 @@ class Landing:
             found = {os.path.basename(path) for path in _files_in(self._copies(date))}
             if not {chunk.file for chunk in self.records.kept(date).chunks()} <= found:
                 raise InputError(
-                    "data.path must be a folder that workers and launcher share, got one without the copies that "
+                    f"{self.setting} must be a folder that workers and launcher share, got one without the copies that "
                     "workers made; choose another place."
                 )
 

@@ -88,8 +88,8 @@ class Records:
         found = self.kept(date)
         if found.topic_id != state.topic_id or (before is not None and before.topic_id != state.topic_id):
             raise InputError(
-                f"the topic {self.client.topic} must be the one that the epoch began with, got another of this name; "
-                "begin a new epoch."
+                f"the topic {self.client.topic} must be the one that the windows began with, got another of this name; "
+                "begin anew under another name."
             )
         if before is not None and any(each.first != before.ends.get(each.partition, 0) for each in found.ranges):
             raise record_refusal(self.path(date)).because("one that does not follow the window before")

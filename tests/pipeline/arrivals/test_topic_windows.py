@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from pipelines.kmeans.stream import arriving
+from pipelines.tables.arrivals import window_rows
 from pipelines.tables.arrivals.broker import connected
 from schemas.errors import InputError
 from tests.scenes import lake
@@ -68,11 +68,11 @@ def test_a_retry_reads_what_was_written_down(place, topic, point, monkeypatch):
     name = f"ends-{point}"
     with monkeypatch.context() as patch:
         if point == "cut":
-            patch.setattr(arriving.Landing, "copy", _kill)
+            patch.setattr(window_rows.Landing, "copy", _kill)
         elif point == "copied":
             patch.setattr("pipelines.kmeans.stream.job.run_settings", _kill)
         else:
-            patch.setattr(arriving.TopicRows, "released", _kill)
+            patch.setattr(window_rows.TopicRows, "released", _kill)
         with pytest.raises(Killed):
             place.stream(name, topic)
     records = {each: each.read_bytes() for each in place.record(name, DATES[0]).parent.iterdir()}
@@ -188,7 +188,7 @@ def test_a_topic_that_was_made_anew_is_refused(place, broker):
     record.write_text(record.read_text().replace(topic.name, other.name))
     outcome = place.stream("anew", other.closed(), until=DATES[1])
     assert outcome.code == 2
-    assert "must be the one that the epoch began with" in outcome.lines[-1]
+    assert "must be the one that the windows began with" in outcome.lines[-1]
 
 
 @pytest.mark.parametrize("change", ["gone", "moved", "other"])

@@ -225,6 +225,41 @@ def test_a_path_that_is_not_there_is_no_row_of_empty_windows(arriving):
     assert not (arriving / "models").exists()
 
 
+def test_all_windows_of_an_output_have_the_parameters_of_the_first(arriving, finished):
+    """Parameters that somebody put in their place are refused, and a new output takes them."""
+    due = {"windows": 1}
+    assert decode(arriving, "models", **due).code == 0
+    public = arriving / "inbox" / "parameters.json"
+    first, other = public.read_text(), parameters(privacy__epsilon=2.0)
+    public.write_text(other.to_json())
+    outcome = decode(arriving, "models")
+    assert outcome.code == 2
+    assert f"reports of the window of {EMPTY} must have the parameters of the windows before" in outcome.lines[-1]
+    assert "choose another --output" in outcome.lines[-1]
+    assert [each.name for each in (arriving / "models").iterdir()] == [DATES[0]]
+    assert decode(arriving, "others").code == 0
+    public.write_text(first)
+    assert decode(arriving, "models").code == 0
+    assert released(arriving / "models") == released(finished / "models")
+    (arriving / "models" / EMPTY / "run.json").unlink()
+    (arriving / "models" / DATES[0] / "run.json").write_text("{}")
+    outcome = decode(arriving, "models")
+    assert outcome.code == 2
+    assert "must be the manifest of a window" in outcome.lines[-1]
+
+
+def test_parameters_in_the_folder_of_a_window_are_those_of_all(arriving):
+    """As an encode leaves them; without its manifest nothing else would tell."""
+    own = arriving / "inbox" / f"dt={DATES[0]}" / "parameters.json"
+    own.write_text(parameters(privacy__epsilon=2.0).to_json())
+    outcome = decode(arriving, "models")
+    assert outcome.code == 2
+    assert f"{own} must be the parameters of all windows" in outcome.lines[-1]
+    assert not (arriving / "models").exists()
+    own.write_text(parameters().to_json())
+    assert decode(arriving, "models").code == 0
+
+
 def test_shuffled_windows(tmp_path):
     """Each is a batch of its own; one below the minimum was never written, and does not stop the next."""
     public = parameters(**SHUFFLED)

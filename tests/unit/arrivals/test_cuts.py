@@ -82,7 +82,7 @@ def test_records_of_another_topic_or_calendar_are_refused(records):
     for change in ({"days": 2}, {"client": TopicClient("localhost:1", "others", "")}):
         with pytest.raises(InputError, match="one of another topic or window"):
             dataclasses.replace(records, **change).found(DATES[0])
-    with pytest.raises(InputError, match="must be the one that the epoch began with"):
+    with pytest.raises(InputError, match="must be the one that the windows began with"):
         records.cut(log, STATE._replace(topic_id="new"), DATES[1], first)
     with pytest.raises(InputError, match="got nothing"):
         records.kept(DATES[3])

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.arrivals.messages import table_of
 from schemas.arrivals.offsets import CHUNK_MESSAGES, OffsetRange, WindowOffsets
-from schemas.arrivals.topic import MessageColumns, TopicConfig, client_properties
+from schemas.arrivals.topic import MessageColumns, PackedColumns, RowTopicConfig, client_properties
 from schemas.errors import ConfigError, InputError
 from schemas.settings import json_schema
 from schemas.tables.data_section import DataConfig
@@ -64,13 +64,24 @@ def test_a_broken_list_is_null(message):
     assert table_of([message], LIST).to_pylist() == [{"x": None}]
 
 
+@pytest.mark.parametrize(("kind", "octets"), [("H", 2), ("16s", 16)])
+def test_a_message_of_octets_is_a_row(kind, octets):
+    """Little-endian, on every machine; one of any other length is broken, and keeps its place."""
+    columns, last = PackedColumns((("nonce", "Q"), ("payload", kind))), bytes(range(1, octets + 1))
+    good = bytes([1, 0, 0, 0, 0, 0, 0, 128]) + last
+    found = table_of([good, None, b"", good[:-1], good + b"x", good], columns).to_pylist()
+    row = {"nonce": (1 << 63) + 1, "payload": last if octets == 16 else 0x0201}
+    assert found == [row, *[{"nonce": None, "payload": None}] * 4, row]
+    assert table_of([], columns).schema == table_of([good], columns).schema
+
+
 def test_no_messages_give_the_same_columns():
     assert table_of([], NUMBERS).schema == table_of([b"{}"], NUMBERS).schema
     assert table_of([], LIST).num_rows == 0
 
 
 def test_columns_of_a_job():
-    topic = TopicConfig(servers="localhost:9092", topic="visits")
+    topic = RowTopicConfig(servers="localhost:9092", topic="visits")
     data = DataConfig(path="copies", features=["age", "hours"], client_id="who")
     assert MessageColumns.of(data, topic) == (("age", "hours"), "", "who", 1 << 16)
     assert MessageColumns.of(DataConfig(path="copies", features="x", width=2), topic)[:2] == ((), "x")
@@ -82,7 +93,7 @@ def test_columns_of_a_job():
 @pytest.mark.parametrize("changes", [{"topic": "a/b"}, {"max_message_bytes": 1 << 21}, {"servers": ""}, {"group": "x"}])
 def test_refused_topics(changes):
     with pytest.raises(ConfigError):
-        TopicConfig(**({"servers": "localhost:9092", "topic": "visits"} | changes))
+        RowTopicConfig(**({"servers": "localhost:9092", "topic": "visits"} | changes))
 
 
 def test_client_properties():

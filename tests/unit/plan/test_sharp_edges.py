@@ -31,6 +31,21 @@ def test_edges_follow_from_settings():
     assert names(masked) >= {"masked-in-one-job", "shared-secret", "noised-sums", "records-of-clients", "public-rows"}
 
 
+def window(unit, **contract):
+    """The first window of a stream."""
+    data = {"path": "lake", "features": "x", "client_id": "who", "name": "visits"}
+    calendar = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 9, "window": "2026-01-01", "band": 7}
+    settings = {"algorithm": "dp_lloyd", "data": data, "n_clusters": 3, "ledger": "ledger.sqlite"}
+    settings |= {"privacy": {"unit": unit, "epsilon": 1.0, "delta": 1e-6}, "dp_lloyd": {"domain": [0, 1]}}
+    settings |= {"clipping": {"client_rows": 3}} if unit == "client" else {}
+    return settings | {"recurring": {"previous": "first", "memory": 7, "epoch": calendar | contract}}
+
+
+def test_a_stream_of_clients_has_a_roll():
+    assert "roll" in names(window("client", max_windows=2, min_separation=7))
+    assert "roll" not in names(window("record", once="made so"))
+
+
 def test_every_edge_applies_to_some_job():
     jobs = (
         lake.job("lake", "server", "client", keep_staging=True, quality={"share": 0.1}, key_uri="key"),
@@ -42,5 +57,6 @@ def test_every_edge_applies_to_some_job():
         | {"algorithm": "dp_lloyd", "dp_lloyd": {"domain": [0, 1]}},
         lake.job("lake", "server", data__features=["a"], encode={"a": {"kind": "standardize", "from": "server"}}),
         lake.job("lake", "server", data__partitions={"day": 1}, data__disjoint_partitions="one day each"),
+        window("client", max_windows=2, min_separation=7),
     )
     assert set().union(*map(names, jobs)) == {each.name for each in EDGES}

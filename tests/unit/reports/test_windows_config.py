@@ -45,6 +45,25 @@ def test_windows_need_reports_and_a_section():
         load_any_decode("{reports: {path: inbox}, windows: {name: phones, first: 2026-01-01, windows: 3}}")
 
 
+@pytest.mark.parametrize(
+    ("reports", "windows", "message"),
+    [
+        ({"parameters": None}, {}, r"reports\.parameters must be given where reports come from a topic"),
+        ({"mode": "shuffle"}, {}, r"reports\.mode must be 'local' where reports come from a topic"),
+        ({}, {"settle": 9}, r"windows\.settle must be at least 10 where messages come from a topic, got 9"),
+        ({}, {"kafka": {"servers": "localhost:9092"}}, r"windows\.kafka\.topic must be given"),
+        ({}, {"kafka": {"servers": "a", "topic": "b", "max_message_bytes": 5}}, r"max_message_bytes"),
+    ],
+)
+def test_wrong_windows_of_a_topic(reports, windows, message):
+    topic = {"kafka": {"servers": "localhost:9092", "topic": "phones"}}
+    own = {"path": "copies", "parameters": "public.json"} | reports
+    settings = {"reports": {name: value for name, value in own.items() if value}, "windows": WINDOWS | topic | windows}
+    with pytest.raises(ConfigError, match=message):
+        load_any_decode(yaml.safe_dump(settings))
+    assert load_any_decode(yaml.safe_dump(settings | {"windows": WINDOWS, "reports": {"path": "inbox"}}))
+
+
 def test_the_section_tells_which_job_it_is():
     assert type(load_any_decode("reports: {path: inbox}")) is DecodeConfig
     assert type(load_any_decode(text())) is WindowedDecode
