@@ -166,7 +166,17 @@ class Expected:
             "statistic_bytes": _OCTETS * max(each.size for each in plan.rounds),
             "warnings": self.warnings,
             "sharp_edges": edges,
-        }
+        } | self._shares_json()
+
+    def _shares_json(self) -> dict[str, Any]:
+        """Of noise that clients split: how many times the planned variance a sum has; nothing for other jobs."""
+        shares = self.config.masked.shares
+        if shares is None:
+            return {}
+        found: dict[str, Any] = {"threshold": shares.threshold, "dropout": shares.dropout, "layers": shares.layers}
+        if (factors := shares.factors()) is not None:
+            found |= dict(zip(("nobody_gone", "most_gone", "most"), factors, strict=True))
+        return {"shares": found}
 
     @property
     def _rows(self) -> float:

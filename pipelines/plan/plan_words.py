@@ -17,6 +17,7 @@ def text(summary: dict[str, Any]) -> str:
         "Releases, with the noise of one number:",
         *(_release(each) for each in summary["releases"]),
         *_noise(summary),
+        *_shares(summary.get("shares")),
         "",
         f"Expected cost per row: {cost['mean']:.5g} (stddev {cost['stddev']:.2g} from run to run), "
         f"{cost['without_noise']:.5g} without noise, on {summary['simulated_on']}.",
@@ -54,6 +55,19 @@ def _noise(summary: dict[str, Any]) -> list[str]:
     if summary["size_noise"] is not None:
         lines.append(f"A size is right to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}.")
     return lines
+
+
+def _shares(found: dict[str, Any] | None) -> list[str]:
+    """What the noise of clients makes of the planned one."""
+    if found is None:
+        return []
+    if found["dropout"] is None:
+        return [f"Clients split the noise: a sum of m messages has m / {found['threshold']:,} times this variance."]
+    how = "layers in excess are removed" if found["layers"] else "all shares are kept"
+    return [
+        f"Clients split the noise, and {how}: a sum has {found['nobody_gone']:.2f} times this variance if nobody drops "
+        f"out, {found['most_gone']:.2f} times if {found['dropout']:.0%} do, and at most {found['most']:.2f} times."
+    ]
 
 
 def _stream(found: dict[str, Any] | None) -> list[str]:

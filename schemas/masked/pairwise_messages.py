@@ -14,6 +14,8 @@ from schemas.errors import ProtocolError
 
 LETTER_BYTES = 120
 """Octets of a letter: salt, the shares of key and seed, and what shows that it was not changed."""
+LAYER_BYTES = 36
+"""Octets that a letter has more for every layer of its sender's noise that can be removed."""
 
 
 class PairwiseParams(NamedTuple):
@@ -49,7 +51,10 @@ class Letter(NamedTuple):
 
 
 class HandedOut(NamedTuple):
-    """A share that a neighbor hands out: of the owner's seed if it is present, else of its key; 4 octets per limb."""
+    """A share that a neighbor hands out: of the owner's seed if it is present, else of its key; 4 octets per limb.
+
+    If layers of noise are in excess, then the share of the first one's key stands behind that of the seed.
+    """
 
     owner: int
     holder: int

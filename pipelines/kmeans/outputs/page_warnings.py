@@ -13,7 +13,7 @@ from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.page.page import Badge, Facts, Level, Notice
 from pipelines.run.failures import describe_unexpected
-from pipelines.run.jobs.forewarnings import HIGH_EPSILON
+from pipelines.run.jobs.forewarnings import HIGH_EPSILON, WHOLE_SHARES
 from schemas.choices import Algorithm, InvalidRows, LloydVariant
 from schemas.kmeans.lloyd_config import DPLloydFit
 
@@ -32,7 +32,7 @@ Found = list[Notice] | None
 
 def warnings(view: FitView) -> tuple[Notice, ...]:
     """Warnings first, then notes; one good word if there is no warning."""
-    found = [notice for _, check in _CHECKS for notice in check(view) or ()]
+    found = [notice for _, check in _checks_of(view) for notice in check(view) or ()]
     found.sort(key=lambda notice: notice.level is not Level.WARNING)
     if not any(notice.level is Level.WARNING for notice in found):
         text = "Nothing stands out: every check that could be made passed; they are listed below."
@@ -42,7 +42,7 @@ def warnings(view: FitView) -> tuple[Notice, ...]:
 
 def checks(view: FitView) -> Facts:
     """Which checks were made, and how each ended."""
-    pairs = tuple((name, _outcome(check(view))) for name, check in _CHECKS)
+    pairs = tuple((name, _outcome(check(view))) for name, check in _checks_of(view))
     return Facts(title="Checks of this report", badge=Badge.RELEASED, pairs=pairs)
 
 
@@ -224,4 +224,18 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Every release above its noise", _of_noise),
     ("Assumptions of the theorem on FedDP-KMeans", page_assumptions.of_theorem),
 )
-"""What is checked, and how."""
+"""What is checked of every run, and how."""
+
+
+def _of_shares(view: FitView) -> Found:
+    """Whether clients split the noise, rather than add all of it each."""
+    shares = view.planned.config.masked.shares
+    whole = shares is not None and shares.is_whole
+    return [Notice(level=Level.WARNING, text=f"{WHOLE_SHARES[0].upper()}{WHOLE_SHARES[1:]}.")] if whole else []
+
+
+def _checks_of(view: FitView) -> tuple[tuple[str, Callable[[FitView], Found]], ...]:
+    """What is checked of a run, and how."""
+    if view.planned.config.masked.shares is None:
+        return _CHECKS
+    return (*_CHECKS, ("Shares of the noise smaller than all of it", _of_shares))

@@ -3,6 +3,10 @@
 from typing import Any
 
 HIGH_EPSILON = 10.0
+WHOLE_SHARES = (
+    "masked.threshold is 1, so each client's share is all of the noise, and a sum of m messages has m times its "
+    "variance: set it near the number of messages that you expect"
+)
 LARGE_DELTA = 1e-3
 """Where the number of units is not public; people cluster more than a thousand of them."""
 
@@ -17,7 +21,7 @@ def forewarnings(settings: object) -> tuple[str, ...] | None:
     if privacy is None:
         return None
     delta = getattr(privacy, "delta", None) or 0.0
-    return (*_of_epsilon(float(privacy.epsilon)), *_of_delta(float(delta), settings))
+    return (*_of_epsilon(float(privacy.epsilon)), *_of_delta(float(delta), settings), *_of_shares(settings))
 
 
 def counted(number: int, noun: str) -> str:
@@ -30,6 +34,12 @@ def _of_epsilon(epsilon: float) -> list[str]:
     if epsilon <= HIGH_EPSILON:
         return []
     return [f"epsilon {epsilon:.4g} is high: below 1 is strong, up to about {HIGH_EPSILON:g} is common in practice"]
+
+
+def _of_shares(settings: Any) -> list[str]:
+    """Of noise that senders split into shares, each of which is all of it."""
+    shares = getattr(getattr(settings, "masked", None), "shares", None)
+    return [WHOLE_SHARES] if shares is not None and shares.is_whole else []
 
 
 def _of_delta(delta: float, settings: Any) -> list[str]:

@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 
 from schemas.errors import ProtocolError
 from transforms.numerics.masked import shamir
+from transforms.numerics.masked.recovery import is_residues, recovered
+from transforms.numerics.masked.shared_layers import SharedLayers
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 _NONCE = bytes(12)
@@ -62,12 +64,14 @@ class Revealed(NamedTuple):
       holder: who hands it out.
       present: True for a share of the owner's seed, False for one of its key.
       share: int64, shape (shamir.N_LIMBS,).
+      layer: a share of the key of the owner's first layer of noise in excess, likewise; None where there is none.
     """
 
     owner: int
     holder: int
     present: bool
     share: NDArray[np.int64]
+    layer: NDArray[np.int64] | None = None
 
 
 class PairwiseClient:
@@ -79,14 +83,14 @@ class PairwiseClient:
       context: run, round and broadcast, by `encode_label`; no two rounds have the same.
     """
 
-    __slots__ = ("_context", "_letter_key", "_mask_key", "_present", "_stream", "number")
+    __slots__ = ("_answered", "_context", "_letter_key", "_mask_key", "_stream", "number")
 
     def __init__(self, secret: bytes, number: int, context: bytes) -> None:
         self.number, self._context = number, context
         self._stream = KeyStream(secret, encode_label("pairwise", context))
         self._mask_key = self._stream.substream(b"mask").uint64(4).tobytes()
         self._letter_key = self._stream.substream(b"letters").uint64(4).tobytes()
-        self._present: frozenset[int] | None = None
+        self._answered: tuple[frozenset[int], int | None] | None = None
 
     def advertise(self) -> PublicKeys:
         """The client's public keys."""
@@ -97,23 +101,34 @@ class PairwiseClient:
         digest = hashlib.sha256(statistic.astype("<i8").tobytes()).digest()
         return self._stream.substream(encode_label("seed", digest)).uint64(4).tobytes()
 
-    def share(self, neighbors: Sequence[Neighbor], threshold: int, statistic: NDArray[np.int64]) -> dict[int, bytes]:
-        """One sealed letter per neighbor with its shares of this client's key and seed.
+    def share(
+        self,
+        neighbors: Sequence[Neighbor],
+        threshold: int,
+        statistic: NDArray[np.int64],
+        layers: SharedLayers | None = None,
+    ) -> dict[int, bytes]:
+        """One sealed letter per neighbor with its shares of this client's key and seed, and of its layers of noise.
 
         Args:
-          neighbors: of this client.
+          neighbors: of this client, in the order of the circle.
           threshold: shares that give a secret back.
           statistic: int64, what the client is going to send.
+          layers: of the noise in it, if some may be removed.
         """
         seed = self._seed(statistic)
         secrets = np.frombuffer(self._mask_key + seed, dtype=np.uint8).reshape(2, _KEY_BYTES)
         points = np.tile([neighbor.number + 1 for neighbor in neighbors], (2, 1))
         stream = self._stream.substream(encode_label("shares", seed, points.tobytes(), threshold))
         shares = shamir.split(secrets, points, threshold, stream)
-        return {
-            neighbor.number: self._seal(neighbor, shares[:, place].astype("<u4").tobytes())
-            for place, neighbor in enumerate(neighbors)
-        }
+        texts = {each.number: shares[:, place].astype("<u4").tobytes() for place, each in enumerate(neighbors)}
+        if layers is not None:
+            apart = self._stream.substream(
+                encode_label("shares of layers", *layers.keys, points.tobytes(), *layers.holders)
+            )
+            for number, held in layers.shares(list(texts), apart).items():
+                texts[number] += held.astype("<u4").tobytes()
+        return {neighbor.number: self._seal(neighbor, texts[neighbor.number]) for neighbor in neighbors}
 
     def mask(self, neighbors: Iterable[Neighbor], statistic: NDArray[np.int64]) -> NDArray[np.int64]:
         """The message: int64, shape of `statistic`.
@@ -127,14 +142,17 @@ class PairwiseClient:
             total += _signed(self._agreed(neighbor), self.number, neighbor.number, len(statistic))
         return total.view(np.int64)
 
-    def tag(self, statistic: NDArray[np.int64]) -> bytes:
+    def tag(self, statistic: NDArray[np.int64], layers: SharedLayers | None = None) -> bytes:
         """What goes with the message of `statistic`, so that a wrong seed of its mask is noticed: 16 octets.
 
-        A seed has 256 random bits, so its digest says nothing of it.
+        A seed has 256 random bits, so its digest says nothing of it. With layers there are 16 octets more.
         """
-        return seed_tag(self._seed(statistic), self.number, self._context)
+        own = seed_tag(self._seed(statistic), self.number, self._context)
+        return own if layers is None else own + layers.tag(self.number, self._context)
 
-    def reveal(self, letters: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int]) -> list[Revealed]:
+    def reveal(
+        self, letters: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int], excess: int | None = None
+    ) -> list[Revealed]:
         """Shares of the seeds of neighbors that are present and of the keys of those that are not.
 
         A letter that was changed on its way, or is none, is left out: its sender has other neighbors.
@@ -142,20 +160,24 @@ class PairwiseClient:
         Args:
           letters: by number of the sender: who it is, and the letter to this client.
           present: numbers of all clients whose messages were added up; final.
+          excess: number of the first layer of noise in excess, which follows from `present`; None if there is none.
 
         Raises:
-          ProtocolError: if another list of who is present was answered before.
+          ProtocolError: if another list of who is present was answered before, or for another layer.
         """
-        if self._present not in (None, present):
+        if self._answered not in (None, (present, excess)):
             raise ProtocolError("a round must have one list of who is present, got a second one; it stays unanswered.")
-        self._present = present
+        self._answered = present, excess
         answers = []
         for owner, (neighbor, letter) in sorted(letters.items()):
             if (text := self._open(neighbor, letter)) is None:
                 continue
-            key, seed = np.frombuffer(text, dtype="<u4").astype(np.int64).reshape(2, -1)
-            there = owner in present
-            answers.append(Revealed(owner, self.number, there, seed if there else key))
+            key, seed, *layers = np.frombuffer(text, dtype="<u4").astype(np.int64).reshape(-1, shamir.N_LIMBS)
+            if owner not in present:
+                answers.append(Revealed(owner, self.number, False, key))
+                continue
+            layer = layers[excess - 1] if excess is not None and excess <= len(layers) else None
+            answers.append(Revealed(owner, self.number, True, seed, layer))
         return answers
 
     def _agreed(self, neighbor: Neighbor) -> bytes:
@@ -170,14 +192,14 @@ class PairwiseClient:
         return salt + ChaCha20Poly1305(key).encrypt(_NONCE, text, label)
 
     def _open(self, neighbor: Neighbor, letter: bytes) -> bytes | None:
-        """The text of a letter from a neighbor; None if it was changed, or holds something else than two shares."""
+        """The text of a letter from a neighbor; None if it was changed, or holds something else than shares."""
         label = encode_label("letter", self._context, neighbor.number, self.number)
         key = _derived(self._letter_key, neighbor.keys.letters, label + letter[:_KEY_BYTES])
         try:
             text = ChaCha20Poly1305(key).decrypt(_NONCE, letter[_KEY_BYTES:], label)
         except InvalidTag:
             return None
-        return text if len(text) == 2 * shamir.SHARE_BYTES else None
+        return text if len(text) >= 2 * shamir.SHARE_BYTES and len(text) % shamir.SHARE_BYTES == 0 else None
 
 
 class SharedRound(NamedTuple):
@@ -200,7 +222,7 @@ class SharedRound(NamedTuple):
     def is_secret(self, secret: bytes, owner: int) -> bool:
         """Whether it is the seed whose tag came with the message; of an absent owner, the key that it advertised."""
         if owner in self.tags:
-            return seed_tag(secret, owner, self.context) == self.tags[owner]
+            return seed_tag(secret, owner, self.context) == self.tags[owner][:_TAG_BYTES]
         return _public(secret) == self.keys[owner].mask
 
 
@@ -236,8 +258,7 @@ def total_mask(
 def _is_share(answer: Revealed, shared: SharedRound, present: frozenset[int]) -> bool:
     """Whether an answer can be a share: from a neighbor of the owner that is present, and of residues."""
     known = answer.owner in shared.keys and answer.holder in present and answer.holder in shared.neighbors[answer.owner]
-    share = answer.share
-    return known and share.shape == (shamir.N_LIMBS,) and bool(((share >= 0) & (share < shamir.PRIME)).all())
+    return known and is_residues(answer.share)
 
 
 def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozenset[int]) -> dict[int, bytes]:
@@ -252,44 +273,8 @@ def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozens
             )
         shares[answer.owner][answer.holder] = answer.share
     needed = [o for o in sorted(shares) if o in present or present.intersection(shared.neighbors[o])]
-    if any(len(shares[owner]) < shared.threshold for owner in needed):
-        raise ProtocolError(
-            f"at least {shared.threshold} neighbors of every client must hand out shares, got fewer; "
-            "wait for more of them."
-        )
-    if not needed:
-        return {}
     answers = {owner: sorted(shares[owner].items()) for owner in needed}
-    found = _combined([each[: shared.threshold] for each in answers.values()])
-    secrets = dict(zip(needed, found, strict=False))
-    wrong = [owner for owner in needed if owner not in secrets or not shared.is_secret(secrets[owner], owner)]
-    return secrets | {owner: _secret(answers[owner], shared, owner) for owner in wrong}
-
-
-def _combined(chosen: list[list[tuple[int, NDArray[np.int64]]]]) -> list[bytes]:
-    """Secrets from shares of as many owners; none if those of any do not fit together."""
-    points = np.array([[holder + 1 for holder, _ in answers] for answers in chosen])
-    try:
-        secrets = shamir.combine(points, np.array([[share for _, share in answers] for answers in chosen]))
-    except ValueError:
-        return []
-    return [secret.tobytes() for secret in secrets]
-
-
-def _secret(answers: list[tuple[int, NDArray[np.int64]]], shared: SharedRound, owner: int) -> bytes:
-    """The secret of an owner from the first of its shares that fit together, a wrong one among them left out.
-
-    Raises:
-      ProtocolError: if no shares next to each other give the secret that its owner has shared.
-    """
-    for first in range(len(answers)):
-        chosen = [answers[(first + step) % len(answers)] for step in range(shared.threshold)]
-        for secret in _combined([chosen]):
-            if shared.is_secret(secret, owner):
-                return secret
-    raise ProtocolError(
-        "shares that clients hand out must be those that they were sent, got others; their masks stay, open a new run."
-    )
+    return recovered(answers, shared.threshold, shared.is_secret)
 
 
 def seed_tag(seed: bytes, number: int, context: bytes) -> bytes:

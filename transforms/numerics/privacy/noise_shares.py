@@ -30,7 +30,7 @@ from transforms.numerics.privacy.keystream import KeyStream, encode_label
 LEAST_STDDEV = 4.0
 """Lattice units; smallest stddev of a share's coordinate."""
 MOST_SHARES = 1 << 31
-"""Shares that a sum may have, at most: as many as rows."""
+"""Shares and layers that a sum may have, at most: as many as rows."""
 _LABEL = "dapple: a share of noise"
 
 
@@ -85,13 +85,21 @@ def share_of(plan: ReleasePlan, counted: int) -> ReleasePlan:
     """
     multiplier = math.nextafter(plan.noise_multiplier / math.sqrt(counted), math.inf)
     share = dataclasses.replace(plan, noise_multiplier=multiplier)
-    smallest = share.noise_scale * (math.sqrt(0.5) if plan.spec.geometry is Geometry.SYMMETRIC else 1.0)
-    if smallest < LEAST_STDDEV:
-        raise ProtocolError(
-            f"a share of noise must have a stddev of at least {LEAST_STDDEV:g} lattice units, got less for "
-            f"{plan.spec.name} among {counted} senders; lower privacy.epsilon or have fewer senders."
-        )
+    check_stddev(share, f"{plan.spec.name} among {counted} senders", "lower privacy.epsilon or have fewer senders")
     return share
+
+
+def check_stddev(share: ReleasePlan, what: str, remedy: str) -> None:
+    """Stops at a law of shares whose sums would not be as close to one discrete Gaussian as is paid for.
+
+    Raises:
+      ProtocolError: if a coordinate's stddev is below `LEAST_STDDEV`.
+    """
+    if share.noise_scale * (math.sqrt(0.5) if share.spec.geometry is Geometry.SYMMETRIC else 1.0) < LEAST_STDDEV:
+        raise ProtocolError(
+            f"a share of noise must have a stddev of at least {LEAST_STDDEV:g} lattice units, got less for {what}; "
+            f"{remedy}."
+        )
 
 
 def draw_share(
