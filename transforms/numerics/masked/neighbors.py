@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from schemas.errors import ProtocolError
 
@@ -67,6 +66,8 @@ def parameters(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
 
 def _threshold(n_clients: int, n_corrupt: int, k: int) -> int:
     """The least majority that corrupt neighbors of any client do not reach."""
+    from scipy import stats
+
     tail = stats.hypergeom(n_clients - 1, n_corrupt, k).sf(np.arange(k + 1) - 1) * n_clients
     return max(int(np.argmax(np.append(tail, 0.0) <= 2.0**-SECURITY_BITS)), _majority(k))
 
@@ -78,6 +79,8 @@ def _majority(n_neighbors: int) -> int:
 
 def _survivors_suffice(n_clients: int, n_gone: int, k: int, threshold: int) -> bool:
     """Whether every client keeps `threshold` neighbors."""
+    from scipy import stats
+
     short = stats.hypergeom(n_clients - 1, n_gone, k).sf(k - threshold) * n_clients
     return threshold <= k and bool(short <= 2.0**-CORRECTNESS_BITS)
 
