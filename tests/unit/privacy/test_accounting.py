@@ -258,7 +258,7 @@ def test_the_formula_confirms_what_is_composed_and_nothing_less(epsilon, delta):
 
 def _exact_epsilon(rounds, slack, delta):
     """By scipy's normal distribution, and a search of its own."""
-    merged = 1.0 / math.sqrt(math.fsum(each.releases[0].noise_multiplier**-2 for each in _single(rounds)))
+    merged = 1.0 / math.sqrt(math.fsum(each.releases[0].noise_multiplier ** -2 for each in _single(rounds)))
 
     def excess(epsilon):
         larger, smaller = (norm.cdf(sign * 0.5 / merged - epsilon * merged) for sign in (1.0, -1.0))
