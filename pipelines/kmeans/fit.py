@@ -209,7 +209,7 @@ def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
 
 
 def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:
-    # Pages draw with matplotlib, whose import would keep the first round waiting.
+    # The first round need not wait for what draws pages.
     from pipelines.kmeans.outputs import files as outputs
     from pipelines.kmeans.outputs import page_warnings
 

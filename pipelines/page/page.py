@@ -14,11 +14,10 @@ from typing import ClassVar, NamedTuple
 
 import jinja2
 from jinja2.filters import do_forceescape, do_mark_safe
-from matplotlib.figure import Figure
 
 from pipelines.page.numbers import on_points
 from pipelines.page.stamp import RunStamp, css_string
-from pipelines.page.svg import inline_svg, plot_style
+from pipelines.page.svg import Figure, inline_svg
 from pipelines.run.failures import describe_unexpected
 
 _LOGGER = logging.getLogger(__name__)
@@ -309,9 +308,8 @@ def plot(
       caption: how to read it.
     """
     try:
-        with plot_style():
-            svg = inline_svg(draw(), name, title, description)
-    except Exception as error:  # noqa: BLE001 - any failure of the drawing library; its message may hold a value
+        svg = inline_svg(draw(), name, title, description)
+    except Exception as error:  # noqa: BLE001 - any failure; its message may hold a value
         _LOGGER.warning("the plot %s could not be drawn: %s", name, describe_unexpected(error))
         return Notice(level=Level.NOTE, text=f"The plot “{title}” could not be drawn.", badge=badge)
     return Plot(title=title, badge=badge, svg=svg, caption=caption)

@@ -1,20 +1,20 @@
-"""Plots of plain arrays, as matplotlib figures in stand-in colors; `pipelines.page.svg` puts them into a page.
+"""Plots of plain arrays, as figures; `pipelines.page.svg` puts them into a page.
 
-Every function is called inside `plot_style`. Text says what color says, for those who do not see color.
+Text says what color says, for those who do not see color.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from pipelines.page.svg import ACCENT, COOL, GRID, INK, MUTED, SERIES, SURFACE, WARM, new_figure
+from pipelines.page.axis import MINUS, Axis
+from pipelines.page.chart import ACCENT, COOL, GRID, INK, MUTED, SERIES, SURFACE, WARM, Chart, Look, fill
+from pipelines.page.svg import Figure
 
-TIMES, MINUS = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+WHISKERS = Look(INK, 1.2)
 _MOST_MARKERS = 24
 """On one line."""
 
@@ -61,44 +61,38 @@ def short(text: str, most: int = 22) -> str:
 
 def signal_dots(names: Sequence[str], ratios: NDArray[np.float64]) -> Figure:
     """Root mean square of each release over that of its noise, on a log scale; 1 is noise alone."""
-    figure = new_figure(104 + 22 * len(names))
-    axes = figure.subplots()
+    figure = Figure(104 + 22 * len(names))
+    chart = figure.chart()
     rows = np.arange(len(names))
     shown = np.clip(np.nan_to_num(ratios, nan=1.0, posinf=1e12), 1e-2, 1e12)
-    axes.set_xscale("log")
-    axes.axvspan(1e-3, 1.0, color=WARM, alpha=0.12, linewidth=0)
-    axes.hlines(rows, 1.0, shown, color=GRID, linewidth=2)
-    axes.scatter(shown, rows, s=52, color=[ACCENT if ratio > 1.2 else WARM for ratio in shown], linewidths=0, zorder=3)
-    for row, ratio in zip(rows, shown, strict=True):
-        axes.annotate(
-            f"{TIMES}{ratio:,.0f}" if ratio >= 100 else f"{TIMES}{ratio:.3g}",
-            (ratio, row),
-            (9, 0),
-            textcoords="offset points",
-            va="center",
-        )
-    label_rows(axes, [short(name) for name in names])
-    axes.set_xlim(0.5, max(10.0, float(shown.max()) * 8.0))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{TIMES}{value:g}"))
-    axes.xaxis.set_minor_locator(MaxNLocator(1))
-    axes.minorticks_off()
-    axes.set_xlabel("times its noise (shaded: noise alone)")
+    chart.x.log, chart.x.low, chart.x.high = True, 0.5, max(10.0, float(shown.max()) * 8.0)
+    chart.x.write = lambda value: f"{TIMES}{value:g}"
+    chart.boxes(np.array([[0.5, 1.0]]), np.array([[-np.inf, np.inf]]), fill(WARM, 0.12))
+    chart.stems(np.stack([np.ones(len(shown)), shown], axis=1), _twice(rows), Look(GRID, 2.0))
+    styles = [fill(ACCENT if ratio > 1.2 else WARM) for ratio in shown]
+    chart.dots(shown, rows, 3.6, styles)
+    for row, ratio in zip(rows.tolist(), shown.tolist(), strict=True):
+        text = f"{TIMES}{ratio:,.0f}" if ratio >= 100 else f"{TIMES}{ratio:.3g}"
+        chart.note(text, ratio, row, (9.0, 0.0))
+    label_rows(chart, [short(name) for name in names])
+    chart.x.label = "times its noise (shaded: noise alone)"
     return figure
 
 
 def noisy_bars(names: Sequence[str], sizes: NDArray[np.float64], stddevs: NDArray[np.float64], unit: str) -> Figure:
     """Noisy sizes of clusters with bars of two noise stddevs either way; grey where noise alone would explain them."""
-    figure = new_figure(90 + 19 * len(names))
-    axes = figure.subplots()
+    figure = Figure(90 + 19 * len(names))
+    chart = figure.chart()
     rows = np.arange(len(names))
     told = sizes >= 2.0 * stddevs
-    axes.barh(rows, sizes, height=0.66, color=[ACCENT if each else MUTED for each in told])
-    axes.errorbar(sizes, rows, xerr=2.0 * stddevs, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
-    axes.axvline(0.0, color=MUTED, linewidth=0.8)
-    label_rows(axes, names)
-    axes.set_ylabel("cluster")
-    axes.set_xlabel(f"noisy size, {unit} (whiskers: 2 noise stddevs)")
-    plain_numbers(axes)
+    for color, which in ((ACCENT, told), (MUTED, ~told)):
+        ends = np.stack([np.zeros(int(which.sum())), sizes[which]], axis=1)
+        chart.boxes(np.sort(ends, axis=1), rows[which, None] + np.array([-0.33, 0.33]), fill(color))
+    chart.stems(_around(sizes, 2.0 * stddevs), _twice(rows), WHISKERS, cap=3.0)
+    chart.upright(0.0, Look(MUTED, 0.8))
+    label_rows(chart, names)
+    chart.y.label, chart.x.label = "cluster", f"noisy size, {unit} (whiskers: 2 noise stddevs)"
+    plain_numbers(chart.x)
     return figure
 
 
@@ -118,31 +112,42 @@ def noisy_dots(
       spans: shape (k, 2): ends of a pale bar behind each mean; NaN for none.
       column: its name.
     """
-    figure = new_figure(90 + 19 * len(names))
-    axes = figure.subplots()
+    figure = Figure(90 + 19 * len(names))
+    chart = figure.chart()
     rows = np.arange(len(names))
-    axes.hlines(rows, spans[:, 0], spans[:, 1], color=COOL, alpha=0.3, linewidth=9)
-    axes.errorbar(means, rows, xerr=2.0 * stddevs, fmt="o", color=ACCENT, ecolor=INK, elinewidth=1.2, capsize=3)
-    label_rows(axes, names)
-    axes.set_ylabel("cluster")
-    axes.set_xlabel(short(column, 40))
-    plain_numbers(axes)
+    chart.stems(spans, _twice(rows), Look(COOL, 9.0, opacity=0.3))
+    chart.stems(_around(means, 2.0 * stddevs), _twice(rows), WHISKERS, cap=3.0)
+    chart.line(means, rows, Look(ACCENT, marker="o"), radius=3.0)
+    label_rows(chart, names)
+    chart.y.label, chart.x.label = "cluster", short(column, 40)
+    plain_numbers(chart.x)
     return figure
+
+
+def _twice(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Shape (n, 2): the height of both ends of horizontal lines."""
+    return np.stack([rows, rows], axis=1).astype(np.float64)
+
+
+def _around(values: NDArray[np.float64], reach: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shape (n, 2): ends of what reaches so far on both sides."""
+    return np.stack([values - reach, values + reach], axis=1)
 
 
 def sorted_weights(weights: NDArray[np.float64], stddev: float) -> Figure:
     """Released weights in descending order, with the band in which noise alone lies."""
-    figure = new_figure(280)
-    axes = figure.subplots()
-    ranks = np.arange(1, len(weights) + 1)
-    axes.axhspan(-2 * stddev, 2 * stddev, color=WARM, alpha=0.16, linewidth=0)
-    axes.fill_between(ranks, 0.0, np.sort(weights)[::-1], step="mid", color=ACCENT, alpha=0.35, linewidth=0)
-    axes.step(ranks, np.sort(weights)[::-1], where="mid", color=ACCENT)
-    axes.axhline(0.0, color=MUTED, linewidth=0.8)
-    axes.set_xlim(0.5, len(weights) + 0.5)
-    axes.set_xlabel("public points, heaviest first (band: 2 noise stddevs)")
-    axes.set_ylabel("noisy weight")
-    plain_numbers(axes)
+    figure = Figure(280)
+    chart = figure.chart()
+    edges = np.repeat(np.arange(len(weights) + 1) + 0.5, 2)[1:-1]
+    heights = np.repeat(np.sort(weights)[::-1], 2)
+    chart.boxes(np.array([[-np.inf, np.inf]]), np.array([[-2.0 * stddev, 2.0 * stddev]]), fill(WARM, 0.16))
+    chart.area(edges, np.zeros(len(edges)), heights, ACCENT, 0.35)
+    chart.line(edges, heights, Look(ACCENT, 1.6))
+    chart.level(0.0, Look(MUTED, 0.8))
+    chart.x.low, chart.x.high = 0.5, len(weights) + 0.5
+    chart.x.label = "public points, heaviest first (band: 2 noise stddevs)"
+    chart.y.label = "noisy weight"
+    plain_numbers(chart.x)
     return figure
 
 
@@ -153,17 +158,17 @@ def elbow_plot(costs: NDArray[np.float64], chosen: int) -> Figure:
       costs: shape (k_max,), for 1, 2, ... clusters.
       chosen: from 1 to k_max.
     """
-    figure = new_figure(300)
-    axes = figure.subplots()
-    numbers = np.arange(1, len(costs) + 1)
-    axes.plot(numbers, costs, "o-", color=ACCENT, markersize=4)
-    axes.plot([chosen], [costs[chosen - 1]], "o", color=WARM, markersize=11, markerfacecolor=SURFACE, markeredgewidth=2)
-    place = (chosen, float(costs[chosen - 1]))
-    axes.annotate(f"chosen: {chosen}", place, (10, 12), textcoords="offset points", color=WARM)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("number of clusters")
-    axes.set_ylabel("cost of the weighted public points")
-    axes.grid(axis="y")
+    figure = Figure(300)
+    chart = figure.chart()
+    chart.line(np.arange(1, len(costs) + 1), costs, Look(ACCENT, 1.6, marker="o"), radius=2.6)
+    place = (float(chosen), float(costs[chosen - 1]))
+    ring = f"fill: {SURFACE}; stroke: {WARM}; stroke-width: 2"
+    chart.dots([place[0]], [place[1]], 5.5, [ring])
+    chart.note(f"chosen: {chosen}", *place, (10.0, 12.0), WARM)
+    chart.right = 40.0
+    whole_numbers(chart.x, 6)
+    chart.y.grid = True
+    chart.x.label, chart.y.label = "number of clusters", "cost of the weighted public points"
     return figure
 
 
@@ -180,22 +185,17 @@ def line_plot(
       log_y: whether y is on a log scale.
     """
     long = any(len(each.name) > 24 for each in series)
-    figure = new_figure(300 + 18 * (len(series) if long else (len(series) + 1) // 2))
-    axes = figure.subplots()
+    figure = Figure(300 + 18 * (len(series) if long else (len(series) + 1) // 2))
+    chart = figure.chart()
+    chart.x.log, chart.y.log = log_x, log_y
     for index, each in enumerate(series):
-        _line(axes, each, index)
-    for wanted, axis, set_scale in ((log_x, axes.xaxis, axes.set_xscale), (log_y, axes.yaxis, axes.set_yscale)):
-        if wanted:
-            set_scale("log")
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+        _line(chart, each, index)
     places = np.unique(np.concatenate([each.x for each in series if not each.level] or [np.ones(1)]))
     if log_x and len(places) <= 8:
-        axes.set_xticks(places)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    axes.grid(visible=True)
-    figure.legend(ncols=1 if long else 2, frameon=False, loc="outside upper left")
+        chart.x.name(places.tolist(), [f"{place:g}" for place in places])
+    chart.x.label, chart.y.label = x_label, y_label
+    chart.x.grid = chart.y.grid = True
+    figure.legend, figure.legend_columns = chart.looks, 1 if long else 2
     return figure
 
 
@@ -209,68 +209,56 @@ def panels(found: Sequence[Panel], x_label: str, y_label: str) -> Figure:
     """
     n_rows = (len(found) + 1) // 2
     several = max(len(each.lines) for each in found) > 1
-    figure = new_figure(60 + 110 * n_rows + (18 * ((len(found[0].lines) + 2) // 3) if several else 0))
-    grid = figure.subplots(n_rows, 2, sharex=True, squeeze=False).ravel()
-    for axes, each in zip(grid, found, strict=False):
+    figure = Figure(60 + 110 * n_rows + (18 * ((len(found[0].lines) + 2) // 3) if several else 0), columns=2)
+    for each in found:
+        chart = figure.chart()
+        for panel in found:
+            chart.x.include(np.concatenate([line.x for line in panel.lines]))
         for index, line in enumerate(each.lines, start=each.first):
-            _line(axes, line, index)
-        whole_numbers(axes, 3)
-        axes.set_title(short(each.name, 24), fontsize=12, color=INK, loc="left")
-        axes.tick_params(labelbottom=True)
-        axes.yaxis.set_major_locator(MaxNLocator(3))
-        axes.grid(visible=True)
-    for axes in grid[len(found) :]:
-        axes.set_visible(False)
-    figure.supxlabel(x_label, fontsize=12, color=MUTED)
-    figure.supylabel(y_label, fontsize=12, color=MUTED)
+            _line(chart, line, index)
+        whole_numbers(chart.x, 3)
+        chart.title, chart.y.most = short(each.name, 24), 3
+        chart.x.grid = chart.y.grid = True
+    figure.x_label, figure.y_label = x_label, y_label
     if several:
-        handles, names = grid[0].get_legend_handles_labels()
-        figure.legend(handles, names, ncols=3, frameon=False, loc="outside upper left")
+        figure.legend, figure.legend_columns = figure.charts[0].looks, 3
     return figure
 
 
-def _line(axes: Axes, line: Series, index: int) -> None:
+def _line(chart: Chart, line: Series, index: int) -> None:
     """A line and its band, of one point a bar; dashes of two levels at the same height fill each other's gaps."""
-    name, banded = short(line.name, 48), line.low is not None and line.high is not None
+    name = short(line.name, 48)
     color, marker = SERIES[index % len(SERIES)], "os^Dv<>P"[(index + index // 8) % 8]
+    bands = None if line.low is None or line.high is None else (line.low, line.high)
     if line.level:
-        axes.axhline(line.y[0], color=color, linestyle=(4 * (index % 2), (4, 4)), label=name)
-        if banded:
-            axes.axhspan(line.low[0], line.high[0], color=color, alpha=0.18, linewidth=0)  # type: ignore[index]
+        if bands is not None:
+            chart.boxes(np.array([[-np.inf, np.inf]]), np.array([[bands[0][0], bands[1][0]]]), fill(color, 0.18))
+        chart.level(float(line.y[0]), Look(color, 1.6, "4 4"), name, offset=4.0 * (index % 2))
         return
-    every = None if len(line.x) <= _MOST_MARKERS else -(-len(line.x) // _MOST_MARKERS)
-    axes.plot(line.x, line.y, color=color, marker=marker, markersize=4, markevery=every, label=name)
-    if banded and len(line.x) == 1:
-        axes.vlines(line.x, line.low, line.high, color=color)  # type: ignore[arg-type]
-    elif banded:
-        axes.fill_between(line.x, line.low, line.high, color=color, alpha=0.18, linewidth=0)  # type: ignore[arg-type]
+    if bands is not None and len(line.x) == 1:
+        chart.stems(_twice(line.x), np.stack(bands, axis=1), Look(color, 1.6))
+    elif bands is not None:
+        chart.area(line.x, *bands, color, 0.18)
+    chart.line(line.x, line.y, Look(color, 1.6, marker=marker), name, every=-(-len(line.x) // _MOST_MARKERS))
 
 
-def slant_names(axes: Axes) -> None:
-    """Names on x that do not run into each other."""
-    axes.tick_params(axis="x", labelrotation=38)
-    for label in axes.get_xticklabels():
-        label.set(horizontalalignment="right", rotation_mode="anchor")
-
-
-def label_rows(axes: Axes, names: Sequence[str]) -> None:
+def label_rows(chart: Chart, names: Sequence[str]) -> None:
     """One row per name, the first on top."""
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x")
+    chart.y.name(range(len(names)), names)
+    chart.y.low, chart.y.high = len(names) - 0.4, -0.6
+    chart.y.line = False
+    chart.x.grid = True
 
 
-def whole_numbers(axes: Axes, most: int) -> None:
-    """Few ticks on x, at whole numbers, also where x is a single one."""
-    low, high = axes.get_xlim()
+def whole_numbers(axis: Axis, most: int) -> None:
+    """Few numbers, whole ones, also where the axis has a single one."""
+    low, high = axis.limits()
     if high - low < 1.0:
-        axes.set_xlim(low - 0.9, high + 0.9)
-    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+        axis.low, axis.high = low - 0.9, high + 0.9
+    axis.most, axis.whole = most, True
 
 
-def plain_numbers(axes: Axes) -> None:
-    """Few ticks on x, in full."""
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}".replace("-", MINUS)))
+def plain_numbers(axis: Axis) -> None:
+    """Few numbers, in full."""
+    axis.most = 5
+    axis.write = lambda value: f"{value:,.6g}".replace("-", MINUS)

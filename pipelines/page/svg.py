@@ -1,95 +1,147 @@
-"""From a matplotlib figure to SVG inside a page: its colors follow the page's scheme, its ids are its own."""
+"""Figures of charts as SVG inside a page: their colors follow the page's scheme, their ids are their own.
 
-import io
+The drawing is Dapple's own, since plots of a page are few and plain, and a library of plots takes longer to import and
+to draw than a small job to run.
+"""
+
 import pathlib
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Generator, Iterable
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
-import matplotlib
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
+from pipelines.page.axis import text_width
+from pipelines.page.chart import MUTED, Chart, Look, View, element, fill, label, number, point, stroke
 
-WIDTH = 420
+WIDTH = 420.0
 """Width of every plot, in the units of its view box; a font size of 12 is meant in the same units."""
-INK, MUTED, GRID, SURFACE = "#000001", "#000002", "#000003", "#000004"
-ACCENT, WARM, COOL = "#000005", "#000006", "#000007"
-SERIES = tuple(f"#0000{index:02x}" for index in range(16, 24))
-"""Stand-ins for colors: matplotlib draws with these, and the page's style sheet says what they look like."""
-
-_NAMES = {INK: "ink", MUTED: "muted", GRID: "grid", SURFACE: "surface", ACCENT: "accent", WARM: "warm", COOL: "cool"}
-_VARIABLES = _NAMES | {color: f"series-{index}" for index, color in enumerate(SERIES)}
 _STYLE_SHEET = pathlib.Path(__file__).parent / "templates" / "report.css"
-_SVG = "{http://www.w3.org/2000/svg}"
-_LINK = "{http://www.w3.org/1999/xlink}href"
-_STYLE: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": MUTED,
-    "axes.facecolor": "none",
-    "axes.labelcolor": MUTED,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.dpi": 72,
-    "figure.facecolor": "none",
-    "font.size": 12,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "lines.linewidth": 1.6,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "dapple",
-    "text.color": INK,
-    "text.parse_math": False,
-    "xtick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.color": MUTED,
-    "ytick.labelcolor": INK,
-}
+_LINE = 18.0
+_SAMPLE = 26.0
+"""Width of the sample of a look in a legend."""
 
 
-@contextmanager
-def plot_style() -> Iterator[None]:
-    """The look of every plot, whatever the machine's own settings are; also silences talk of missing glyphs."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
+class Figure:
+    """Charts in rows, with a legend above them and labels beside them.
+
+    Args:
+      height: in units of the view box.
+      columns: of charts.
+
+    Attributes:
+      charts: row by row.
+      x_label: below all charts.
+      y_label: on their left.
+      legend: names and how their marks look.
+      legend_columns: side by side, at most.
+      legend_right: whether it stands at the right end.
+    """
+
+    def __init__(self, height: float, columns: int = 1):
+        self.height, self.columns = height, columns
+        self.charts: list[Chart] = []
+        self.x_label, self.y_label = "", ""
+        self.legend: list[tuple[str, Look]] = []
+        self.legend_columns, self.legend_right = 2, False
+
+    def chart(self) -> Chart:
+        """One more chart."""
+        self.charts.append(Chart())
+        return self.charts[-1]
+
+    def elements(self, name: str) -> Iterable[Element]:
+        """All of it; ids begin with the name."""
+        top = yield from self._drawn_legend()
+        left, bottom = (20.0 if self.y_label else 0.0), self.height - (20.0 if self.x_label else 0.0)
+        n_rows = -(-len(self.charts) // self.columns)
+        width, height = (WIDTH - left) / self.columns, (bottom - top) / max(n_rows, 1)
+        room = [max(each) for each in zip(*(chart.margins() for chart in self.charts), strict=True)]
+        for index, chart in enumerate(self.charts):
+            row, column = divmod(index, self.columns)
+            cell = (left + column * width, top + row * height, width, height)
+            view = _view(chart, cell, room)
+            yield from chart.drawn(view, f"{name}-clip-{index}")
+            yield from _labels(chart, view, cell)
+        if self.x_label:
+            yield label(self.x_label, left + (WIDTH - left) / 2.0, self.height - 9.0, MUTED, "middle")
+        if self.y_label:
+            yield _upward(self.y_label, 9.0, (top + bottom) / 2.0)
+
+    def _drawn_legend(self) -> Generator[Element, None, float]:
+        """The legend; returns where it ends."""
+        columns = [self.legend[start :: self.legend_columns] for start in range(self.legend_columns)]
+        widths = [max((text_width(text) for text, _ in each), default=0.0) + _SAMPLE + 18.0 for each in columns if each]
+        start = max(WIDTH - sum(widths), 0.0) if self.legend_right else 4.0
+        for column, entries in enumerate(each for each in columns if each):
+            at = start + sum(widths[:column])
+            for row, (text, look) in enumerate(entries):
+                yield from _sample(look, at, 10.0 + row * _LINE)
+                yield label(text, at + _SAMPLE + 4.0, 10.0 + row * _LINE)
+        return _LINE * max((len(each) for each in columns), default=0)
 
 
-def new_figure(height: float) -> Figure:
-    """An empty figure, `WIDTH` wide and `height` high."""
-    return Figure(figsize=(WIDTH / 72.0, height / 72.0), layout="constrained")
+def _sample(look: Look, x: float, y: float) -> Iterable[Element]:
+    """How a mark looks, in a legend."""
+    if look.marker == "box":
+        yield element("rect", fill(look.color, look.opacity), x=x + 6.0, y=y - 5.0, width=16.0, height=10.0)
+        return
+    if look.width:
+        yield element("path", stroke(look), d=f"M{number(x)} {number(y)}h{number(_SAMPLE - 2.0)}")
+    if look.marker:
+        yield point(look.marker, x + _SAMPLE / 2.0 - 1.0, y, 5.0 if look.marker == "|" else 3.2, fill(look.color))
+
+
+def _view(chart: Chart, cell: tuple[float, float, float, float], room: list[float]) -> View:
+    """Where a chart lies in its cell."""
+    left, top, right, bottom = room
+    width, height = max(cell[2] - left - right, 10.0), max(cell[3] - top - bottom, 10.0)
+    x, y = cell[0] + left, cell[1] + top
+    if chart.equal:
+        spans = [abs(high - low) for low, high in (chart.x.limits(), chart.y.limits())]
+        scale = min(width / spans[0], height / spans[1])
+        x, y = x + (width - scale * spans[0]) / 2.0, y + (height - scale * spans[1]) / 2.0
+        width, height = scale * spans[0], scale * spans[1]
+    return View(chart.x, chart.y, x, y, width, height)
+
+
+def _labels(chart: Chart, view: View, cell: tuple[float, float, float, float]) -> Iterable[Element]:
+    """Labels of the axes of a chart."""
+    if chart.x.label:
+        below = min(view.top + view.height + chart.margins()[3] - 8.0, cell[1] + cell[3] - 8.0)
+        wide = text_width(chart.x.label)
+        middle = min(view.left + view.width / 2.0, WIDTH - wide / 2.0 - 2.0)
+        yield label(chart.x.label, max(middle, wide / 2.0), below, MUTED, "middle")
+    if chart.y.label:
+        beside = max(view.left - chart.margins()[0], cell[0]) + 9.0
+        yield _upward(chart.y.label, beside, view.top + view.height / 2.0)
+
+
+def _upward(text: str, x: float, y: float) -> Element:
+    """A text from the bottom to the top."""
+    found = label(text, x, y, MUTED, "middle")
+    found.set("transform", f"rotate(-90 {number(x)} {number(y)})")
+    return found
 
 
 def inline_svg(figure: Figure, name: str, title: str, description: str) -> str:
     """An `svg` element that stands in a page by itself; equal figures give equal text.
 
     Args:
-      figure: drawn in `plot_style`, in the colors above.
+      figure: in the colors of `pipelines.page.chart`.
       name: unique in the page, letters and dashes; ids begin with it.
       title: what the plot is, for people and screen readers.
       description: what it shows, in a sentence or two.
     """
-    buffer = io.BytesIO()
-    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    root = ElementTree.fromstring(buffer.getvalue())
-    _drop(root)
-    _rename(root, name)
-    _recolor(root)
-    _compact(root)
+    root = Element("svg")
     root.attrib = {
-        "viewBox": root.attrib["viewBox"],
+        "viewBox": f"0 0 {number(WIDTH)} {number(figure.height)}",
         "role": "img",
         "aria-label": f"{title}. {description}",
         "class": "plot",
     }
-    for tag, text in (("desc", description), ("title", title)):
-        element = ElementTree.Element(tag)
-        element.text = text
-        root.insert(0, element)
+    for tag, text in (("title", title), ("desc", description)):
+        ElementTree.SubElement(root, tag).text = text
+    root.extend(list(figure.elements(name)))
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -100,73 +152,7 @@ def standalone(svg: str) -> str:
     text = re.sub(r"var\(--([\w-]+)\)", lambda match: colors[match.group(1)], svg)
     root = ElementTree.fromstring(text)
     _, _, width, height = root.attrib["viewBox"].split()
-    root.attrib |= {"xmlns": _SVG[1:-1], "width": width, "height": height, "font-family": "sans-serif"}
-    root.insert(2, ElementTree.Element("rect", width="100%", height="100%", fill=colors["surface"]))
+    own = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height, "font-family": "sans-serif"}
+    root.attrib |= own
+    root.insert(2, Element("rect", width="100%", height="100%", fill=colors["surface"]))
     return ElementTree.tostring(root, encoding="unicode")
-
-
-def _drop(root: ElementTree.Element) -> None:
-    """Removes metadata and the style sheet, which would apply to the whole page, and names of namespaces."""
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag in (f"{_SVG}metadata", f"{_SVG}style"):
-                parent.remove(child)
-        parent.tag = parent.tag.removeprefix(_SVG)
-
-
-def _rename(root: ElementTree.Element, name: str) -> None:
-    """Gives ids that something refers to the page's prefix; removes the others."""
-    text = ElementTree.tostring(root, encoding="unicode")
-    used = set(re.findall(r"url\(#([^)]+)\)", text)) | set(re.findall(r'href="#([^"]+)"', text))
-    for element in root.iter():
-        if element.get("id") not in used:
-            element.attrib.pop("id", None)
-        else:
-            element.set("id", f"{name}-{element.get('id')}")
-        target = element.attrib.pop(_LINK, None)
-        if target is not None:
-            element.set("href", f"#{name}-{target[1:]}")
-        clip = element.get("clip-path")
-        if clip is not None:
-            element.set("clip-path", clip.replace("url(#", f"url(#{name}-"))
-
-
-def _recolor(root: ElementTree.Element) -> None:
-    """Turns stand-ins into variables of the page, and fonts into the page's own."""
-    for element in root.iter():
-        style = element.get("style")
-        if style is None:
-            continue
-        style = re.sub(r"#[0-9a-f]{6}", lambda match: _variable(match.group()), style)
-        style = re.sub(r"font-family:[^;]*;?", "", style)
-        style = re.sub(r"font: *([\d.]+px)[^;]*", r"font-size: \1", style)
-        element.set("style", style.strip("; "))
-
-
-def _variable(color: str) -> str:
-    """The style sheet's variable for a stand-in; other colors stay."""
-    return f"var(--{_VARIABLES[color]})" if color in _VARIABLES else color
-
-
-def _compact(element: ElementTree.Element) -> None:
-    """Removes what does not show: white space, groups that say nothing, invisible boxes, far decimals."""
-    for key in ("d", "x", "y", "transform", "width", "height"):
-        value = element.get(key)
-        if value is not None:
-            element.set(key, re.sub(r"-?\d+\.\d+", lambda match: f"{float(match.group()):.2f}", value.strip()))
-    if element.get("transform", "").startswith("rotate(-0 "):
-        del element.attrib["transform"]
-    if element.tag != "text":
-        element.text = None
-    for child in element:
-        child.tail = None
-        _compact(child)
-    element[:] = [kept for child in element for kept in _visible(child)]
-
-
-def _visible(element: ElementTree.Element) -> list[ElementTree.Element]:
-    """The element, or its children where it adds nothing to them."""
-    if element.tag == "g" and not element.attrib:
-        return list(element)
-    empty = element.tag == "defs" and not len(element)
-    return [] if empty or (element.tag == "path" and element.get("style") == "fill: none") else [element]

@@ -2,6 +2,7 @@
 
 Public settings in, `PrivacyPlan` out; no data are read. All releases are composed as privacy loss distributions
 (dp_accounting), neighbors add or remove one unit. `transforms.privacy.discretization` pays for noise on the lattice.
+dp_accounting and scipy are imported where something is composed, since that takes longer than most jobs plan.
 """
 
 import collections
@@ -9,17 +10,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.optimize
-from dp_accounting import NeighboringRelation, dp_event, gaussian_mechanism
-from dp_accounting.pld import PLDAccountant
 
 from schemas.choices import Allocation
-from schemas.errors import ConfigError, UnsupportedEventError
+from schemas.errors import ConfigError
 from schemas.privacy.plan import (
-    Geometry,
     Mechanism,
     PrivacyPlan,
     PrivacyUnit,
@@ -30,17 +27,20 @@ from schemas.privacy.plan import (
 )
 from transforms.numerics.privacy.noise import check_release_noise
 from transforms.numerics.privacy.noise_shares import closeness_epsilon
-from transforms.privacy import plan_cache
+from transforms.privacy import known_epsilons, plan_cache
 from transforms.privacy.discretization import discretization_slack
+from transforms.privacy.known_epsilons import merged_multiplier
+from transforms.privacy.plan_limits import check_budget, check_specs
 
-MIN_DELTA = 1e-12
-"""Smallest delta that the accountant's float64 convolutions resolve."""
+if TYPE_CHECKING:
+    from dp_accounting import dp_event
 
 _FLOAT_MARGIN = 1e-14
 """Taken off delta for the rounding of convolutions: about 1e-16 each, measured against exact compositions."""
 _AIM = 1.0 - 6e-4
 _LOG_LEVEL_TOLERANCE = 2e-4
 _CACHED_PART = 0.99
+_SMALLEST_LEVEL = 1e-12
 _MAX_STEPS = 40
 _MAX_COMPOSITIONS = 90
 """Levels that one search composes, at most: a bracket of `_MAX_STEPS`, and twice what bisection needs inside it."""
@@ -50,7 +50,7 @@ _MIDDLE_SCALE = 2.0**27
 _Scaling = Callable[[float], tuple[RoundPlan, ...]]
 
 
-def events(rounds: Sequence[RoundPlan]) -> dp_event.DpEvent:
+def events(rounds: Sequence[RoundPlan]) -> "dp_event.DpEvent":
     """One event per release, in order.
 
     A Laplace release bounds its L1 sensitivity, so it is pure epsilon-DP with epsilon = 1 / noise_multiplier (its
@@ -63,6 +63,8 @@ def events(rounds: Sequence[RoundPlan]) -> dp_event.DpEvent:
 
     Source: Kairouz, Oh, Viswanath (2015), "The Composition Theorem for Differential Privacy", for the domination.
     """
+    from dp_accounting import dp_event
+
     return dp_event.ComposedDpEvent([_event(release) for release in _releases(rounds)])
 
 
@@ -79,8 +81,11 @@ def compose_epsilon(rounds: Sequence[RoundPlan], delta: float, target_epsilon: f
     Returns:
       Infinity where `delta` is too small for float64.
     """
+    from dp_accounting import NeighboringRelation, dp_event
+    from dp_accounting.pld import PLDAccountant
+
     laplace = collections.Counter(1.0 / each.noise_multiplier for each in _releases(rounds) if _is_laplace(each.spec))
-    multiplier = _merged_multiplier(rounds)
+    multiplier = merged_multiplier(rounds)
     interval = _discretization_interval(target_epsilon, multiplier, laplace.total())
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
     # From an epsilon of 710 its exponential is infinite, and the inverse, the chance of the smaller loss, the right 0.
@@ -109,7 +114,7 @@ def calibrate(
     Allocation `tuned`: the noise multiplier of a release is 1 / (level * sqrt(share / sum of shares)).
     Allocation `paper`: its nominal epsilon is level * share, and the multiplier is sqrt(2 log(1.25 / delta)) /
     nominal epsilon (Gaussian) or 1 / nominal epsilon (Laplace); what that spends is for the composition to say.
-    Levels found before are kept in memory and on disk; one read from disk is composed again before it is used.
+    Levels found before are kept in memory and on disk, with what they spend; both are checked before they are used.
 
     Args:
       unit: what one neighbor adds or removes.
@@ -171,10 +176,10 @@ def _calibrate(
     unit: PrivacyUnit, specs: tuple[RoundSpec, ...], epsilon: float, delta: float, allocation: Allocation
 ) -> PrivacyPlan:
     """`calibrate` of hashable arguments."""
-    _check_budget(epsilon, delta)
-    _check_specs(specs, allocation)
+    check_budget(epsilon, delta)
+    check_specs(specs, allocation)
     at_level = _tuned(specs) if allocation is Allocation.TUNED else _paper(specs, delta)
-    guess = _first_level(specs, epsilon, delta, allocation)
+    guess = functools.partial(_first_level, specs, epsilon, delta, allocation)
     request = {
         "unit": unit,
         "rounds": [dataclasses.asdict(each) for each in specs],
@@ -185,58 +190,14 @@ def _calibrate(
     digest = plan_cache.digest(request)
     found = _recheck(plan_cache.load(digest), at_level, guess, epsilon, delta)
     if found is None:
-        found = _search(at_level, guess, epsilon, delta)
-        plan_cache.store(digest, found[0])
+        found = _search(at_level, guess(), epsilon, delta)
+        plan_cache.store(digest, plan_cache.StoredLevel(*found))
     level, spent = found
     rounds = at_level(level)
+    known_epsilons.propose(rounds, epsilon, delta, spent)
     _check_lattice(rounds, epsilon)
     slack = discretization_slack(rounds, epsilon, delta).delta
     return PrivacyPlan(unit=unit, epsilon=spent, delta=delta, discretization_slack=slack, rounds=rounds)
-
-
-def _check_budget(epsilon: float, delta: float) -> None:
-    """Refuses what the accountant cannot resolve."""
-    if not 0.0 < epsilon < math.inf:
-        raise ConfigError(f"epsilon must be a finite number > 0, got {epsilon}; give the total of the run.")
-    if not MIN_DELTA <= delta < 1.0:
-        raise ConfigError(
-            f"delta must be at least {MIN_DELTA:g} and less than 1, got {delta}; "
-            "give about one part in the squared number of units."
-        )
-
-
-def _check_specs(specs: tuple[RoundSpec, ...], allocation: Allocation) -> None:
-    """Refuses releases that cannot be calibrated."""
-    releases = [release for each in specs for release in each.releases]
-    if not releases:
-        raise ConfigError("rounds must have at least one release, got none; a plan without releases needs no budget.")
-    for spec in releases:
-        if not (0.0 < spec.share < math.inf and spec.sensitivity >= 1):
-            raise ConfigError(
-                f"{spec.name} must have a finite share > 0 and a sensitivity >= 1 lattice unit, "
-                f"got {spec.share} and {spec.sensitivity}; leave out what needs no noise."
-            )
-        if _is_laplace(spec):
-            _check_laplace(spec, allocation)
-        if spec.geometry is Geometry.SYMMETRIC and math.isqrt(8 * spec.size + 1) ** 2 != 8 * spec.size + 1:
-            raise ConfigError(
-                f"{spec.name} must have d * (d + 1) / 2 coordinates for geometry {spec.geometry}, got {spec.size}; "
-                f"release the upper triangle or use geometry {Geometry.VECTOR}."
-            )
-
-
-def _check_laplace(spec: ReleaseSpec, allocation: Allocation) -> None:
-    """Refuses Laplace releases for which there is no rule."""
-    if allocation is Allocation.TUNED:
-        raise UnsupportedEventError(
-            f"the mechanism of {spec.name} must be {Mechanism.DISCRETE_GAUSSIAN} for allocation tuned, "
-            f"got {spec.mechanism}; use Gaussian noise or allocation paper."
-        )
-    if spec.geometry is not Geometry.VECTOR:
-        raise UnsupportedEventError(
-            f"the geometry of {spec.name} must be {Geometry.VECTOR} for Laplace noise, got {spec.geometry}; "
-            "use Gaussian noise."
-        )
 
 
 def _check_lattice(rounds: tuple[RoundPlan, ...], epsilon: float) -> None:
@@ -281,6 +242,8 @@ def _scaled(specs: tuple[RoundSpec, ...], multiplier: Callable[[ReleaseSpec], fl
 def _first_level(specs: tuple[RoundSpec, ...], epsilon: float, delta: float, allocation: Allocation) -> float:
     """Where the search starts: exact but for slack and resolution if tuned, within a small factor if paper."""
     if allocation is Allocation.TUNED:
+        from dp_accounting import gaussian_mechanism
+
         with np.errstate(divide="ignore"):
             return 1.0 / float(gaussian_mechanism.get_sigma_gaussian(_AIM * epsilon, delta))
     return 1.4 * epsilon / math.fsum(release.share for each in specs for release in each.releases)
@@ -303,7 +266,9 @@ def _search(at_level: _Scaling, guess: float, epsilon: float, delta: float) -> t
     bracket = _bracket(excess, math.log(guess))
     if bracket is None:
         raise _no_level(epsilon, delta)
-    scipy.optimize.brentq(excess, *bracket, xtol=_LOG_LEVEL_TOLERANCE)
+    from scipy.optimize import brentq
+
+    brentq(excess, *bracket, xtol=_LOG_LEVEL_TOLERANCE)
     best = max((log_level for log_level, value in spent.items() if value <= epsilon), default=None)
     if best is None:
         raise _no_level(epsilon, delta)
@@ -332,13 +297,23 @@ def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, flo
 
 
 def _recheck(
-    level: float | None, at_level: _Scaling, guess: float, epsilon: float, delta: float
+    stored: plan_cache.StoredLevel | None,
+    at_level: _Scaling,
+    guess: Callable[[], float],
+    epsilon: float,
+    delta: float,
 ) -> tuple[float, float] | None:
-    """A stored level with what it spends now; None unless that is just within the budget."""
-    if level is None or not guess / 100.0 < level < guess * 100.0:
+    """A stored level with what it spends; None unless that is true, and just within the budget."""
+    if stored is None or not _SMALLEST_LEVEL < stored.level < 1.0 / _SMALLEST_LEVEL:
         return None
-    spent = _spent(at_level(level), epsilon, delta)
-    return (level, spent) if _CACHED_PART * epsilon <= spent <= epsilon else None
+    rounds = at_level(stored.level)
+    spent = stored.epsilon
+    if not known_epsilons.is_tight(rounds, spent, epsilon, delta):
+        first = guess()
+        if not first / 100.0 < stored.level < first * 100.0:
+            return None
+        spent = _spent(rounds, epsilon, delta)
+    return (stored.level, spent) if _CACHED_PART * epsilon <= spent <= epsilon else None
 
 
 def _spent(rounds: tuple[RoundPlan, ...], epsilon: float, delta: float) -> float:
@@ -346,6 +321,9 @@ def _spent(rounds: tuple[RoundPlan, ...], epsilon: float, delta: float) -> float
 
     The lower bound, of single events, keeps distributions small while the search is far from the target.
     """
+    known = known_epsilons.recall(rounds, epsilon, delta)
+    if known is not None:
+        return known
     slack = discretization_slack(rounds, epsilon, delta)
     at_least = _single_epsilon(rounds, delta) + slack.epsilon
     if at_least > 2.0 * epsilon:
@@ -355,10 +333,12 @@ def _spent(rounds: tuple[RoundPlan, ...], epsilon: float, delta: float) -> float
 
 def _single_epsilon(rounds: tuple[RoundPlan, ...], delta: float) -> float:
     """Exact epsilon of the Gaussian releases together or of the worst Laplace release, whichever is larger."""
+    from dp_accounting import gaussian_mechanism
+
     laplace = max((1.0 / each.noise_multiplier for each in _releases(rounds) if _is_laplace(each.spec)), default=0.0)
     randomized_response = laplace + math.log(max(1.0 - delta * (1.0 + math.exp(-laplace)), math.ulp(0.0)))
     with np.errstate(divide="ignore"):
-        gaussian = gaussian_mechanism.get_epsilon_gaussian(_merged_multiplier(rounds), delta)
+        gaussian = gaussian_mechanism.get_epsilon_gaussian(merged_multiplier(rounds), delta)
     return max(float(gaussian), randomized_response)
 
 
@@ -372,14 +352,10 @@ def _discretization_interval(epsilon: float, multiplier: float, n_laplace: int) 
     return width / min(max(n_laplace, 1), _MAX_REFINEMENT)
 
 
-def _merged_multiplier(rounds: Sequence[RoundPlan]) -> float:
-    """Noise multiplier of all Gaussian releases together; infinity without any."""
-    precision = math.fsum(each.noise_multiplier**-2 for each in _releases(rounds) if not _is_laplace(each.spec))
-    return 1.0 / math.sqrt(precision) if precision > 0.0 else math.inf
-
-
-def _event(release: ReleasePlan) -> dp_event.DpEvent:
+def _event(release: ReleasePlan) -> "dp_event.DpEvent":
     """The event of one release."""
+    from dp_accounting import dp_event
+
     if _is_laplace(release.spec):
         return dp_event.DiscreteLaplaceDpEvent(1.0 / release.noise_multiplier, 1)
     return dp_event.GaussianDpEvent(release.noise_multiplier)

@@ -29,8 +29,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from dp_accounting import gaussian_mechanism
-from scipy.special import log_ndtr
 
 from schemas.errors import BudgetExceededError, LedgerRefusedError
 from schemas.privacy.charge import Charge, LatticeNoise, Limit
@@ -88,6 +86,8 @@ def spent_epsilon(limit: Limit, spent: Spent) -> tuple[float, float]:
     """(epsilon, delta) that `spent` stands for, at the delta of the limit; zeros if nothing was spent."""
     if spent.n_gaussian == 0:
         return spent.basic_epsilon, spent.basic_delta
+    from dp_accounting import gaussian_mechanism
+
     with np.errstate(divide="ignore"):
         gaussian = float(gaussian_mechanism.get_epsilon_gaussian(spent.precision**-0.5, _continuous_delta(limit)))
     delta = limit.delta - limit.basic_delta
@@ -183,6 +183,8 @@ def _with_epsilon(charge: Charge, epsilon: float) -> Charge:
     """The charge with another epsilon; Gaussian noise is what one Gaussian release of that epsilon has."""
     if not charge.is_gaussian:
         return dataclasses.replace(charge, epsilon=epsilon)
+    from dp_accounting import gaussian_mechanism
+
     with np.errstate(divide="ignore"):
         multiplier = float(gaussian_mechanism.get_sigma_gaussian(epsilon, charge.delta))
     event = {"mechanism": str(Mechanism.DISCRETE_GAUSSIAN), "noise_multiplier": multiplier}
@@ -294,6 +296,8 @@ def _ratio(limit: Limit, noise: LatticeNoise) -> float:
 
 def _log_gaussian_delta(mu: float, epsilon: float) -> float:
     """Logarithm of the delta of a Gaussian mechanism with sensitivity / stddev `mu` at `epsilon` (Balle, Wang 2018)."""
+    from scipy.special import log_ndtr
+
     first = float(log_ndtr(0.5 * mu - epsilon / mu))
     second = epsilon + float(log_ndtr(-0.5 * mu - epsilon / mu))
     return first + math.log1p(-math.exp(second - first)) if second < first else -math.inf

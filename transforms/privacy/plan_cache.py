@@ -1,6 +1,6 @@
 """Found noise levels on disk, so that the next run of a job need not search again.
 
-A cache file is a hint: whoever loads one recomputes what it costs. Plans depend on public settings only.
+A cache file is a hint: whoever loads one checks what it says. Plans depend on public settings only.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import tempfile
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from schemas.settings.json_schema import FileContent
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _MOST_CACHE_BYTES = 1 << 12
 _REFUSAL = Refusal(kind=InputError, rule="a stored plan must be a level of noise", remedy="it is searched again")
 
@@ -27,6 +27,19 @@ class _Content(FileContent):
     """All of a cache file."""
 
     level: Annotated[float, Field(gt=0.0)]
+    epsilon: Annotated[float, Field(gt=0.0)]
+
+
+class StoredLevel(NamedTuple):
+    """What a search has found.
+
+    Attributes:
+      level: of noise.
+      epsilon: that all rounds spend at this level.
+    """
+
+    level: float
+    epsilon: float
 
 
 def digest(request: dict[str, Any]) -> str:
@@ -39,25 +52,25 @@ def digest(request: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps([versions, request], sort_keys=True).encode()).hexdigest()
 
 
-def load(request_digest: str) -> float | None:
-    """The stored level: a finite number > 0, otherwise unchecked; None if there is none or it cannot be read."""
+def load(request_digest: str) -> StoredLevel | None:
+    """What is stored: finite numbers > 0, otherwise unchecked; None if there is nothing or it cannot be read."""
     try:
         path = str(_path(request_digest))
-        level = gate.read_json(path, _Content, _REFUSAL, _MOST_CACHE_BYTES).level
+        found = gate.read_json(path, _Content, _REFUSAL, _MOST_CACHE_BYTES)
     except (InputError, RuntimeError):
         return None
-    return level
+    return StoredLevel(found.level, found.epsilon)
 
 
-def store(request_digest: str, level: float) -> None:
-    """Keeps a level if the cache folder can be written, and does nothing otherwise."""
+def store(request_digest: str, found: StoredLevel) -> None:
+    """Keeps what was found if the cache folder can be written, and does nothing otherwise."""
     try:
         path = _path(request_digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         try:
             with open(handle, "w", encoding="utf-8") as file:
-                json.dump({"level": level}, file)
+                json.dump(found._asdict(), file)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)

@@ -16,7 +16,7 @@ from schemas.errors import ConfigError
 from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
 from schemas.profile.config import ProfileConfig
 from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan, uncalibrated
-from transforms.privacy.accounting import MIN_DELTA
+from transforms.privacy.plan_limits import MIN_DELTA
 
 MOST_EPSILON = 1000.0
 _AIM = 1.0 - 1e-3

@@ -3,13 +3,14 @@
 import math
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.outputs.page_plots import MOST_BARS, MOST_ROWS
+from pipelines.page.chart import ACCENT, MUTED, WARM, Look
 from pipelines.page.page import Badge, Block, Level, Notice, Section, Table, plot
-from pipelines.page.svg import ACCENT, MUTED, WARM, new_figure
+from pipelines.page.plots import label_rows
+from pipelines.page.svg import Figure
 from schemas.kmeans.recurring.drift import DRIFT_SCORE, Drift
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Remembered
 
@@ -76,21 +77,20 @@ def _plot(view: FitView, drift: Drift) -> Block:
 
 def _dots(drift: Drift, shown: NDArray[np.int64]) -> Figure:
     """A row per cluster: two scores, and the line beyond which they count as drift."""
-    figure = new_figure(104 + 19 * len(shown))
-    axes = figure.subplots()
+    figure = Figure(104 + 19 * len(shown))
+    chart = figure.chart()
     rows = np.arange(len(shown))
     both = np.abs(np.concatenate([drift.scores[shown], drift.size_scores[shown]]))
     reach = min(_SHOWN_SCORE, max(1.5 * DRIFT_SCORE, float(both[np.isfinite(both)].max(initial=0.0))))
-    for values, color, label in ((drift.scores, ACCENT, "center"), (drift.size_scores, WARM, "size")):
-        axes.plot(np.clip(values[shown], -reach, reach), rows, "o", color=color, label=label)
     for line in (-DRIFT_SCORE, DRIFT_SCORE):
-        axes.axvline(line, color=MUTED, linewidth=0.8, linestyle="--")
-    axes.set_yticks(rows, [f"{drift.numbers[index]}" for index in shown])
-    axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.set_xlim(-1.08 * reach, 1.08 * reach)
-    axes.set_ylabel("cluster")
-    axes.set_xlabel("score, in stddevs of the noise")
-    figure.legend(ncols=2, frameon=False, loc="outside upper right")
+        chart.upright(line, Look(MUTED, 0.8, "4 3"))
+    for values, color, name in ((drift.scores, ACCENT, "center"), (drift.size_scores, WARM, "size")):
+        chart.line(np.clip(values[shown], -reach, reach), rows, Look(color, marker="o"), name, radius=3.0)
+    label_rows(chart, [f"{drift.numbers[index]}" for index in shown])
+    chart.x.grid, chart.y.line = False, True
+    chart.x.low, chart.x.high = -1.08 * reach, 1.08 * reach
+    chart.y.label, chart.x.label = "cluster", "score, in stddevs of the noise"
+    figure.legend, figure.legend_right = chart.looks, True
     return figure
 
 

@@ -1,17 +1,15 @@
-"""Plots of how the centers of a stream move, from released numbers alone; called inside `plot_style`."""
+"""Plots of how the centers of a stream move, from released numbers alone."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipelines.kmeans.outputs.center_summary import CenterSummary
 from pipelines.kmeans.outputs.page_plots import equal_scales, name_points
 from pipelines.kmeans.stream.history import History
 from pipelines.page import plots
+from pipelines.page.chart import MUTED, SERIES, SURFACE, Chart, Look, fill
 from pipelines.page.plots import Panel, Series
-from pipelines.page.svg import MUTED, SERIES, SURFACE, new_figure
+from pipelines.page.svg import Figure
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
 
 NAMED = len(SERIES)
@@ -41,28 +39,27 @@ def center_paths(history: History) -> Figure:
     """The way of every center in that plane, on one scale: a ring where it began, its number where it is."""
     places, shares, numbers = path_plane(history)
     named = history.largest(NAMED)
-    figure = new_figure(_BOX[1] + 70.0)
-    axes = figure.subplots()
-    equal_scales(axes, places[np.isfinite(places).all(axis=2)], _BOX)
+    figure = Figure(_BOX[1] + 70.0)
+    chart = figure.chart()
+    equal_scales(chart, places[np.isfinite(places).all(axis=2)], _BOX)
     for number, path in zip(numbers, places, strict=True):
         color = SERIES[named.index(number)] if number in named else MUTED
-        axes.plot(*path.T, color=color, linewidth=1.6 if number in named else 0.8, alpha=0.8)
-        axes.plot(*path[:1].T, "o", color=color, markersize=5, markerfacecolor=SURFACE)
-        axes.plot(*path[-1:].T, "o", color=color, markersize=5)
-    _name_ends(axes, places, numbers, named)
-    axes.set_xlabel(f"widest direction ({shares[0]:.0%} of the spread)")
-    axes.set_ylabel(f"second direction ({shares[1]:.0%})")
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.grid(visible=True)
+        chart.line(*path.T, Look(color, 1.6 if number in named else 0.8, opacity=0.8))
+        ring = f"fill: {SURFACE}; stroke: {color}; stroke-width: 1"
+        chart.dots(path[[0, -1], 0], path[[0, -1], 1], 2.5, [ring, fill(color)])
+    _name_ends(chart, places, numbers, named)
+    chart.x.label, chart.x.most = f"widest direction ({shares[0]:.0%} of the spread)", 5
+    chart.y.label = f"second direction ({shares[1]:.0%})"
+    chart.x.grid = chart.y.grid = True
     return figure
 
 
-def _name_ends(axes: Axes, places: NDArray[np.float64], numbers: list[int], named: list[int]) -> None:
+def _name_ends(chart: Chart, places: NDArray[np.float64], numbers: list[int], named: list[int]) -> None:
     """Numbers of clusters where their ways end, beside all ways."""
     ends, before = places[:, -1], places[:, :-1].reshape(-1, 2)
     summary = CenterSummary.of(ends, np.ones(len(ends)), (), tuple(numbers))
     points = np.concatenate([ends, before[np.isfinite(before).all(axis=1)]])
-    name_points(axes, points, [numbers.index(number) for number in named], summary, _BOX)
+    name_points(chart, points, [numbers.index(number) for number in named], summary, _BOX)
 
 
 def moving_features(history: History) -> list[int]:
@@ -109,7 +106,7 @@ def score_lines(history: History) -> Figure:
 
 def _over_windows(history: History, lines: list[Series], y_label: str) -> Figure:
     figure = plots.line_plot(lines, _since(history), y_label)
-    plots.whole_numbers(figure.axes[0], 6)
+    plots.whole_numbers(figure.charts[0].x, 6)
     return figure
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.kmeans.outputs import page_plots
 from pipelines.kmeans.outputs.center_summary import CenterSummary
-from pipelines.page.svg import inline_svg, plot_style
+from pipelines.page.svg import inline_svg
 
 
 def summary(n_clusters, n_features, sizes=None, names=()):
@@ -17,8 +17,7 @@ def summary(n_clusters, n_features, sizes=None, names=()):
 
 
 def svg(draw):
-    with plot_style():
-        return inline_svg(draw(), "plot", "A plot", "It holds whatever comes.")
+    return inline_svg(draw(), "plot", "A plot", "It holds whatever comes.")
 
 
 @pytest.mark.parametrize(

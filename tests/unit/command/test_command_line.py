@@ -45,6 +45,17 @@ def answer(capsys, *words):
     return code, said.out, said.err
 
 
+def test_a_fit_is_there_before_libraries_that_its_first_round_does_not_need(folder):
+    """Accountants and scikit-learn take half a second each; only what searches a plan, or clusters, waits for them."""
+    script = (
+        "import sys\nimport pipelines.run.jobs.run_job, pipelines.kmeans.fit, pipelines.kmeans.outputs.files\n"
+        "late = {'sklearn', 'scipy', 'dp_accounting', 'matplotlib', 'pandas'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {late}' if late else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("words", QUICK.values(), ids=QUICK)
 def test_it_answers_before_beam_is_imported(folder, words):
     script = (

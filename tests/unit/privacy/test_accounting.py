@@ -28,7 +28,7 @@ from tests.scenes.plans import (
     spec,
 )
 from transforms.numerics.privacy.noise import check_release_noise
-from transforms.privacy import accounting, plan_cache
+from transforms.privacy import accounting, known_epsilons, plan_cache
 from transforms.privacy.discretization import discretization_slack
 
 STDDEVS = (1.0, 2.0, 5.0, 30.0)
@@ -159,6 +159,7 @@ class _Compositions:
     def of(self, *args) -> tuple[int, object]:
         """Calls made, and the plan found, without the memory of the process."""
         accounting._calibrate.cache_clear()
+        known_epsilons.forget()
         before = self.count
         plan = calibrate(*args)
         return self.count - before, plan
@@ -176,14 +177,15 @@ def _cached(tmp_path):
 
 
 @pytest.mark.parametrize("allocation", list(Allocation))
-def test_a_stored_level_is_composed_once_and_gives_the_same_plan(compositions, tmp_path, allocation):
+def test_a_stored_level_gives_the_same_plan_and_is_composed_where_no_formula_tells(compositions, tmp_path, allocation):
     request = (init_specs(allocation), 1.0, 1e-6, allocation)
     first, plan = compositions.of(*request)
     assert first > 1
-    assert compositions.of(*request) == (1, plan)
+    has_laplace = allocation is PAPER
+    assert compositions.of(*request) == (int(has_laplace), plan)
     assert calibrate(*request) is calibrate(*request)
     (file,) = _cached(tmp_path)
-    assert list(json.loads(file.read_text())) == ["level"]
+    assert list(json.loads(file.read_text())) == ["level", "epsilon"]
     compositions.of(init_specs(allocation), 1.0, 2e-6, allocation)
     assert len(_cached(tmp_path)) == 2
 
@@ -191,8 +193,12 @@ def test_a_stored_level_is_composed_once_and_gives_the_same_plan(compositions, t
 @pytest.mark.parametrize(
     "content",
     [
-        *[json.dumps({"level": level}) for level in (0.5, 1e9, 1e-9, 1e300, -1.0, 0.0, math.nan, math.inf)],
-        *['{"level": 1}', '{"level": "0.2"}', '{"level": null}', "[0.2]", "0.2", "null", "{}", "", "{", "\udc80"],
+        *[
+            json.dumps({"level": level, "epsilon": 0.9995})
+            for level in (0.5, 1e9, 1e-9, 1e300, 1e-300, -1.0, 0.0, math.nan, math.inf)
+        ],
+        *['{"level": 1, "epsilon": 1}', '{"level": "0.2", "epsilon": 1}', '{"level": null, "epsilon": 1}'],
+        *['{"level": 0.2}', '{"epsilon": 1}', "[0.2]", "0.2", "null", "{}", "", "{", "\udc80"],
     ],
 )
 def test_a_tampered_file_is_ignored_and_replaced(compositions, tmp_path, content):
@@ -211,9 +217,73 @@ def test_too_little_stored_noise_is_never_used(compositions, tmp_path):
     request = (init_specs(PAPER), 1.0, 1e-6, PAPER)
     _, plan = compositions.of(*request)
     (file,) = _cached(tmp_path)
-    level = json.loads(file.read_text())["level"]
-    file.write_text(json.dumps({"level": level * 1.001}))
+    stored = json.loads(file.read_text())
+    file.write_text(json.dumps(stored | {"level": stored["level"] * 1.001}))
     assert compositions.of(*request)[1] == plan
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.99, 0.999, 1.0 - 1e-5, 1.005, 2.0, 100.0])
+def test_a_stored_epsilon_that_is_not_true_is_never_used(compositions, tmp_path, factor):
+    request = (init_specs(TUNED), 1.0, 1e-6, TUNED)
+    _, plan = compositions.of(*request)
+    (file,) = _cached(tmp_path)
+    stored = json.loads(file.read_text())
+    file.write_text(json.dumps(stored | {"epsilon": stored["epsilon"] * factor}))
+    assert compositions.of(*request) == (1, plan)
+
+
+def test_a_level_and_an_epsilon_that_fit_each_other_must_fit_the_budget(compositions, tmp_path):
+    """What another budget has found, under the name of this one."""
+    request, other = (init_specs(TUNED), 1.0, 1e-6, TUNED), (init_specs(TUNED), 1.5, 1e-6, TUNED)
+    _, plan = compositions.of(*request)
+    (file,) = _cached(tmp_path)
+    compositions.of(*other)
+    (larger,) = set(_cached(tmp_path)) - {file}
+    file.write_bytes(larger.read_bytes())
+    calls, again = compositions.of(*request)
+    assert again == plan
+    assert calls > 1
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 50.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2])
+def test_the_formula_confirms_what_is_composed_and_nothing_less(epsilon, delta):
+    plan = calibrate(init_specs(TUNED), epsilon, delta)
+    exact = _exact_epsilon(plan.rounds, discretization_slack(plan.rounds, epsilon, delta), delta)
+    assert exact <= plan.epsilon
+    assert known_epsilons.is_tight(plan.rounds, plan.epsilon, epsilon, delta)
+    assert not known_epsilons.is_tight(plan.rounds, exact * (1.0 - 1e-6), epsilon, delta)
+    assert not known_epsilons.is_tight(plan.rounds, plan.epsilon * 1.01, epsilon, delta)
+
+
+def _exact_epsilon(rounds, slack, delta):
+    """By scipy's normal distribution, and a search of its own."""
+    merged = 1.0 / math.sqrt(math.fsum(each.releases[0].noise_multiplier ** -2 for each in _single(rounds)))
+
+    def excess(epsilon):
+        larger, smaller = (norm.cdf(sign * 0.5 / merged - epsilon * merged) for sign in (1.0, -1.0))
+        return larger - math.exp(epsilon) * smaller - (delta - slack.delta)
+
+    return brentq(excess, 0.0, 100.0, xtol=1e-14, rtol=1e-14) + slack.epsilon
+
+
+def _single(rounds):
+    return [dataclasses.replace(each, releases=(release,)) for each in rounds for release in each.releases]
+
+
+def test_no_formula_tells_of_laplace_releases():
+    plan = calibrate(init_specs(PAPER), 1.0, 1e-6, PAPER)
+    assert not known_epsilons.is_tight(plan.rounds, plan.epsilon, 1.0, 1e-6)
+    known_epsilons.propose(plan.rounds, 1.0, 1e-6, 0.1)
+    assert known_epsilons.recall(plan.rounds, 1.0, 1e-6) is None
+
+
+def test_what_is_proposed_for_rounds_is_not_believed():
+    plan = calibrate(init_specs(TUNED), 1.0, 1e-6)
+    for spent in (0.5 * plan.epsilon, math.nan, math.inf, -1.0, 0.0):
+        known_epsilons.propose(plan.rounds, 1.0, 1e-6, spent)
+        assert accounting._spent(plan.rounds, 1.0, 1e-6) == plan.epsilon
+    known_epsilons.forget()
 
 
 def test_another_version_of_the_accountant_is_another_request(monkeypatch):
@@ -243,9 +313,9 @@ def test_a_failed_write_leaves_nothing_behind(compositions, monkeypatch, tmp_pat
 def test_default_cache_folder_is_in_the_home_folder(monkeypatch, tmp_path, given_folder):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", given_folder)
-    plan_cache.store("0" * 64, 0.25)
+    plan_cache.store("0" * 64, plan_cache.StoredLevel(0.25, 1.0))
     assert (tmp_path / ".cache" / "dapple" / "plans" / f"{'0' * 64}.json").exists()
-    assert plan_cache.load("0" * 64) == 0.25
+    assert plan_cache.load("0" * 64) == (0.25, 1.0)
 
 
 def test_no_home_folder_is_no_error(monkeypatch):
@@ -254,7 +324,7 @@ def test_no_home_folder_is_no_error(monkeypatch):
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(plan_cache.pathlib.Path, "home", homeless)
-    plan_cache.store("0" * 64, 0.25)
+    plan_cache.store("0" * 64, plan_cache.StoredLevel(0.25, 1.0))
     assert plan_cache.load("0" * 64) is None
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 import numpy as np
-from dp_accounting import gaussian_mechanism
 from numpy.typing import NDArray
 
 from schemas.choices import LloydStart, RadiusRule
@@ -60,6 +59,9 @@ class LloydSettings:
     @classmethod
     def from_config(cls, config: DPLloydFit) -> "LloydSettings":
         """Settings of a job with algorithm dp_lloyd."""
+        # Its import takes half a second, which jobs of other algorithms need not wait for.
+        from dp_accounting import gaussian_mechanism
+
         with np.errstate(divide="ignore"):
             multiplier = gaussian_mechanism.get_sigma_gaussian(config.privacy.epsilon, config.privacy.delta)
         norm, in_ball = config.clipping.norm, config.dp_lloyd.start is not LloydStart.FEDDP_INIT

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from schemas.errors import ProtocolError
 
@@ -101,6 +100,8 @@ def _threshold(n_clients: int, n_corrupt: int, k: int) -> int:
 
 def _uncorrupt(n_clients: int, n_corrupt: int, k: int) -> int:
     """The least number that corrupt ones among k neighbors of any client do not reach."""
+    from scipy import stats
+
     tail = stats.hypergeom(n_clients - 1, n_corrupt, k).sf(np.arange(k + 1) - 1) * n_clients
     return int(np.argmax(np.append(tail, 0.0) <= 2.0**-SECURITY_BITS))
 
@@ -112,6 +113,8 @@ def _majority(n_neighbors: int) -> int:
 
 def _survivors_suffice(n_clients: int, n_gone: int, k: int, threshold: int) -> bool:
     """Whether every client keeps `threshold` neighbors."""
+    from scipy import stats
+
     short = stats.hypergeom(n_clients - 1, n_gone, k).sf(k - threshold) * n_clients
     return threshold <= k and bool(short <= 2.0**-CORRECTNESS_BITS)
 

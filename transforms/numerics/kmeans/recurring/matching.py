@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 
 class Matching(NamedTuple):
@@ -47,6 +45,9 @@ def match_centers(
 
     Source: Kuhn (1955), "The Hungarian method for the assignment problem".
     """
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
     # The least sum does not change with the scale; squares of unscaled coordinates could overflow.
     largest = max(float(np.abs(centers).max(initial=0.0)), float(np.abs(previous).max(initial=0.0)), 1e-300)
     found, matched = linear_sum_assignment(cdist(centers / largest, previous / largest, "sqeuclidean"))

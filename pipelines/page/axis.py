@@ -1,0 +1,127 @@
+"""One axis of a plot: what lies on it, its ends, and the numbers beside it."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+MINUS = "\N{MINUS SIGN}"
+_MARGIN = 0.05
+_LAST_NARROW = 0x2E7F
+"""Letters of East Asia come after this one."""
+_NARROW, _WIDE = frozenset("fijlrtI.,:;|!'()[]/ "), frozenset("mwMW@%")
+
+
+def text_width(text: str, size: float = 12.0) -> float:
+    """About how wide a text is, in units of the view box: the page's fonts are those of its reader."""
+    n_narrow = sum(each in _NARROW for each in text)
+    n_wide = sum(each in _WIDE or ord(each) > _LAST_NARROW for each in text)
+    return size * (0.6 * len(text) - 0.24 * n_narrow + 0.32 * n_wide)
+
+
+class Axis:
+    """An axis.
+
+    Attributes:
+      label: beside it.
+      log: whether it is on a log scale.
+      most: numbers beside it, about.
+      whole: whether these are whole.
+      grid: whether lines cross the plot at them.
+      line: whether the axis itself is drawn.
+      slanted: whether names on it are.
+      size: of its text.
+      low: where it begins; None for a little before what lies on it.
+      high: where it ends.
+      write: makes text of a number; None for plain digits.
+    """
+
+    def __init__(self) -> None:
+        self.label = ""
+        self.log, self.whole, self.grid, self.line, self.slanted = False, False, False, True, False
+        self.most, self.size = 6, 12.0
+        self.low: float | None = None
+        self.high: float | None = None
+        self.write: Callable[[float], str] | None = None
+        self._named: tuple[Sequence[float], Sequence[str]] | None = None
+        self._found = (math.inf, -math.inf)
+
+    def include(self, values: ArrayLike) -> None:
+        """Values that the axis shall reach; those that are not finite do not count."""
+        numbers = np.asarray(values, dtype=np.float64).ravel()
+        kept = numbers[np.isfinite(numbers) & ((numbers > 0.0) | (not self.log))]
+        if len(kept):
+            self._found = min(self._found[0], float(kept.min())), max(self._found[1], float(kept.max()))
+
+    def name(self, places: Sequence[float], names: Sequence[str]) -> None:
+        """Names instead of numbers."""
+        self._named = places, names
+
+    def limits(self) -> tuple[float, float]:
+        """Where it begins and ends, the first larger than the second where it runs the other way."""
+        low, high = self._found if self._found[0] <= self._found[1] else (1.0, 10.0) if self.log else (0.0, 1.0)
+        if self.log:
+            margin = max((high / low) ** _MARGIN, 1.05)
+            ends = low / margin, high * margin
+        else:
+            margin = _MARGIN * (high - low) or 0.05 * abs(high) or 0.5
+            ends = low - margin, high + margin
+        return ends[0] if self.low is None else self.low, ends[1] if self.high is None else self.high
+
+    def shares(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Where values lie: 0 at its begin, 1 at its end."""
+        low, high = self.limits()
+        numbers = np.asarray(values, dtype=np.float64)
+        if self.log:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return (np.log(numbers) - math.log(low)) / (math.log(high) - math.log(low))  # type: ignore[no-any-return]
+        return (numbers - low) / (high - low)
+
+    def marks(self) -> list[tuple[float, str]]:
+        """Places and texts of its numbers or names, as far as they lie on it."""
+        if self._named is not None:
+            places, names = self._named
+            return list(zip(map(float, places), names, strict=True))
+        low, high = sorted(self.limits())
+        found = _decades(low, high, self.most) if self.log else _steps(low, high, self.most, self.whole)
+        digits = _digits(found)
+        return [(value, self._text(value, digits)) for value in found]
+
+    def _text(self, value: float, digits: int) -> str:
+        if self.write is not None:
+            return self.write(value)
+        return (f"{value:g}" if self.log else f"{value:,.{digits}g}").replace("-", MINUS)
+
+
+def _steps(low: float, high: float, most: int, whole: bool) -> list[float]:
+    """Round numbers from low to high, at most `most` intervals, and at least one number where they are whole."""
+    span = high - low
+    base = 10.0 ** math.floor(math.log10(span / most)) if span > 0.0 else 1.0
+    for factor in (1.0, 2.0, 2.5, 5.0, 10.0, 20.0):
+        step = factor * base
+        if whole and step != round(step):
+            continue
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        if last - first <= most:
+            break
+    if whole and step < 1.0:
+        step, first, last = 1.0, math.ceil(low), math.floor(high)
+    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
+
+
+def _decades(low: float, high: float, most: int) -> list[float]:
+    """Powers of ten from low to high; with their doubles and halves where there are few."""
+    powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+    if len(powers) > 2:
+        return [10.0**power for power in powers[:: -(-len(powers) // max(most, 1))]]
+    bases = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    return [value for power in bases for value in (10.0**power * each for each in (1, 2, 5)) if low <= value <= high]
+
+
+def _digits(values: Sequence[float]) -> int:
+    """So many that neighbors do not look alike; at least six."""
+    if len(values) < 2:
+        return 6
+    step, largest = abs(values[1] - values[0]), max(abs(value) for value in values)
+    return min(max(6, math.ceil(math.log10(largest / step)) + 2), 15)
