@@ -201,6 +201,21 @@ class UpdateView(enum.StrEnum):
     RAW = "raw"
 
 
+class WhenScarce(enum.StrEnum):
+    """What R-DPCFL does where rows are too scarce for clusters to be seen in the first updates.
+
+    AUTO: what a simulation on public numbers says, before anything is spent: `CLUSTER` or `APART`.
+    CLUSTER: a full first batch; if its clusters are not believed, then as `APART` from there on.
+    APART: clients train models of their own, with ordinary batches, until clusters of these are believed.
+    ONE_MODEL: a full first batch; if its clusters are not believed, then one model for all.
+    """
+
+    AUTO = "auto"
+    CLUSTER = "cluster"
+    APART = "apart"
+    ONE_MODEL = "one_model"
+
+
 class ModelStart(enum.StrEnum):
     """Whether the models of all clusters start alike."""
 

@@ -20,9 +20,19 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.papers.federated_clients import CLUSTER_SIZES, SHIFTS, TRUTH, Clients, Images, clients, load
-from schemas.choices import Adjacency, FederatedAlgorithm, ModelKind, ModelStart, SiloAccountant, UpdateView
+from schemas.choices import Adjacency, FederatedAlgorithm, ModelKind, ModelStart, SiloAccountant, UpdateView, WhenScarce
 from schemas.clustered_fl.plan import SiloBudget
-from schemas.clustered_fl.records import ClusteringParams, FederatedState, Federation, ModelShape, Silo, TrainingParams
+from schemas.clustered_fl.records import (
+    GIVEN_SEPARATION,
+    SEARCHED_SEPARATION,
+    ClusteringParams,
+    FederatedState,
+    Federation,
+    ModelShape,
+    Silo,
+    TrainingParams,
+)
+from transforms.clustered_fl.scarce_rows import begin
 from transforms.clustered_fl.silo_accounting import selection_rounds, silo_plan
 from transforms.numerics.clustered_fl.dp_sgd import model_of
 from transforms.numerics.clustered_fl.loop import run_rounds
@@ -39,18 +49,20 @@ BATCHES = (25, 50, 100, 250)
 
 
 class Method(NamedTuple):
-    """A setting of the rounds."""
+    """A setting of the rounds; `when` is None for the paper, which believes every separation."""
 
     algorithm: FederatedAlgorithm
     start: ModelStart = ModelStart.IDENTICAL
     pull: float = 0.0
     ratio: float = 1.0
     view: UpdateView = UpdateView.PCA
+    when: WhenScarce | None = None
 
 
 METHODS = {
     "oracle": Method(FederatedAlgorithm.ORACLE),
     "R-DPCFL": Method(FederatedAlgorithm.R_DPCFL),
+    "R-DPCFL, the job's defaults": Method(FederatedAlgorithm.R_DPCFL, when=WhenScarce.AUTO),
     "R-DPCFL, first noise x 2": Method(FederatedAlgorithm.R_DPCFL, ratio=2.0),
     "IFCA, identical start": Method(FederatedAlgorithm.IFCA),
     "IFCA, random start": Method(FederatedAlgorithm.IFCA, start=ModelStart.RANDOM),
@@ -137,9 +149,14 @@ def federation_of(
         start=method.start,
         selection_rounds=selection_rounds(method.algorithm, training.rounds),
         pull=method.pull,
-        min_separation=0.0,
+        min_separation=0.0 if method.when is None else SEARCHED_SEPARATION if search else GIVEN_SEPARATION,
+        when_scarce=method.when or WhenScarce.CLUSTER,
     )
     n_rows, n_features = data.rows[0].features.shape
+    shape = ModelShape(kind=ModelKind.SOFTMAX, n_features=n_features, n_classes=10)
+    public_seed = seed.to_bytes(32, "big")
+    sizes = (n_rows,) * len(TRUTH)
+    training, clustering, _ = begin(training, clustering, budget, sizes, shape.n_parameters, public_seed)
     plan = silo_plan(n_rows, training, clustering, budget)
     silos = tuple(
         Silo(
@@ -152,10 +169,7 @@ def federation_of(
         )
         for index, cluster in enumerate(TRUTH)
     )
-    shape = ModelShape(kind=ModelKind.SOFTMAX, n_features=n_features, n_classes=10)
-    return Federation(
-        shape=shape, training=training, clustering=clustering, silos=silos, public_seed=seed.to_bytes(32, "big")
-    )
+    return Federation(shape=shape, training=training, clustering=clustering, silos=silos, public_seed=public_seed)
 
 
 def run(federation: Federation, data: Clients, seed: int, rounds: int | None = None) -> Outcome:

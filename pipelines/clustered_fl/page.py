@@ -10,11 +10,12 @@ import numpy as np
 from pipelines.page.guarantee import odds
 from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, rendered
 from pipelines.page.stamp import RunStamp
-from schemas.choices import Adjacency, FederatedAlgorithm
+from schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.clustered_fl.output import TRUST, SiloStatement
 from schemas.clustered_fl.records import FederatedState, Federation
 from transforms.numerics.clustered_fl.bounded_rows import row_norm
+from transforms.numerics.clustered_fl.round import is_apart
 
 _MOST_CLIENTS = 200
 _ALGORITHMS = {
@@ -24,6 +25,11 @@ _ALGORITHMS = {
     FederatedAlgorithm.IFCA: "IFCA",
     FederatedAlgorithm.MR_MTL: "MR-MTL",
     FederatedAlgorithm.ORACLE: "Oracle",
+}
+_FIRST_ROUNDS = {
+    WhenScarce.APART: "ordinary batches, clients apart until clusters were seen",
+    WhenScarce.CLUSTER: "full batches",
+    WhenScarce.ONE_MODEL: "full batches",
 }
 _PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
 
@@ -167,6 +173,12 @@ def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
     state = view.state
     if view.config.algorithm is not FederatedAlgorithm.R_DPCFL:
         return ()
+    if is_apart(view.federation, state):
+        text = (
+            "The clients' models showed no clusters that could be told from noise, so every client trained a model of "
+            "its own. A larger epsilon or more rows per client would help."
+        )
+        return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
     if len(state.models) == 1:
         text = (
             "The first updates showed no clusters that could be told from noise, so all clients trained one model. "
@@ -174,6 +186,7 @@ def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
         )
         return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
     pairs = (
+        ("First round", _FIRST_ROUNDS[view.federation.clustering.when_scarce]),
         ("Smallest separation of clusters", f"{state.separation:.3g}"),
         ("Last round with sampled clusters", str(state.switch_round)),
         ("Iterations of the mixture", str(state.em_iterations)),

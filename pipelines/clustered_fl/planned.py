@@ -34,6 +34,7 @@ from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.settings.digest import config_digest
 from schemas.tables.contract import TableContract
 from transforms.clustered_fl.labeled_clients import Clients, InspectClients, parts_path, read_parts
+from transforms.clustered_fl.scarce_rows import Beginning, begin
 from transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
 from transforms.files.checkpoint import RunBinding
 from transforms.privacy.keys import key_digest, read_key
@@ -50,6 +51,7 @@ class PlannedFederation:
       contract: how rows are read.
       clients: who takes part and where their rows lie.
       federation: public terms.
+      beginning: how R-DPCFL begins, and why.
       budget: of every client.
       epsilon: that the client that spends most spends.
     """
@@ -58,6 +60,7 @@ class PlannedFederation:
     contract: LabeledContract
     clients: Clients
     federation: Federation
+    beginning: Beginning
     budget: SiloBudget
     epsilon: float
 
@@ -70,6 +73,7 @@ class PlannedFederation:
             delta=self.config.privacy.delta,
             accountant=str(self.config.privacy.accountant_used),
             events=tuple(self.events(self.federation.training.rounds)),
+            first_round=self.beginning.to_json() if self.config.algorithm is FederatedAlgorithm.R_DPCFL else None,
         )
 
     def events(self, n_rounds: int) -> list[dict[str, Any]]:
@@ -126,15 +130,17 @@ def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder:
     contract = labeled_contract(config)
     clients = _inspected(config, contract, options, folder)
     _check_sizes(config, clients)
-    training, clustering, budget = _training(config), _clustering(config, clients), _budget(config)
+    budget, shape, seed = _budget(config), _shape(config, clients.n_features), _public_seed(config)
+    beginning = begin(_training(config), _clustering(config, clients), budget, clients.n_rows, shape.n_parameters, seed)
+    training, clustering = beginning.training, beginning.clustering
     by_size = {n_rows: silo_plan(n_rows, training, clustering, budget) for n_rows in sorted(set(clients.n_rows))}
     plans = tuple(by_size[n_rows] for n_rows in clients.n_rows)
     federation = Federation(
-        shape=_shape(config, clients.n_features),
+        shape=shape,
         training=training,
         clustering=clustering,
         silos=_silos(config, clients, plans),
-        public_seed=hashlib.sha256(f"clustered_fl {config.seed}".encode()).digest(),
+        public_seed=seed,
     )
     table = dataclasses.replace(contract.table, n_features=clients.n_features)
     return PlannedFederation(
@@ -142,9 +148,15 @@ def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder:
         contract=dataclasses.replace(contract, table=table),
         clients=clients,
         federation=federation,
+        beginning=beginning,
         budget=budget,
         epsilon=max(plan.epsilon for plan in plans),
     )
+
+
+def _public_seed(config: ClusteredFLConfig) -> bytes:
+    """Of all public randomness."""
+    return hashlib.sha256(f"clustered_fl {config.seed}".encode()).digest()
 
 
 def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: PipelineOptions, folder: str) -> Clients:
@@ -248,6 +260,7 @@ def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams
         selection_rounds=selection_rounds(algorithm, config.training.rounds, options.selection_share),
         pull=options.pull if algorithm is FederatedAlgorithm.MR_MTL else 0.0,
         min_separation=believed if options.min_separation is None else options.min_separation,
+        when_scarce=options.when_scarce,
         switch_round=options.switch_round,
     )
 

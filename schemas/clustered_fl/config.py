@@ -14,6 +14,7 @@ from schemas.choices import (
     ModelStart,
     SiloAccountant,
     UpdateView,
+    WhenScarce,
 )
 from schemas.errors import ConfigError
 from schemas.settings import rejection, yaml_text
@@ -163,7 +164,7 @@ class TrainingConfig(Section):
     )
 
 
-_NEWER = {"min_separation": None, "switch_round": None, "selection_share": 0.1}
+_NEWER = {"min_separation": None, "switch_round": None, "selection_share": 0.1, "when_scarce": WhenScarce.AUTO}
 """Settings of `clustering` that the first release did not have, with their defaults."""
 
 
@@ -186,8 +187,15 @@ class ClusteringConfig(GrownSection):
     )
     min_separation: Annotated[float, Field(strict=True, ge=0, le=1e9), Scalar] | None = Field(
         default=None,
-        description="the separation of the first updates (MSS) below which all clients share one model, a number from "
+        description="the separation of the first updates (MSS) below which clusters are not believed, a number from "
         "0, which always believes the clusters, to 1e9, or leave it out for 2 (3.5 if n_clusters is searched)",
+    )
+    when_scarce: WhenScarce = Field(
+        default=WhenScarce.AUTO,
+        description="what algorithm r_dpcfl does where rows are too scarce for clusters to be seen: cluster for a full "
+        "first batch and, while clusters are not believed, models of the clients' own; apart for such models from the "
+        "start; one_model for a full first batch and, without clusters, one model for all; auto for cluster or apart by "
+        "a simulation on public numbers",
     )
     switch_round: Count | None = Field(
         default=None,

@@ -26,6 +26,7 @@ class SiloStatement:
       delta: of every client.
       accountant: how events were composed.
       events: one row per client and kind of event: client_id, mechanism, parameters, count.
+      first_round: how R-DPCFL begins, and by what that was decided; None for other algorithms.
     """
 
     adjacency: Adjacency
@@ -33,10 +34,11 @@ class SiloStatement:
     delta: float
     accountant: str
     events: tuple[dict[str, Any], ...]
+    first_round: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Content of `privacy.json`."""
-        return {
+        content = {
             "unit": "record",
             "neighboring_relation": RELATIONS[self.adjacency],
             "adjacency": str(self.adjacency),
@@ -47,6 +49,7 @@ class SiloStatement:
             "public": "the clients' ids and their declared numbers of rows",
             "events": list(self.events),
         }
+        return content if self.first_round is None else content | {"first_round": self.first_round}
 
 
 def models_table(models: NDArray[np.float64], shape: ModelShape) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, UpdateView
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, UpdateView, WhenScarce
 
 UPDATE_UNIT = 2.0**-32
 """What one unit of a client's integer update is worth, in the unit of the model's parameters."""
@@ -24,6 +24,8 @@ GIVEN_SEPARATION = 2.0
 """Smallest separation that is believed where the number of clusters is given."""
 SEARCHED_SEPARATION = 3.5
 """Smallest separation that is believed where the number of clusters was searched."""
+REPEATED_LOOKS = 0.5
+"""What is asked for beyond that of each later look: there are ten, and each may be deceived by noise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,8 @@ class ClusteringParams:
       start: how the models of IFCA start.
       selection_rounds: rounds in which every client selects its cluster (R-DPCFL, IFCA).
       pull: weight of the distance to the mean model (MR-MTL).
-      min_separation: smaller ones mean no clusters, one model for all.
+      min_separation: smaller ones are not believed.
+      when_scarce: what is done then; never `AUTO`, which is decided before.
       switch_round: the last round of sampled clusters (R-DPCFL); None for the one that the overlap gives.
     """
 
@@ -102,6 +105,7 @@ class ClusteringParams:
     selection_rounds: int = 0
     pull: float = 0.0
     min_separation: float = GIVEN_SEPARATION
+    when_scarce: WhenScarce = WhenScarce.CLUSTER
     switch_round: int | None = None
 
 
@@ -160,8 +164,9 @@ class FederatedState:
       assignments: int64, shape (n_clients,); the model that each client trains next, unless it selects one.
       responsibilities: float64, shape (n_clients, n_models); probabilities of clusters after the first round
         of R-DPCFL, else those of `assignments`.
-      separation: MSS of the clusters found in the first round; NaN if none were looked for.
-      switch_round: E_c; the last round with sampled clusters. Selections follow.
+      separation: MSS of the clusters found in the first round, or by the last look after it; NaN if none were looked
+        for.
+      switch_round: E_c; the last round with sampled clusters. Selections follow. 0 without clusters.
       em_iterations: iterations that the mixture took; 0 if none was fit.
     """
 

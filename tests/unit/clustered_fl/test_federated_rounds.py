@@ -6,7 +6,7 @@ import random as shuffling
 import numpy as np
 import pytest
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, WhenScarce
 from schemas.clustered_fl.records import UPDATE_UNIT, FederatedState, ModelShape
 from schemas.errors import ProtocolError
 from tests.scenes.federation import silo, terms
@@ -18,6 +18,7 @@ from transforms.numerics.clustered_fl.round import (
     RoundSums,
     client_step,
     initial_state,
+    is_apart,
     phase_of,
     server_step,
     slots_of,
@@ -112,13 +113,75 @@ def test_the_first_round_keeps_updates_apart_and_the_start():
 
 
 def test_no_separation_no_clusters():
-    federation = _federation(min_separation=1e9)
+    federation = _federation(min_separation=1e9, when_scarce=WhenScarce.ONE_MODEL)
     state = run_rounds(federation, _clients(), _stream(), rounds=1)
     assert state.models.shape == (1, 6)
     assert (state.assignments == 0).all()
     final = run_rounds(federation, _clients(), _stream(), state)
     assert final.round_number == ROUNDS
     assert final.separation == state.separation
+
+
+def _run_apart(rounds=None, **clustering):
+    federation = _federation(when_scarce=WhenScarce.APART, **clustering)
+    return federation, run_rounds(federation, _clients(), _stream(), rounds=rounds)
+
+
+def test_clients_that_are_not_believed_train_apart_like_local_ones():
+    federation, state = _run_apart(min_separation=1e9)
+    assert is_apart(federation, state)
+    assert state.models.shape == (5, 6)
+    np.testing.assert_array_equal(state.assignments, np.arange(5))
+    assert min(_accuracy(federation, state)) > 0.9
+    assert 0.0 < state.separation < 1e9
+
+
+def test_phases_of_clients_apart_have_no_selection():
+    federation, state, phases = _federation(min_separation=1e9), None, []
+    for _ in range(ROUNDS):
+        phases.append(phase_of(federation, state or initial_state(federation)))
+        state = run_rounds(federation, _clients(), _stream(), state, rounds=1)
+        assert slots_of(federation, state) == 5
+    assert phases == [Phase.FIRST] + [Phase.ASSIGNED] * (ROUNDS - 1)
+
+
+def test_clients_apart_form_clusters_once_these_are_believed():
+    federation, first = _run_apart(rounds=1)
+    assert is_apart(federation, first)
+    assert np.isnan(first.separation)
+    # A look every second round of twelve.
+    state = run_rounds(federation, _clients(), _stream(), first, rounds=1)
+    assert not is_apart(federation, state)
+    assert len({(a, t) for a, t in zip(state.assignments.tolist(), TRUTH, strict=True)}) == 2
+    last = run_rounds(federation, _clients(), _stream(), state)
+    assert last.models.shape == (2, 6)
+    assert min(_accuracy(federation, last)) > 0.9
+
+
+def test_a_later_look_asks_for_more_separation():
+    federation, state = _run_apart(rounds=2)
+    for least, found in ((state.separation - 0.6, True), (state.separation - 0.4, False)):
+        asked = _federation(when_scarce=WhenScarce.APART, min_separation=least)
+        assert is_apart(asked, run_rounds(asked, _clients(), _stream(), rounds=2)) is not found
+
+
+def test_models_of_clusters_are_means_of_their_clients():
+    federation, first = _run_apart(rounds=1)
+    sums = sum_updates(federation, first, _updates(federation, first))
+    after = server_step(federation, first, sums)
+    own = first.models + sums.values * UPDATE_UNIT
+    for cluster in (0, 1):
+        members = after.responsibilities.argmax(axis=1) == cluster
+        np.testing.assert_allclose(after.models[cluster], own[members].mean(axis=0), atol=1e-6)
+
+
+def test_selections_never_exceed_what_is_charged():
+    # Clusters that are found late leave less time to select; never more selections than the plan has.
+    for done in range(1, ROUNDS):
+        federation, state = _run_apart(rounds=2)
+        late = dataclasses.replace(state, switch_round=done)
+        phases = [phase_of(federation, dataclasses.replace(late, round_number=each)) for each in range(ROUNDS)]
+        assert phases.count(Phase.SELECT) <= federation.clustering.selection_rounds
 
 
 def test_clusters_are_left_in_the_round_that_is_asked_for():

@@ -18,9 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, WhenScarce
 from schemas.clustered_fl.records import (
     MAX_UNITS,
+    REPEATED_LOOKS,
     UPDATE_UNIT,
     ClientRows,
     ClientUpdate,
@@ -31,13 +32,15 @@ from schemas.clustered_fl.records import (
 from schemas.errors import InputError, ProtocolError
 from transforms.numerics.clustered_fl.dense_model import BLOCK_ROWS
 from transforms.numerics.clustered_fl.dp_sgd import Model, Sgd, model_of, schedule_of, train
-from transforms.numerics.clustered_fl.update_clusters import cluster_updates, switch_round
+from transforms.numerics.clustered_fl.update_clusters import Mixture, cluster_updates, switch_round
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.numerics.privacy.normal import uniforms
 from transforms.numerics.privacy.private_selection import select
 
 _PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
 _SHARE_BITS = 20
+LOOKS = 10
+"""How often clusters are looked for in the models of clients that train apart."""
 
 
 class Phase(enum.StrEnum):
@@ -112,9 +115,21 @@ def phase_of(federation: Federation, state: FederatedState) -> Phase:
     if algorithm is FederatedAlgorithm.R_DPCFL and coming == 1:
         return Phase.FIRST
     selects = algorithm in (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA) and len(state.models) > 1
-    if selects and state.switch_round < coming <= state.switch_round + federation.clustering.selection_rounds:
+    if (
+        selects
+        and not is_apart(federation, state)
+        and state.switch_round < coming <= state.switch_round + federation.clustering.selection_rounds
+    ):
         return Phase.SELECT
     return Phase.ASSIGNED
+
+
+def is_apart(federation: Federation, state: FederatedState) -> bool:
+    """Whether clients of R-DPCFL train models of their own until clusters of these are believed."""
+    clustering = federation.clustering
+    unsure = state.round_number > 0 and state.switch_round == 0
+    keeps = clustering.when_scarce is not WhenScarce.ONE_MODEL
+    return clustering.algorithm is FederatedAlgorithm.R_DPCFL and unsure and keeps
 
 
 def slots_of(federation: Federation, state: FederatedState) -> int:
@@ -190,35 +205,77 @@ def server_step(federation: Federation, state: FederatedState, sums: RoundSums) 
     coming = state.round_number + 2
     sampled = 1 < coming <= state.switch_round
     shares = state.responsibilities if sampled else np.eye(len(models))[sums.clusters]
-    return dataclasses.replace(
+    after = dataclasses.replace(
         state,
         round_number=state.round_number + 1,
         models=models,
         assignments=_sampled(federation, shares, coming) if sampled else sums.clusters,
         responsibilities=shares,
     )
+    return _looked_again(federation, after) if is_apart(federation, after) else after
 
 
 def _found_clusters(federation: Federation, state: FederatedState, sums: RoundSums) -> FederatedState:
-    """The state after the first round: a model per cluster of updates, or one if they are not separated."""
-    clustering = federation.clustering
-    mixture = cluster_updates(
-        sums.values.astype(np.float64) * UPDATE_UNIT,
-        clustering.n_clusters,
-        clustering.view,
-        _public_stream(federation, "mixture"),
-        search=clustering.search,
-    )
-    believed = mixture.separation >= clustering.min_separation
-    responsibilities = mixture.responsibilities if believed else np.ones((federation.n_clients, 1))
-    return FederatedState(
+    """The state after the first round: a model per cluster of updates, or those of clusters that are not believed."""
+    clustering, n_clients = federation.clustering, federation.n_clients
+    updates = sums.values.astype(np.float64) * UPDATE_UNIT
+    first = dataclasses.replace(
+        state,
         round_number=1,
-        models=np.repeat(state.models[:1], responsibilities.shape[1], axis=0),
-        assignments=_sampled(federation, responsibilities, 2),
-        responsibilities=responsibilities,
-        separation=mixture.separation,
-        switch_round=_switch_round(federation, mixture.separation) if believed else 0,
-        em_iterations=mixture.iterations,
+        models=state.models + updates,
+        assignments=np.arange(n_clients),
+        responsibilities=np.eye(n_clients),
+    )
+    if clustering.when_scarce is WhenScarce.APART:
+        return first
+    mixture = _mixture(federation, updates)
+    seen = dataclasses.replace(first, separation=mixture.separation, em_iterations=mixture.iterations)
+    if mixture.separation >= clustering.min_separation:
+        models = np.repeat(state.models[:1], mixture.responsibilities.shape[1], axis=0)
+        return _with_clusters(federation, seen, models, mixture)
+    if clustering.when_scarce is WhenScarce.ONE_MODEL:
+        nobody = np.zeros(n_clients, dtype=np.int64)
+        return dataclasses.replace(
+            seen, models=state.models[:1], assignments=nobody, responsibilities=np.ones((n_clients, 1))
+        )
+    return seen
+
+
+def _looked_again(federation: Federation, state: FederatedState) -> FederatedState:
+    """The state with a model per cluster of the clients' own models, if they are due for a look and it is believed.
+
+    A model of a cluster starts as the mean of its clients' models. All of them are private already, so looking costs
+    nothing.
+    """
+    rounds = federation.training.rounds
+    due = state.round_number % math.ceil(rounds / LOOKS) == 0 or state.round_number == rounds
+    if not due:
+        return state
+    mixture = _mixture(federation, state.models)
+    seen = dataclasses.replace(state, separation=mixture.separation, em_iterations=mixture.iterations)
+    if mixture.separation < federation.clustering.min_separation + REPEATED_LOOKS:
+        return seen
+    shares = mixture.responsibilities / np.maximum(mixture.responsibilities.sum(axis=0), 1e-12)
+    return _with_clusters(federation, seen, shares.T @ state.models, mixture)
+
+
+def _mixture(federation: Federation, updates: NDArray[np.float64]) -> Mixture:
+    """Clusters of updates or models, shape (n_clients, n_parameters)."""
+    clustering = federation.clustering
+    stream = _public_stream(federation, "mixture")
+    return cluster_updates(updates, clustering.n_clusters, clustering.view, stream, search=clustering.search)
+
+
+def _with_clusters(
+    federation: Federation, state: FederatedState, models: NDArray[np.float64], mixture: Mixture
+) -> FederatedState:
+    """The state with these models, shape (n_clusters, n_parameters), and clients drawn into their clusters."""
+    return dataclasses.replace(
+        state,
+        models=models,
+        assignments=_sampled(federation, mixture.responsibilities, state.round_number + 1),
+        responsibilities=mixture.responsibilities,
+        switch_round=max(_switch_round(federation, mixture.separation), state.round_number),
     )
 
 

@@ -1,0 +1,91 @@
+"""How R-DPCFL begins: with a full first batch or with clients that train apart, decided before anything is spent.
+
+All that decides is public: numbers of rows, settings, the noise that they cost, and a simulation of it. No row is read.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schemas.choices import FederatedAlgorithm, WhenScarce
+from schemas.clustered_fl.plan import SiloBudget
+from schemas.clustered_fl.records import ClusteringParams, TrainingParams
+from transforms.clustered_fl.silo_accounting import silo_plan
+from transforms.numerics.clustered_fl.dp_sgd import schedule_of
+from transforms.numerics.clustered_fl.foresight import Foresight, foresee
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
+
+
+class Beginning(NamedTuple):
+    """What was decided, on the terms that follow from it.
+
+    Attributes:
+      training: with the batches of the first round.
+      clustering: with `when_scarce` decided.
+      foresight: what the simulation said; None if nothing was simulated.
+    """
+
+    training: TrainingParams
+    clustering: ClusteringParams
+    foresight: Foresight | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """What `privacy.json` says of the first round."""
+        content: dict[str, Any] = {"when_scarce": str(self.clustering.when_scarce), "decided_by": "the job"}
+        if self.foresight is not None:
+            content |= {
+                "decided_by": "a simulation on public numbers",
+                "simulated_share_of_true_clusters": self.foresight.share,
+                "simulated_separation": round(self.foresight.separation, 3),
+            }
+        return content
+
+
+def begin(
+    training: TrainingParams,
+    clustering: ClusteringParams,
+    budget: SiloBudget,
+    n_rows: Sequence[int],
+    n_parameters: int,
+    public_seed: bytes,
+) -> Beginning:
+    """Decides `auto`, and gives clients that begin apart ordinary first batches.
+
+    A job that says itself what the first round spends, or what is believed of it, has a full first batch: its own
+    `first_batch_size`, its `first_round_noise_ratio` or a `min_separation` of 0.
+
+    Args:
+      training: as the job says.
+      clustering: as the job says.
+      budget: of every client.
+      n_rows: public, per client.
+      n_parameters: of a model.
+      public_seed: 32 bytes.
+
+    Raises:
+      ConfigError: if the budget cannot be spent.
+    """
+    full = dataclasses.replace(clustering, when_scarce=WhenScarce.CLUSTER)
+    if clustering.algorithm is not FederatedAlgorithm.R_DPCFL:
+        return Beginning(training, full)
+    when, foresight = clustering.when_scarce, None
+    if when is WhenScarce.AUTO:
+        when = WhenScarce.CLUSTER
+        if training.first_batch_size is None and budget.first_round_noise_ratio == 1.0 and full.min_separation > 0.0:
+            noise = np.array([first_noise(rows, training, full, budget) for rows in n_rows])
+            stream = KeyStream(public_seed, encode_label("clustered_fl", "foresight"))
+            foresight = foresee(noise, n_parameters, full, stream)
+            when = WhenScarce.CLUSTER if foresight.enough else WhenScarce.APART
+    if when is WhenScarce.APART:
+        training = dataclasses.replace(training, first_batch_size=training.batch_size)
+    return Beginning(training, dataclasses.replace(clustering, when_scarce=when), foresight)
+
+
+def first_noise(n_rows: int, training: TrainingParams, clustering: ClusteringParams, budget: SiloBudget) -> float:
+    """Stddev of a parameter of a client's mean clipped gradient of the first round, in clipping norms."""
+    schedule = schedule_of(training, n_rows, first=True)
+    multiplier = silo_plan(n_rows, training, clustering, budget).first_round_multiplier
+    return multiplier / (schedule.expected_batch * math.sqrt(schedule.n_steps))
