@@ -35,8 +35,6 @@ EPSILON, DELTA = 1.0, 1e-6
 N_CLUSTERS, N_FEATURES, SERVER_ROWS = 5, 20, 5
 STEPS = (0, 1, 2, 4)
 LOG_STEPS = "log n"
-FIFTH_STEPS = (0, 2, LOG_STEPS)
-"""Lloyd steps of Algorithm 5, whose start alone takes some fifty rounds."""
 PRINTED: dict[str, Any] = {
     "privacy": {"allocation": "paper"},
     "feddp_kmeans": {"guards": False},
@@ -64,7 +62,7 @@ class Outcome(NamedTuple):
 
 def main() -> None:
     parser = measurement.script(__doc__, "folder for the table and the plot")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 3_000, 10_000, 30_000, 100_000, 300_000])
+    parser.add_argument("--rows", type=int, nargs="+", default=[3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000])
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     found = {
@@ -160,10 +158,8 @@ def outcomes(n_rows: int, most_rows: int, seed: int) -> dict[tuple[str, Any], Ou
         found["Algorithm 3", ""] = judged(drawn, algorithm_3(drawn.rows, N_CLUSTERS, seed))
         for label in (*STEPS, LOG_STEPS):
             steps = math.ceil(math.log(n_rows)) if label == LOG_STEPS else int(label)
-            methods = {"FedDP-KMeans": PRINTED | {"lloyd": {"steps": steps}}}
-            if label in FIFTH_STEPS:
-                methods["Algorithm 5"] = algorithm_5(steps, len(drawn.server), 1.0 / N_CLUSTERS, 1.0, EPSILON)
-            for method, sections in methods.items():
+            fifth = algorithm_5(steps, len(drawn.server), 1.0 / N_CLUSTERS, 1.0, EPSILON)
+            for method, sections in (("FedDP-KMeans", PRINTED | {"lloyd": {"steps": steps}}), ("Algorithm 5", fifth)):
                 config = in_memory.job("feddp_kmeans", "record", EPSILON, N_CLUSTERS, seed, **sections)
                 found[method, label] = judged(drawn, in_memory.centers(config, drawn.server, block, seed))
     return found
