@@ -30,7 +30,7 @@ from transforms.numerics.trusted_zone import clustering_scores
 
 LEVELS = {"record": (100_000, None), "client": (100_000, 50)}
 """Rows, and rows of each client."""
-EPSILONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0)
+EPSILONS = (0.1, 0.2, 0.4, 1.0, 2.0)
 LARGE_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 N_MISSING = (0, 1, 2, 4, 6)
 MISSING_STEPS = (0, 2, 5)

@@ -31,9 +31,9 @@ from transforms.numerics.trusted_zone.curves import on_front
 MIXTURES = {"record": (100_000, None), "client-1000": (50_000, 50), "client-2000": (100_000, 50)}
 MIXTURES |= {"client-5000": (250_000, 50)}
 """Rows, and rows of each client."""
-EPSILONS = (0.2, 0.4, 0.6, 1.0, 2.0)
+EPSILONS = (0.2, 0.5, 1.0)
 STEPS = (0, 1, 2)
-N_SHARES = 24
+N_SHARES = 16
 LEAST_SHARE = 0.04
 PARTS = ("outer_product", "weights", "sums", "counts")
 RECOMMENDED = {"record": (0.2, 0.2, 0.45, 0.15), "client": (0.35, 0.1, 0.45, 0.1)}
