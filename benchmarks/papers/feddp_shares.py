@@ -76,13 +76,13 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", choices=MIXTURES, default=list(MIXTURES))
     parser.add_argument("--lakes", type=Path, nargs="*", default=[], help="folders that feddp_real wrote")
     arguments = parser.parse_args()
-    found = {}
+    found: dict[str, list[Run]] = {}
     with threadpool_limits(limits=1):
-        for name, data in [*((each, drawn(each)) for each in arguments.sets), *map(_named, arguments.lakes)]:
+        for name, data in itertools.chain(
+            ((each, drawn(each)) for each in arguments.sets), map(_named, arguments.lakes)
+        ):
             found[name] = runs(data)
-            print(name, flush=True)
-    lines = report(found)
-    measurement.show(lines, arguments.out and arguments.out / "shares.md")
+            measurement.show(report(found), arguments.out and arguments.out / "shares.md")
     if arguments.out:
         plot(found, arguments.out / "shares.svg")
 
