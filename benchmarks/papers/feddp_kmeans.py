@@ -2,11 +2,13 @@
 
 - record: the mixture with 100 clients x 1000 rows, record level (Figure 1, left).
 - client-1000, client-2000, client-5000: clients x 50 rows, client level (Figures 5, 2 left, 6).
-- missing: components that the server data lack, record level (additional experiments of the reviews).
 - elbow: the number of clusters chosen among 1 to 20, both levels (additional experiments of the reviews).
-- shares: budget shares and Lloyd rounds of the Pareto-optimal runs (Tables 2 to 5).
 - sweep: the time that five private methods x seven epsilons x ten seeds take, record level.
-- census-*: real census rows, silos of one employment class, record level (Figures 1 right, 3, 4); needs --data.
+- census-*: rows of UCI Adult, silos of one employment class, record level, in place of the census of Figures 1 right, 3
+  and 4; needs --data.
+
+`feddp_shares` draws Tables 2 to 5, `feddp_scores` the other figures of the reviews, `feddp_real` those whose data the
+network has.
 
 Every figure is a sweep that goes on where it was interrupted, in the folder given by --work.
 
@@ -15,13 +17,11 @@ Every figure is a sweep that goes on where it was interrupted, in the folder giv
 
 import argparse
 import collections
-import itertools
-import json
 import logging
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,6 @@ CLIENTS = {"client-1000": 1000, "client-2000": 2000, "client-5000": 5000}
 LARGEST_K = 20
 STEPS, BASELINE_STEPS = [0, 1, 2], [1, 2, 5]
 """Lloyd rounds after FedDP-KMeans, and after starts that spend nothing."""
-SHARES = ((0.15, 0.25, 0.35, 0.45), (0.1, 0.2), (0.1, 0.2))
-"""Of the outer product, the weights and the counts; sums get the rest."""
-MISSING = (0, 1, 2, 4, 6)
 FEDDP = {
     "FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans"},
     "FedDP-KMeans (paper)": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
@@ -94,10 +91,8 @@ def _figures(arguments: argparse.Namespace) -> dict[str, Callable[[str], Lines]]
     work, out, seeds = arguments.work, arguments.out, arguments.seeds
     found: dict[str, Callable[[str], Lines]] = {
         "record": lambda name: comparison(work, out, name, _record_job(work), seeds),
-        "missing": lambda name: missing(work, out, name, max(seeds // 2, 1)),
         "elbow": lambda name: elbow(work, out, name, seeds),
         "sweep": lambda name: timed_sweep(work, name, seeds),
-        "shares": lambda name: shares(work, name, max(seeds // 5, 1)),
     }
     for client_level in CLIENTS:
         found[client_level] = lambda name: comparison(work, out, name, _client_job(work, name), max(seeds // 2, 1))
@@ -114,7 +109,7 @@ def _record_job(work: Path) -> dict[str, Any]:
     lake = work / "lake-record"
     if not lake.exists():
         mixture.write_lake(lake, mixture.draw(0, RECORD_ROWS), 10, 1000, 1000)
-    return _job(lake, "record")
+    return job(lake, "record")
 
 
 def _client_job(work: Path, name: str) -> dict[str, Any]:
@@ -122,14 +117,14 @@ def _client_job(work: Path, name: str) -> dict[str, Any]:
     lake, n_clients = work / f"lake-{name}", CLIENTS[name]
     if not lake.exists():
         mixture.write_lake(lake, mixture.draw(0, CLIENT_ROWS * n_clients), 10, 10_000, CLIENT_ROWS)
-    return _job(lake, "client")
+    return job(lake, "client")
 
 
-def _job(lake: Path, unit: str) -> dict[str, Any]:
+def job(lake: Path, unit: str) -> dict[str, Any]:
     """Settings that all methods share."""
-    job = mixture.config(lake, unit, 1.0)
-    job["data"]["client_id"] = "client_id"  # type: ignore[index]
-    return job
+    found: dict[str, Any] = mixture.config(lake, unit, 1.0)
+    found["data"]["client_id"] = "client_id"
+    return found
 
 
 def _census_job(work: Path, data: Path, name: str) -> dict[str, Any]:
@@ -150,7 +145,7 @@ def _census_job(work: Path, data: Path, name: str) -> dict[str, Any]:
     encode = {each: {"kind": "one_hot", "vocabulary": "server"} for each in CATEGORICAL}
     bins = {each: {"kind": "quantile_bins", "bins": 5} for each in NUMERIC}
     data_section = {"path": str(lake / "clients"), "features": features, "client_id": "silo"}
-    return _job(lake, "record") | {"data": data_section, "encode": encode | bins}
+    return job(lake, "record") | {"data": data_section, "encode": encode | bins}
 
 
 def run_sweep(work: Path, name: str, job: dict[str, Any], methods: dict[str, Any], **options: Any) -> Rows:
@@ -232,23 +227,6 @@ def verdict(best: dict[str, dict[float | None, dict[str, Any]]]) -> Lines:
     return lines
 
 
-def missing(work: Path, out: Path, name: str, seeds: int) -> Lines:
-    """Cost when components are missing from the server data."""
-    job, drawn = _record_job(work), mixture.draw(0, 0)
-    methods = {}
-    for n_missing in MISSING:
-        path = work / f"server-without-{n_missing}.parquet"
-        pq.write_table(mixture.table(drawn.server[20 * n_missing :]), path)
-        for method, settings in (FEDDP | BASELINES).items():
-            if method not in ("SpherePacking", "FedDP-KMeans (paper)"):
-                steps = {} if method in FEDDP else {"lloyd": {"steps": 2}}
-                methods[f"{method}, {n_missing} missing"] = settings | steps | {"server_data": {"path": str(path)}}
-    best = best_settings(run_sweep(work, name, job, methods, seeds=seeds))
-    plot(out / f"{name}.svg", best, "cost / n")
-    lines = ["Cost / n, mean of seeds, with half the 95% interval.", ""]
-    return [*lines, *table(best, lambda each: f"{each['mean']:.2f} ({each['half']:.2f})"), "", f"![{name}]({name}.svg)"]
-
-
 def elbow(work: Path, out: Path, name: str, seeds: int) -> Lines:
     """How many clusters of the ten are found among up to twenty, and one curve of each level."""
     lines = ["| level | epsilon | chosen (times) | cost / n |", "| --- | --- | --- | --- |"]
@@ -265,57 +243,6 @@ def elbow(work: Path, out: Path, name: str, seeds: int) -> Lines:
         curves[f"{unit} level, eps 1"] = fit(validated(job | choice)).model.proxy_costs
     _plot_lines(out / f"{name}.svg", curves)
     return [*lines, "", f"![{name}]({name}.svg)"]
-
-
-def share_grid() -> Iterator[dict[str, float]]:
-    """Shares of the four releases in steps of a tenth around the paper's recommendations."""
-    for outer, weights, counts in itertools.product(*SHARES):
-        yield {
-            "outer_product": outer,
-            "weights": weights,
-            "counts": counts,
-            "sums": round(1.0 - outer - weights - counts, 10),
-        }
-
-
-def shares(work: Path, name: str, seeds: int) -> Lines:
-    """Mean shares, and numbers of Lloyd rounds, of the Pareto-optimal settings."""
-    lines = [
-        "Means over the settings with the lowest mean cost at each epsilon.",
-        "",
-        "| data, allocation | outer product | weights | sums | counts | T=0 | T=1 | T=2 |",
-        "| --- " * 8 + "|",
-    ]
-    grid = list(share_grid())
-    for label, job in (
-        ("100 clients, record level", _record_job(work)),
-        ("2000 clients", _client_job(work, "client-2000")),
-    ):
-        settings = {"privacy.shares": grid, "lloyd.steps": STEPS}
-        rows = run_sweep(
-            work,
-            f"{name}-{job['privacy']['unit']}",
-            job,
-            FEDDP,
-            seeds=seeds,
-            settings=settings,
-            epsilons=FEW_EPSILONS[:2],
-        )
-        for method, points in best_settings(rows).items():
-            chosen = [_parsed(point["settings"]) for point in points.values()]
-            means = [
-                np.mean([each[0][key] for each in chosen]) for key in ("outer_product", "weights", "sums", "counts")
-            ]
-            steps = [np.mean([each[1] == number for each in chosen]) for number in (0, 1, 2)]
-            lines.append(f"| {label}, {method} | " + " | ".join(f"{value:.2f}" for value in [*means, *steps]) + " |")
-    return lines
-
-
-def _parsed(settings: str) -> tuple[dict[str, float], int]:
-    """Shares and Lloyd rounds from the text of a cell's settings."""
-    head, _, steps = settings.rpartition(", lloyd.steps=")
-    found: dict[str, float] = json.loads(head.removeprefix("privacy.shares=").replace("'", '"'))
-    return found, int(steps)
 
 
 def plot(path: Path, best: dict[str, dict[float | None, dict[str, Any]]], label: str) -> None:

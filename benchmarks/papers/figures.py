@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+from benchmarks.papers.one_round import Cell
+
 RESULTS = Path("benchmarks/results")
 DATA, OUT, WORK = "DATA", "OUT", "WORK"
 """Words of a command that stand for folders."""
@@ -22,11 +24,9 @@ _TOY_SWEEP = {
     "LARGEST_K": 3,
     "STEPS": [0],
     "BASELINE_STEPS": [1],
-    "MISSING": (1,),
     "FEDDP": {"FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans", "feddp_kmeans": {"restarts": 20}}},
     "BASELINES": {"ServerKMeans++": {"algorithm": "server_kmeanspp"}},
     "POOLED": {"Optimal": {"algorithm": "optimal"}},
-    "SHARES": ((0.15,), (0.1,), (0.1,)),
 }
 
 
@@ -41,6 +41,7 @@ class Figure(NamedTuple):
       toy: arguments in their place at toy size.
       constants: of the module, lower at toy size.
       result: the table below `RESULTS`, or None if none was committed.
+      lowered: the module of `benchmarks` that holds the constants, if it is another one.
     """
 
     paper: str
@@ -50,6 +51,7 @@ class Figure(NamedTuple):
     toy: str
     constants: Mapping[str, Any] = {}
     result: str | None = None
+    lowered: str | None = None
 
     @property
     def command(self) -> str:
@@ -70,6 +72,22 @@ def _sweep(paper: str, shows: str, name: str, *, drawn: bool = True, data: bool 
     return Figure(paper, shows, "papers.feddp_kmeans", words, toy, _TOY_SWEEP, result)
 
 
+def _answer(shows: str, name: str) -> Figure:
+    """A figure of `papers.feddp_scores`."""
+    words = f"--figures {name} --seeds 2 --out OUT/feddp_kmeans"
+    toy = {"LEVELS": {"record": (600, None), "client": (600, 50)}, "EPSILONS": (1.0,), "LARGE_EPSILONS": (1.0,)}
+    toy |= {"N_MISSING": (1,), "MISSING_STEPS": (0, 1)}
+    result = f"feddp_kmeans/{name}.md"
+    return Figure(REVIEWS, shows, "papers.feddp_scores", words, words.replace("seeds 2", "seeds 1"), toy, result)
+
+
+def _real(shows: str, names: str, toy: str) -> Figure:
+    """Figures of `papers.feddp_real`, whose data nobody here has held."""
+    words = f"--figures {names} --data DATA --work WORK --out OUT/feddp_kmeans"
+    few = f"--figures {toy} --synthetic --work WORK --out OUT/feddp_kmeans --seeds 1"
+    return Figure(FEDDP, shows, "papers.feddp_real", words, few, _TOY_SWEEP, lowered="papers.feddp_kmeans")
+
+
 def _digits(shows: str, shift: str, size: str, seeds: int, result: str, images: str = "") -> Figure:
     """A figure of `papers.dp_clustered_fl`."""
     options = f"--shift {shift.replace(' ', '_')} --seeds {seeds} --size {size}{images}"
@@ -85,11 +103,32 @@ FIGURES: dict[str, Figure] = {
     "feddp-client-1000": _sweep(FEDDP, "Figure 5", "client-1000"),
     "feddp-client-5000": _sweep(FEDDP, "Figure 6", "client-5000"),
     "feddp-census-private": _sweep(FEDDP, "Figure 3, on UCI Adult", "census-private", data=True),
-    "feddp-census-self-employed": _sweep(
-        FEDDP, "Figure 4, on UCI Adult", "census-self-employed", drawn=False, data=True
+    "feddp-census-self-employed": _sweep(FEDDP, "Figure 4, on UCI Adult", "census-self-employed", data=True),
+    "feddp-acs": _real("Figures 1 right, 3 and 4", "acs-federal acs-not-for-profit acs-self-employed", "acs-federal"),
+    "feddp-questions": _real(
+        "Figures 2 right, 7, 8 and 9",
+        "questions-github-pdf questions-facebook-hibernate questions-plotting-cookies questions-machine-learning-math",
+        "questions-github-pdf",
     ),
-    "feddp-shares": _sweep(FEDDP, "Tables 2 to 5", "shares"),
-    "feddp-missing": _sweep(REVIEWS, "Figures 1 to 5: clusters missing from the server data", "missing"),
+    "feddp-shares": Figure(
+        FEDDP,
+        "Tables 2 to 5",
+        "papers.feddp_shares",
+        "--out OUT/feddp_kmeans",
+        "--sets record --out OUT/feddp_kmeans",
+        {"MIXTURES": {"record": (1_000, None)}, "N_SHARES": 2, "EPSILONS": (1.0,)},
+        "feddp_kmeans/shares.md",
+    ),
+    "feddp-theorems": Figure(
+        FEDDP,
+        "Theorems 2 and 14, Corollary 15, Algorithms 3 and 5",
+        "papers.feddp_theorems",
+        "--out OUT",
+        "--rows 500 --seeds 1 --out OUT",
+        result="feddp_theorems.md",
+    ),
+    "feddp-missing": _answer("Figures 1 to 5: clusters missing from the server data", "missing"),
+    "feddp-scores": _answer("Figures 6 to 9: scores beside the cost", "scores"),
     "feddp-elbow": _sweep(REVIEWS, "Figure 10: elbow", "elbow"),
     "feddp-code": Figure(
         FEDDP,
@@ -115,6 +154,30 @@ FIGURES: dict[str, Figure] = {
         "--draws 200 --out OUT/published_protocol.md",
         "--draws 1 --out OUT/published_protocol.md",
         result="published_protocol.md",
+    ),
+    "one-round-draws": Figure(
+        ONE_ROUND,
+        "Figures 1 and 2 with ten draws by their law, Lemma 25",
+        "papers.one_round_draws",
+        "--out OUT",
+        "--draws 1 --out OUT",
+        {"FIGURES": {"n": ("n_clients", [Cell("n", "paper", 100_000, 4.0)])}},
+        "one_round_draws.md",
+    ),
+    "net-trees": Figure(
+        ONE_ROUND,
+        "Lemmas 10 to 19, Theorems 1, 20 to 22: nets beside hyperplanes",
+        "papers.net_trees",
+        "--out OUT",
+        "--draws 1 --out OUT",
+        {
+            "ROWS": 300,
+            "FEATURES": (2,),
+            "CORESET_FEATURES": (1,),
+            "CLIENTS": (10_000, 10**5, 10**6),
+            "DIMENSIONS": (2,),
+        },
+        "net_trees.md",
     ),
     "naive": Figure(
         ONE_ROUND,
@@ -237,8 +300,9 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
         folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", [_path(figure.module), *words]))
+        lowered = importlib.import_module(f"benchmarks.{figure.lowered or figure.module}")
         for constant, value in figure.constants.items() if toy else ():
-            stack.enter_context(mock.patch.object(module, constant, value))
+            stack.enter_context(mock.patch.object(lowered, constant, value))
         module.main()
 
 

@@ -144,7 +144,7 @@ def report_cost(cell: Cell, seed: int) -> float:
     return separated_mixture.mean_cost(drawn.rows, centers)
 
 
-def parameters_of(cell: Cell, key: bytes):  # type: ignore[no-untyped-def]
+def parameters_of(cell: Cell, key: bytes, n_features: int = N_FEATURES):  # type: ignore[no-untyped-def]
     """Public parameters, as the `encode` job would choose them."""
     from schemas.reports.config import EncodeConfig
     from transforms.numerics.reports.design import design
@@ -163,7 +163,7 @@ def parameters_of(cell: Cell, key: bytes):  # type: ignore[no-untyped-def]
             },
         }
     )
-    parameters = design(config, tuple(f"x[{index}]" for index in range(N_FEATURES)), key)
+    parameters = design(config, tuple(f"x[{index}]" for index in range(n_features)), key)
     return by_clones(parameters) if cell.method == "clones" else parameters
 
 

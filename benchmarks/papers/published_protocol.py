@@ -11,12 +11,13 @@ eight clusters share a leaf of 64; then one center has to serve two clusters, wh
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks import measurement, separated_mixture
 from benchmarks.machine import heading
 from benchmarks.papers.one_round import N_FEATURES, PAPER_COLUMN, Cell, parameters_of
 
-_ROWS = 20_000
+ROWS = 20_000
 
 
 class Draw(NamedTuple):
@@ -55,34 +56,51 @@ def report(n_draws: int) -> list[str]:
     return lines
 
 
-def draw(n_clients: int, epsilon: float, seed: int) -> Draw:
+def draw(n_clients: int, epsilon: float, seed: int, n_clusters: int = 8, separation: float = 100.0) -> Draw:
     """One draw of mixture, hyperplanes and sums."""
+    rng = np.random.default_rng([seed, 8])
+    cell = Cell("", "paper", n_clients, epsilon, n_clusters, separation)
+    parameters = parameters_of(cell, rng.bytes(16))
+    drawn = separated_mixture.draw(seed, ROWS, N_FEATURES, n_clusters, separation)
+    centers, codes = decoded(drawn.rows, parameters, n_clients, rng, seed)
+    first = [codes[np.flatnonzero(drawn.labels == label)[0]] for label in range(len(drawn.means))]
+    return Draw(separated_mixture.mean_cost(drawn.rows, centers), len(set(first)) < len(first))
+
+
+def decoded(  # type: ignore[no-untyped-def]
+    rows: NDArray[np.float64], parameters, n_clients: int, rng: np.random.Generator, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Centers of variant `paper`, shape (k, d), and the leaf of every row, shape (n,).
+
+    Args:
+      rows: in the unit ball, shape (n, d); each stands for as many clients.
+      parameters: public, of variant `paper`.
+      n_clients: all of them.
+      rng: of the noise of the sums.
+      seed: of the decoder.
+    """
     from transforms.numerics.reports import codebook, decode_tree, published_protocol
     from transforms.numerics.reports import encoder as report_encoder
     from transforms.numerics.reports.sums import ReportSums
 
-    rng = np.random.default_rng([seed, 8])
-    parameters = parameters_of(Cell("", "paper", n_clients, epsilon), rng.bytes(16))
-    drawn = separated_mixture.draw(seed, _ROWS, N_FEATURES)
-    codes = report_encoder.tree_codes(report_encoder.lattice_points(drawn.rows, 1.0), parameters)
-    leaves = np.zeros((1 << parameters.depth, 1 + N_FEATURES))
-    np.add.at(leaves, codes, np.column_stack([np.ones(_ROWS), drawn.rows]) / _ROWS)
+    n_features = rows.shape[1]
+    codes = report_encoder.tree_codes(report_encoder.lattice_points(rows, 1.0), parameters)
+    leaves = np.zeros((1 << parameters.depth, 1 + n_features))
+    np.add.at(leaves, codes, np.column_stack([np.ones(len(rows)), rows]) / len(rows))
     (_, histogram), (_, vector) = parameters.choices
-    shrunk = 1.0 / published_protocol.sphere_norm(vector, N_FEATURES)
-    strength = np.append(np.tanh(histogram / 2.0), np.full(N_FEATURES, shrunk))
+    shrunk = 1.0 / published_protocol.sphere_norm(vector, n_features)
+    strength = np.append(np.tanh(histogram / 2.0), np.full(n_features, shrunk))
     means = codebook.walsh_hadamard(np.ascontiguousarray(leaves.T)).T * strength
-    stddev = np.append(1.0, np.full(N_FEATURES, N_FEATURES**-0.5))
-    cells = np.zeros((2 << parameters.depth, 1 + N_FEATURES))
+    stddev = np.append(1.0, np.full(n_features, n_features**-0.5))
+    cells = np.zeros((2 << parameters.depth, 1 + n_features))
     for level in range(1, parameters.depth + 1):
         size = 1 << level
         n_reports = n_clients / (parameters.depth * size)
-        noise = rng.normal(size=(size, 1 + N_FEATURES)) * stddev * np.sqrt(n_reports)
+        noise = rng.normal(size=(size, 1 + n_features)) * stddev * np.sqrt(n_reports)
         cells[size : 2 * size] = n_reports * means[:size] + noise
     cells[:, 1:] *= published_protocol.DIRECTION_UNITS
     sums = ReportSums(n_clients, np.rint(cells).astype(np.int64), np.zeros((0, 0), dtype=np.int64))
-    centers = decode_tree.decode_tree(sums, parameters, seed).centers
-    first = [codes[np.flatnonzero(drawn.labels == label)[0]] for label in range(len(drawn.means))]
-    return Draw(separated_mixture.mean_cost(drawn.rows, centers), len(set(first)) < len(first))
+    return decode_tree.decode_tree(sums, parameters, seed).centers, codes
 
 
 if __name__ == "__main__":

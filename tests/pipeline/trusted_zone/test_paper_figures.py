@@ -10,7 +10,7 @@ ALIKE = {
     "feddp-client-5000": "feddp-record",
     "feddp-census-private": "feddp-record",
     "feddp-census-self-employed": "feddp-record",
-    "feddp-elbow": "feddp-missing",
+    "feddp-scores": "feddp-missing",
     "feddp-code": "the test of a fit",
     "fastlloyd-all": "fastlloyd",
     "r-dpcfl-label-flip": "r-dpcfl-rotation",

@@ -1,0 +1,64 @@
+"""Rounds of a planned fit on rows in memory: the statistics, noise and server steps of `fit`, without Beam and files.
+
+The keys of this noise are public, so nothing here may be released.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from pipelines.kmeans.plan.public_fit import PublicFit
+from schemas.kmeans.fit_config import FitConfig, validated
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.privacy.noise import draw_release
+from transforms.rounds.protocol import measured
+
+Rows = NDArray[np.float64]
+
+
+def client_block(rows: Rows, client_rows: int | None) -> ClientBlock:
+    """Rows, shape (n, d), as clients of `client_rows` each, or as rows of nobody."""
+    if client_rows is None:
+        return ClientBlock(rows)
+    return ClientBlock(rows, np.arange(0, len(rows) + 1, client_rows, dtype=np.int64))
+
+
+def job(algorithm: str, unit: str, epsilon: float, n_clusters: int, seed: int, **sections: Any) -> FitConfig:
+    """A fit whose files nobody opens; `sections` replace or add sections."""
+    client = unit == "client"
+    settings: dict[str, Any] = {
+        "algorithm": algorithm,
+        "data": {"path": "unused", "features": "x", "client_id": "client_id" if client else None},
+        "server_data": {"path": "unused"},
+        "n_clusters": n_clusters,
+        "privacy": {"unit": unit, "epsilon": epsilon, "delta": 1e-6},
+        "clipping": {"norm": "server_radius", "center": "server_mean", "client_rows": 50 if client else None},
+        "seed": seed,
+    }
+    for name, value in sections.items():
+        both = isinstance(value, Mapping) and isinstance(settings.get(name), Mapping)
+        settings[name] = settings[name] | value if both else value
+    return validated(settings)
+
+
+def centers(config: FitConfig, server: Rows, block: ClientBlock, seed: int) -> Rows:
+    """Centers of one run, shape (k, d), feature units.
+
+    Args:
+      config: of `job`.
+      server: public points, shape (q, d).
+      block: all rows.
+      seed: of the noise.
+    """
+    fit = PublicFit.of(config, server)
+    key = hashlib.sha256(b"papers in memory, a public key/%d" % seed).digest()
+    state = fit.initial
+    with threadpool_limits(limits=1):
+        for each in fit.rounds:
+            found = measured(each, block, state.broadcast())
+            state = each.step(state, draw_release(key, each.plan, found))
+    return np.asarray(state.model().centers, dtype=np.float64)
