@@ -194,6 +194,13 @@ class UpdateView(enum.StrEnum):
     RAW = "raw"
 
 
+class SelectionScore(enum.StrEnum):
+    """What clients compare models by: the rows that a model classifies correctly, or its loss, cut off at a bound."""
+
+    ACCURACY = "accuracy"
+    LOSS = "loss"
+
+
 class ModelStart(enum.StrEnum):
     """Whether the models of all clusters start alike."""
 

@@ -79,6 +79,16 @@ def _digits(shows: str, shift: str, size: str, seeds: int, result: str, images: 
     return Figure(R_DPCFL, shows, "papers.dp_clustered_fl", f"--data DATA {options}{out}", toy + out, {}, found)
 
 
+def _settings(shows: str, section: str, options: str = "") -> Figure:
+    """A figure of `papers.r_dpcfl_settings`."""
+    out = f" --sections {section} --out OUT/r_dpcfl_{section}.md"
+    toy = "--data tests/data --images mnist_14 --rows 40 --rounds 2"
+    constants = {"SHARES": (0.5,), "SWITCHES": (2,), "COPIES": (1, 2), "OPTION_EPSILONS": (4.0,)}
+    constants |= {"SCARCE_EPSILONS": (4.0,)}
+    module, result = "papers.r_dpcfl_settings", f"r_dpcfl_{section}.md"
+    return Figure(R_DPCFL, shows, module, f"--data DATA{options}{out}", toy + out, constants, result)
+
+
 FIGURES: dict[str, Figure] = {
     "feddp-record": _sweep(FEDDP, "Figure 1, left", "record"),
     "feddp-client-2000": _sweep(FEDDP, "Figure 2, left", "client-2000"),
@@ -126,7 +136,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "fastlloyd": Figure(
         FASTLLOYD,
-        "Figure 2",
+        "Figure 2, beside the authors' code and with methods of our own",
         "papers.fastlloyd",
         "--data DATA --out OUT/fastlloyd.md",
         "--datasets iris --seeds 1 --out OUT/fastlloyd.md",
@@ -135,16 +145,15 @@ FIGURES: dict[str, Figure] = {
     ),
     "fastlloyd-all": Figure(
         FASTLLOYD,
-        "Figure 2, all ten data sets",
-        "papers.fastlloyd",
-        "--data DATA --datasets iris lsun s1 house wine adult breast yeast mnist_784 birch2 --seeds 100 "
-        "--out OUT/fastlloyd_all.md",
-        "--datasets wine --seeds 1 --methods FastLloyd --out OUT/fastlloyd_all.md",
-        {"SPEED": ()},
+        "Figures 2 and 6 to 8, all ten data sets",
+        "papers.fastlloyd_real",
+        "--data DATA --work WORK --out OUT",
+        "--datasets wine --seeds 2 --work WORK --out OUT",
+        result="fastlloyd_real.md",
     ),
     "fastlloyd-scores": Figure(
         FASTLLOYD,
-        "Figures 6 to 8",
+        "Figures 6 to 8, with methods of our own",
         "papers.fastlloyd_scores",
         "--data DATA --out OUT",
         "--datasets iris --seeds 1 --out OUT",
@@ -208,6 +217,9 @@ FIGURES: dict[str, Figure] = {
     "r-dpcfl-label-flip-paper": _digits(
         "Figure 6, 28 x 28", "label flip", "paper", 1, "dp_clustered_fl_paper_label_flip.md"
     ),
+    "r-dpcfl-settings": _settings("Figure 6 with E = 200, b = 32, c = 3", "paper"),
+    "r-dpcfl-cnn": _settings("Figure 6 with a convolutional network", "cnn"),
+    "r-dpcfl-options": _settings("appendix C.6: selections; E_c; copies in the first round", "options", " --seeds 2"),
     "r-dpcfl-fashion": _digits(
         "Figure 6, FMNIST", "rotation", "paper", 4, "dp_clustered_fl_fashion.md", " --images fashion_mnist"
     ),

@@ -36,6 +36,7 @@ from schemas.tables.contract import TableContract
 from transforms.clustered_fl.labeled_clients import Clients, InspectClients, parts_path, read_parts
 from transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
 from transforms.files.checkpoint import RunBinding
+from transforms.numerics.clustered_fl.moved_images import check_images
 from transforms.privacy.keys import key_digest, read_key
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -126,6 +127,8 @@ def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder:
     contract = labeled_contract(config)
     clients = _inspected(config, contract, options, folder)
     _check_sizes(config, clients)
+    if config.training.first_copies > 1:
+        check_images(clients.n_features)
     training, clustering, budget = _training(config), _clustering(config, clients), _budget(config)
     by_size = {n_rows: silo_plan(n_rows, training, clustering, budget) for n_rows in sorted(set(clients.n_rows))}
     plans = tuple(by_size[n_rows] for n_rows in clients.n_rows)
@@ -225,6 +228,7 @@ def _training(config: ClusteredFLConfig) -> TrainingParams:
         learning_rate=training.learning_rate,
         clipping_norm=training.clipping_norm,
         first_batch_size=training.first_batch_size,
+        first_copies=training.first_copies,
     )
 
 
@@ -249,6 +253,7 @@ def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams
         pull=options.pull if algorithm is FederatedAlgorithm.MR_MTL else 0.0,
         min_separation=believed if options.min_separation is None else options.min_separation,
         switch_round=options.switch_round,
+        select_by=options.select_by,
     )
 
 

@@ -12,6 +12,7 @@ from schemas.choices import (
     FederatedAlgorithm,
     ModelKind,
     ModelStart,
+    SelectionScore,
     SiloAccountant,
     UpdateView,
 )
@@ -136,6 +137,11 @@ class TrainingConfig(Section):
         description="the expected size of a batch in the first round of algorithm r_dpcfl, an integer >= 1, or leave "
         "it out for all rows",
     )
+    first_copies: Annotated[int, Field(strict=True, ge=1, le=9), Scalar] = Field(
+        default=1,
+        description="the number of copies of every square image in the first round of algorithm r_dpcfl, each moved by "
+        "at most a pixel, an integer from 1, which moves none, to 9",
+    )
     learning_rate: Annotated[float, Field(strict=True, gt=0, le=1e9), Scalar] = Field(
         description="the learning rate, a number > 0 and at most 1e9"
     )
@@ -151,8 +157,14 @@ class TrainingConfig(Section):
         default=64, description="the number of hidden units of model mlp, an integer from 1 to 100000"
     )
 
+    @pydantic.model_serializer(mode="wrap")
+    def _without_copies_that_are_not_given(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Jobs without copies keep the digests that they had before there were any."""
+        content: dict[str, Any] = dump(self)
+        return {name: value for name, value in content.items() if name != "first_copies" or value != 1}
 
-_NEWER = {"min_separation": None, "switch_round": None, "selection_share": 0.1}
+
+_NEWER = {"min_separation": None, "switch_round": None, "selection_share": 0.1, "select_by": "accuracy"}
 """Settings of `clustering` that the first release did not have, with their defaults."""
 
 
@@ -185,6 +197,11 @@ class ClusteringConfig(Section):
         default=0.1,
         description="the share of the rounds in which every client selects its cluster, a number in (0, 1]; each "
         "selection spends privacy.select_share",
+    )
+    select_by: SelectionScore = Field(
+        default=SelectionScore.ACCURACY,
+        description="what clients compare models by: accuracy for the rows that a model classifies correctly, or loss "
+        "for its cross-entropy, where a row counts for at most 4",
     )
 
     @pydantic.model_serializer(mode="wrap")

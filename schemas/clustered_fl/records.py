@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, UpdateView
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, UpdateView
 
 UPDATE_UNIT = 2.0**-32
 """What one unit of a client's integer update is worth, in the unit of the model's parameters."""
@@ -68,6 +68,7 @@ class TrainingParams:
       learning_rate: > 0.
       clipping_norm: > 0, of one row's gradient.
       first_batch_size: the same as `batch_size` in the first round of R-DPCFL; None for full batches.
+      first_copies: copies of every image, moved by at most a pixel, in the first round of R-DPCFL; 1 for none more.
     """
 
     rounds: int
@@ -76,6 +77,7 @@ class TrainingParams:
     learning_rate: float
     clipping_norm: float
     first_batch_size: int | None = None
+    first_copies: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class ClusteringParams:
       pull: weight of the distance to the mean model (MR-MTL).
       min_separation: smaller ones mean no clusters, one model for all.
       switch_round: the last round of sampled clusters (R-DPCFL); None for the one that the overlap gives.
+      select_by: what a client compares models by when it selects one (R-DPCFL, IFCA).
     """
 
     algorithm: FederatedAlgorithm
@@ -103,6 +106,7 @@ class ClusteringParams:
     pull: float = 0.0
     min_separation: float = GIVEN_SEPARATION
     switch_round: int | None = None
+    select_by: SelectionScore = SelectionScore.ACCURACY
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

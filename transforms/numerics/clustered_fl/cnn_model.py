@@ -17,7 +17,7 @@ from schemas.clustered_fl.records import CNN_CHANNELS, CNN_KERNELS, FEATURE_BITS
 from schemas.errors import ConfigError
 from transforms.numerics.clustered_fl.bounded_rows import row_norm
 from transforms.numerics.clustered_fl.dense_model import layer_start
-from transforms.numerics.clustered_fl.exact_layer import GRADIENT_BITS, GradientUnits
+from transforms.numerics.clustered_fl.exact_layer import GRADIENT_BITS, GradientUnits, gains_of
 from transforms.numerics.privacy.keystream import KeyStream
 
 _BLOCK_ROWS = 64
@@ -75,11 +75,20 @@ class CnnModel(NamedTuple):
 
     def predictions(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
         """Most probable classes, ties to the smallest, shape (n_rows,)."""
-        classes = [np.empty(0, dtype=np.int64)]
+        return np.argmax(self._outputs(parameters, features), axis=1)
+
+    def gains(
+        self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """As `Model.gains`."""
+        return gains_of(self._outputs(parameters, features), labels)
+
+    def _outputs(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.float64]:
+        """Logits, shape (n_rows, n_classes)."""
+        blocks = [np.empty((0, self.n_classes))]
         for start in range(0, len(features), _BLOCK_ROWS):
-            images = self._images(features[start : start + _BLOCK_ROWS])
-            classes.append(np.argmax(self._logits()(parameters, images), axis=1))
-        return np.concatenate(classes)
+            blocks.append(self._logits()(parameters, self._images(features[start : start + _BLOCK_ROWS])))
+        return np.concatenate(blocks)
 
     def _images(self, features: NDArray[Any]) -> NDArray[np.float64]:
         """Rows in feature units."""
