@@ -191,7 +191,7 @@ FIGURES: dict[str, Figure] = {
         "Table 3",
         "papers.fastlloyd_messages",
         "--out OUT/fastlloyd_messages.md",
-        "--largest 400 --out OUT/fastlloyd_messages.md",
+        "--largest 400 --repeats 2 --out OUT/fastlloyd_messages.md",
         result="fastlloyd_messages.md",
     ),
     "r-dpcfl-noise": Figure(
