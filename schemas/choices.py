@@ -175,11 +175,15 @@ class FederatedAlgorithm(enum.StrEnum):
 
 
 class ModelKind(enum.StrEnum):
-    """Classifiers that clients train: softmax regression, a hidden layer of tanh units before it, or convolutions."""
+    """Classifiers that clients train: softmax regression, a hidden layer of tanh units before it, or convolutions.
+
+    `RESNET` is ResNet18 with group norms.
+    """
 
     SOFTMAX = "softmax"
     MLP = "mlp"
     CNN = "cnn"
+    RESNET = "resnet"
 
 
 class UpdateView(enum.StrEnum):

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+from benchmarks.papers import plots
+
 RESULTS = Path("benchmarks/results")
 DATA, OUT, WORK = "DATA", "OUT", "WORK"
 """Words of a command that stand for folders."""
@@ -211,6 +213,14 @@ FIGURES: dict[str, Figure] = {
         {"BATCHES": (25,)},
         "first_updates.md",
     ),
+    "r-dpcfl-theorem": Figure(
+        R_DPCFL,
+        "Theorem 4.3",
+        "papers.mixture_rate",
+        "--out OUT/r_dpcfl_theorem.md",
+        "--points 500 --seeds 1 --out OUT/r_dpcfl_theorem.md",
+        result="r_dpcfl_theorem.md",
+    ),
     "r-dpcfl-rotation": _digits("Figures 6 to 8, 9 left", "rotation", "small", 4, "dp_clustered_fl_rotation.md"),
     "r-dpcfl-label-flip": _digits("Figures 6 to 8, 9 left", "label flip", "small", 4, "dp_clustered_fl_label_flip.md"),
     "r-dpcfl-rotation-paper": _digits("Figure 6, 28 x 28", "rotation", "paper", 1, "dp_clustered_fl_paper.md"),
@@ -252,6 +262,8 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
         for constant, value in figure.constants.items() if toy else ():
             stack.enter_context(mock.patch.object(module, constant, value))
         module.main()
+    if not toy and figure.result in plots.PLOTS:
+        plots.draw(out / figure.result)
 
 
 def _placed(word: str, folders: Mapping[str, Path]) -> str:

@@ -126,7 +126,9 @@ class SiloPrivacyConfig(Section):
 class TrainingConfig(Section):
     """How clients train."""
 
-    model: ModelKind = Field(description="softmax, mlp for one hidden layer, or cnn for square images")
+    model: ModelKind = Field(
+        description="softmax, mlp for one hidden layer, cnn for square images, or resnet for ResNet18 with group norms"
+    )
     rounds: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(
         description="the number of rounds, the first one included, an integer from 1 to 100000"
     )
@@ -154,7 +156,9 @@ class TrainingConfig(Section):
         "or leave it out for 64 times the root of the number of features",
     )
     hidden_units: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(
-        default=64, description="the number of hidden units of model mlp, an integer from 1 to 100000"
+        default=64,
+        description="the number of hidden units of model mlp, or of filters of the first stage of model resnet, an "
+        "integer from 1 to 100000",
     )
 
     @pydantic.model_serializer(mode="wrap")

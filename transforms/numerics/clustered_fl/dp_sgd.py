@@ -17,6 +17,7 @@ from transforms.numerics.clustered_fl.cnn_model import CnnModel
 from transforms.numerics.clustered_fl.dense_model import DenseModel
 from transforms.numerics.clustered_fl.exact_layer import GradientUnits
 from transforms.numerics.clustered_fl.moved_images import moved_images
+from transforms.numerics.clustered_fl.resnet_model import ResNetModel
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.numerics.privacy.normal import normals, sampled_positions
 
@@ -128,6 +129,8 @@ def model_of(shape: ModelShape) -> Model:
     """The model of a shape."""
     if shape.kind is ModelKind.CNN:
         return CnnModel(shape.n_features, shape.n_classes, shape.feature_norm)
+    if shape.kind is ModelKind.RESNET:
+        return ResNetModel(shape.n_features, shape.n_classes, shape.feature_norm, shape.n_hidden)
     hidden = () if shape.kind is ModelKind.SOFTMAX else (shape.n_hidden,)
     return DenseModel((shape.n_features, *hidden, shape.n_classes), shape.feature_norm)
 
