@@ -1,7 +1,8 @@
 """The data sets of the papers by name: where each comes from, under which licence, and how to know that it is the one.
 
 Some are made here: scikit-learn brings them, or a generator draws them. The others have to be put into a folder once,
-since nothing here reads the network; `rows` then checks their shape and, if the digest is known, their values.
+since nothing here reads the network: `benchmarks.data_files` makes NAME.npz of what publishers offer. `rows` checks
+shape and values.
 
     python -m benchmarks.data --data FOLDER
 """
@@ -84,10 +85,28 @@ SETS: dict[str, DataSet] = {
     "house": DataSet(_UEF, _CITE, (1837, 3), 3, "e565537d39f1285124cead2508c1ea1060ba8724ad4e8c75b8853c2a8fe0c42b"),
     "adult": DataSet(_UCI, _CC, (48842, 6), 3, "013411d757368ec153af735f653a7f5a2ba01b4e5af1485ec42d393bb1272e5e"),
     "wine": DataSet(_UCI, _CC, (178, 13), 3, "8edcf3903afd97c64d51e0212eb10b213f7943da650574d1c055b836c5c35d37", wine),
-    "breast": DataSet(f"{_UCI}, Breast Cancer Wisconsin (Original)", _CC, (699, 9), 2, None),
-    "yeast": DataSet(_UCI, _CC, (1484, 8), 10, None),
-    "mnist_784": DataSet("LeCun, Cortes, Burges (1998), 10,000 of the images", "CC BY-SA 3.0", (10_000, 784), 10, None),
-    "birch2": DataSet(f"{_UEF}, 25,000 of the rows", _CITE, (25_000, 2), 100, None),
+    "breast": DataSet(
+        f"{_UCI}, Breast Cancer Wisconsin (Original)",
+        _CC,
+        (699, 9),
+        2,
+        "01fd4b6e905d6ea7d6f9c70d4f92d4d00471d1a536bbdcf240692a598101f77f",
+    ),
+    "yeast": DataSet(_UCI, _CC, (1484, 8), 10, "5c055cf5aa327c411397153c508b0a78e32fa56797d60159e2f64482a1b20f4d"),
+    "mnist_784": DataSet(
+        "LeCun, Cortes, Burges (1998), 10,000 of the images",
+        "CC BY-SA 3.0",
+        (10_000, 784),
+        10,
+        "8eea5bedbc86985a1b6fad96bd5156f8c39ab805c0b33f13e301f855d096ef11",
+    ),
+    "birch2": DataSet(
+        f"{_UEF}, 25,000 of the rows",
+        _CITE,
+        (25_000, 2),
+        100,
+        "e894600b0d6cef6ae2cabf7720d079447d8d0b6a88afe8b2416f9e57a70edade",
+    ),
 }
 """Rows of features without labels, a file NAME.npz each."""
 

@@ -182,11 +182,15 @@ class FederatedAlgorithm(enum.StrEnum):
 
 
 class ModelKind(enum.StrEnum):
-    """Classifiers that clients train: softmax regression, a hidden layer of tanh units before it, or convolutions."""
+    """Classifiers that clients train: softmax regression, a hidden layer of tanh units before it, or convolutions.
+
+    `RESNET` is ResNet18 with group norms.
+    """
 
     SOFTMAX = "softmax"
     MLP = "mlp"
     CNN = "cnn"
+    RESNET = "resnet"
 
 
 class UpdateView(enum.StrEnum):
@@ -214,6 +218,13 @@ class WhenScarce(enum.StrEnum):
     CLUSTER = "cluster"
     APART = "apart"
     ONE_MODEL = "one_model"
+
+
+class SelectionScore(enum.StrEnum):
+    """What clients compare models by: the rows that a model classifies correctly, or its loss, cut off at a bound."""
+
+    ACCURACY = "accuracy"
+    LOSS = "loss"
 
 
 class ModelStart(enum.StrEnum):

@@ -219,8 +219,8 @@ FAULTS = (
     Fault(
         "selection: Gumbel noise of half the scale",
         "transforms/numerics/privacy/private_selection.py",
-        "counts + 2.0 / epsilon * gumbels",
-        "counts + 1.0 / epsilon * gumbels",
+        "counts + 2.0 * most / epsilon * gumbels",
+        "counts + 1.0 * most / epsilon * gumbels",
         "tests/statistical/test_silo_noise.py tests/unit/clustered_fl",
     ),
     # Bounds.

@@ -14,7 +14,7 @@ import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -131,9 +131,16 @@ def small_sections(images: Images, shift: str, seeds: range) -> Iterator[list[st
 
 
 def federation_of(
-    method: Method, training: TrainingParams, data: Clients, epsilon: float, seed: int, search: bool = False
+    method: Method,
+    training: TrainingParams,
+    data: Clients,
+    epsilon: float,
+    seed: int,
+    search: bool = False,
+    kind: ModelKind = ModelKind.SOFTMAX,
+    **options: Any,
 ) -> Federation:
-    """Public settings of a run, calibrated; the number of rows is declared."""
+    """Public settings of a run, calibrated; the number of rows is declared. `options` are more of the clustering."""
     budget = SiloBudget(
         epsilon=epsilon,
         delta=DELTA,
@@ -141,19 +148,19 @@ def federation_of(
         accountant=SiloAccountant.RDP,
         first_round_noise_ratio=method.ratio,
     )
-    clustering = ClusteringParams(
-        algorithm=method.algorithm,
-        n_clusters=8 if search else len(CLUSTER_SIZES),
-        search=search,
-        view=method.view,
-        start=method.start,
-        selection_rounds=selection_rounds(method.algorithm, training.rounds),
-        pull=method.pull,
-        min_separation=0.0 if method.when is None else SEARCHED_SEPARATION if search else GIVEN_SEPARATION,
-        when_scarce=method.when or WhenScarce.CLUSTER,
-    )
+    settings: dict[str, Any] = {
+        "n_clusters": 8 if search else len(CLUSTER_SIZES),
+        "search": search,
+        "view": method.view,
+        "start": method.start,
+        "selection_rounds": selection_rounds(method.algorithm, training.rounds),
+        "pull": method.pull,
+        "min_separation": 0.0 if method.when is None else SEARCHED_SEPARATION if search else GIVEN_SEPARATION,
+        "when_scarce": method.when or WhenScarce.CLUSTER,
+    }
+    clustering = ClusteringParams(algorithm=method.algorithm, **settings | options)
     n_rows, n_features = data.rows[0].features.shape
-    shape = ModelShape(kind=ModelKind.SOFTMAX, n_features=n_features, n_classes=10)
+    shape = ModelShape(kind=kind, n_features=n_features, n_classes=10)
     public_seed = seed.to_bytes(32, "big")
     sizes = (n_rows,) * len(TRUTH)
     training, clustering, _ = begin(training, clustering, budget, sizes, shape.n_parameters, public_seed)

@@ -89,9 +89,9 @@ def main() -> None:
 
 
 def scaled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows with every feature stretched to [-1, 1]."""
+    """Rows with every feature stretched to [-1, 1]; 0 for one that is the same in all rows, as in the authors' code."""
     low, high = rows.min(axis=0), rows.max(axis=0)
-    return 2.0 * (rows - low) / np.where(high > low, high - low, 1.0) - 1.0
+    return np.where(high > low, 2.0 * (rows - low) / np.where(high > low, high - low, 1.0) - 1.0, 0.0)
 
 
 def nicv(rows: NDArray[np.float64], centers: NDArray[np.float64]) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+from benchmarks.papers import plots
 from benchmarks.papers.one_round import Cell
 
 RESULTS = Path("benchmarks/results")
@@ -95,6 +96,16 @@ def _digits(shows: str, shift: str, size: str, seeds: int, result: str, images: 
     out = f" --out OUT/{result}"
     found = None if images else result
     return Figure(R_DPCFL, shows, "papers.dp_clustered_fl", f"--data DATA {options}{out}", toy + out, {}, found)
+
+
+def _settings(shows: str, section: str, options: str = "") -> Figure:
+    """A figure of `papers.r_dpcfl_settings`."""
+    out = f" --sections {section} --out OUT/r_dpcfl_{section}.md"
+    toy = "--data tests/data --images mnist_14 --rows 40 --rounds 2"
+    constants = {"SHARES": (0.5,), "SWITCHES": (2,), "COPIES": (1, 2), "OPTION_EPSILONS": (4.0,)}
+    constants |= {"SCARCE_EPSILONS": (4.0,)}
+    module, result = "papers.r_dpcfl_settings", f"r_dpcfl_{section}.md"
+    return Figure(R_DPCFL, shows, module, f"--data DATA{options}{out}", toy + out, constants, result)
 
 
 FIGURES: dict[str, Figure] = {
@@ -189,7 +200,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "fastlloyd": Figure(
         FASTLLOYD,
-        "Figure 2",
+        "Figure 2, beside the authors' code and with methods of our own",
         "papers.fastlloyd",
         "--data DATA --out OUT/fastlloyd.md",
         "--datasets iris --seeds 1 --out OUT/fastlloyd.md",
@@ -198,16 +209,15 @@ FIGURES: dict[str, Figure] = {
     ),
     "fastlloyd-all": Figure(
         FASTLLOYD,
-        "Figure 2, all ten data sets",
-        "papers.fastlloyd",
-        "--data DATA --datasets iris lsun s1 house wine adult breast yeast mnist_784 birch2 --seeds 100 "
-        "--out OUT/fastlloyd_all.md",
-        "--datasets wine --seeds 1 --methods FastLloyd --out OUT/fastlloyd_all.md",
-        {"SPEED": ()},
+        "Figures 2 and 6 to 8, all ten data sets",
+        "papers.fastlloyd_real",
+        "--data DATA --work WORK --out OUT",
+        "--datasets wine --seeds 2 --work WORK --out OUT",
+        result="fastlloyd_real.md",
     ),
     "fastlloyd-scores": Figure(
         FASTLLOYD,
-        "Figures 6 to 8",
+        "Figures 6 to 8, with methods of our own",
         "papers.fastlloyd_scores",
         "--data DATA --out OUT",
         "--datasets iris --seeds 1 --out OUT",
@@ -245,7 +255,7 @@ FIGURES: dict[str, Figure] = {
         "Table 3",
         "papers.fastlloyd_messages",
         "--out OUT/fastlloyd_messages.md",
-        "--largest 400 --out OUT/fastlloyd_messages.md",
+        "--largest 400 --repeats 2 --out OUT/fastlloyd_messages.md",
         result="fastlloyd_messages.md",
     ),
     "r-dpcfl-noise": Figure(
@@ -265,12 +275,23 @@ FIGURES: dict[str, Figure] = {
         {"BATCHES": (25,)},
         "first_updates.md",
     ),
+    "r-dpcfl-theorem": Figure(
+        R_DPCFL,
+        "Theorem 4.3",
+        "papers.mixture_rate",
+        "--out OUT/r_dpcfl_theorem.md",
+        "--points 500 --seeds 1 --out OUT/r_dpcfl_theorem.md",
+        result="r_dpcfl_theorem.md",
+    ),
     "r-dpcfl-rotation": _digits("Figures 6 to 8, 9 left", "rotation", "small", 4, "dp_clustered_fl_rotation.md"),
     "r-dpcfl-label-flip": _digits("Figures 6 to 8, 9 left", "label flip", "small", 4, "dp_clustered_fl_label_flip.md"),
     "r-dpcfl-rotation-paper": _digits("Figure 6, 28 x 28", "rotation", "paper", 1, "dp_clustered_fl_paper.md"),
     "r-dpcfl-label-flip-paper": _digits(
         "Figure 6, 28 x 28", "label flip", "paper", 1, "dp_clustered_fl_paper_label_flip.md"
     ),
+    "r-dpcfl-settings": _settings("Figure 6 with E = 200, b = 32, c = 3", "paper"),
+    "r-dpcfl-cnn": _settings("Figure 6 with a convolutional network", "cnn"),
+    "r-dpcfl-options": _settings("appendix C.6: selections; E_c; copies in the first round", "options", " --seeds 2"),
     "r-dpcfl-fashion": _digits(
         "Figure 6, FMNIST", "rotation", "paper", 4, "dp_clustered_fl_fashion.md", " --images fashion_mnist"
     ),
@@ -304,6 +325,8 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
         for constant, value in figure.constants.items() if toy else ():
             stack.enter_context(mock.patch.object(lowered, constant, value))
         module.main()
+    if not toy and figure.result in plots.PLOTS:
+        plots.draw(out / figure.result)
 
 
 def _placed(word: str, folders: Mapping[str, Path]) -> str:

@@ -37,6 +37,7 @@ from transforms.clustered_fl.labeled_clients import Clients, InspectClients, par
 from transforms.clustered_fl.scarce_rows import Beginning, begin
 from transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
 from transforms.files.checkpoint import RunBinding
+from transforms.numerics.clustered_fl.moved_images import check_images
 from transforms.privacy.keys import key_digest, read_key
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -130,6 +131,8 @@ def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder:
     contract = labeled_contract(config)
     clients = _inspected(config, contract, options, folder)
     _check_sizes(config, clients)
+    if config.training.first_copies > 1:
+        check_images(clients.n_features)
     budget, shape, seed = _budget(config), _shape(config, clients.n_features), _public_seed(config)
     beginning = begin(_training(config), _clustering(config, clients), budget, clients.n_rows, shape.n_parameters, seed)
     training, clustering = beginning.training, beginning.clustering
@@ -217,7 +220,7 @@ def _check_sizes(config: ClusteredFLConfig, clients: Clients) -> None:
 
 def _shape(config: ClusteredFLConfig, n_features: int) -> ModelShape:
     """The model of every client."""
-    n_hidden = config.training.hidden_units if config.training.model is ModelKind.MLP else 0
+    n_hidden = config.training.hidden_units if config.training.model in (ModelKind.MLP, ModelKind.RESNET) else 0
     return ModelShape(
         kind=config.training.model,
         n_features=n_features,
@@ -237,6 +240,7 @@ def _training(config: ClusteredFLConfig) -> TrainingParams:
         learning_rate=training.learning_rate,
         clipping_norm=training.clipping_norm,
         first_batch_size=training.first_batch_size,
+        first_copies=training.first_copies,
     )
 
 
@@ -262,6 +266,7 @@ def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams
         min_separation=believed if options.min_separation is None else options.min_separation,
         when_scarce=options.when_scarce,
         switch_round=options.switch_round,
+        select_by=options.select_by,
     )
 
 

@@ -12,6 +12,7 @@ from schemas.choices import (
     FederatedAlgorithm,
     ModelKind,
     ModelStart,
+    SelectionScore,
     SiloAccountant,
     UpdateView,
     WhenScarce,
@@ -134,10 +135,14 @@ class SiloPrivacyConfig(Section):
         return SiloAccountant.RDP if self.adjacency is Adjacency.ADD_REMOVE else SiloAccountant.PLD
 
 
-class TrainingConfig(Section):
+class TrainingConfig(GrownSection):
     """How clients train."""
 
-    model: ModelKind = Field(description="softmax, mlp for one hidden layer, or cnn for square images")
+    newer: ClassVar[Mapping[str, object]] = {"first_copies": 1}
+
+    model: ModelKind = Field(
+        description="softmax, mlp for one hidden layer, cnn for square images, or resnet for ResNet18 with group norms"
+    )
     rounds: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(
         description="the number of rounds, the first one included, an integer from 1 to 100000"
     )
@@ -147,6 +152,11 @@ class TrainingConfig(Section):
         default=None,
         description="the expected size of a batch in the first round of algorithm r_dpcfl, an integer >= 1, or leave "
         "it out for all rows",
+    )
+    first_copies: Annotated[int, Field(strict=True, ge=1, le=9), Scalar] = Field(
+        default=1,
+        description="the number of copies of every square image in the first round of algorithm r_dpcfl, each moved by "
+        "at most a pixel, an integer from 1, which moves none, to 9",
     )
     learning_rate: Annotated[float, Field(strict=True, gt=0, le=1e9), Scalar] = Field(
         description="the learning rate, a number > 0 and at most 1e9"
@@ -160,11 +170,19 @@ class TrainingConfig(Section):
         "or leave it out for 64 times the root of the number of features",
     )
     hidden_units: Annotated[int, Field(strict=True, ge=1, le=100_000), Scalar] = Field(
-        default=64, description="the number of hidden units of model mlp, an integer from 1 to 100000"
+        default=64,
+        description="the number of hidden units of model mlp, or of filters of the first stage of model resnet, an "
+        "integer from 1 to 100000",
     )
 
 
-_NEWER = {"min_separation": None, "switch_round": None, "selection_share": 0.1, "when_scarce": WhenScarce.AUTO}
+_NEWER = {
+    "min_separation": None,
+    "switch_round": None,
+    "selection_share": 0.1,
+    "when_scarce": WhenScarce.AUTO,
+    "select_by": "accuracy",
+}
 """Settings of `clustering` that the first release did not have, with their defaults."""
 
 
@@ -206,6 +224,11 @@ class ClusteringConfig(GrownSection):
         default=0.1,
         description="the share of the rounds in which every client selects its cluster, a number in (0, 1]; each "
         "selection spends privacy.select_share",
+    )
+    select_by: SelectionScore = Field(
+        default=SelectionScore.ACCURACY,
+        description="what clients compare models by: accuracy for the rows that a model classifies correctly, or loss "
+        "for its cross-entropy, where a row counts for at most 4",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, UpdateView, WhenScarce
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, UpdateView, WhenScarce
 
 UPDATE_UNIT = 2.0**-32
 """What one unit of a client's integer update is worth, in the unit of the model's parameters."""
@@ -20,6 +20,8 @@ CNN_CHANNELS = (8, 16)
 """Filters of the two convolutions, each of stride 2."""
 CNN_KERNELS = (5, 3)
 """Widths of their filters."""
+RESNET_STAGES, RESNET_BLOCKS = 4, 2
+"""Of ResNet18; the first block of a later stage doubles the filters and halves the sides."""
 GIVEN_SEPARATION = 2.0
 """Smallest separation that is believed where the number of clusters is given."""
 SEARCHED_SEPARATION = 3.5
@@ -36,7 +38,7 @@ class ModelShape:
       kind: of model.
       n_features: >= 1.
       n_classes: >= 2; labels are 0, ..., n_classes - 1.
-      n_hidden: units of the hidden layer of an MLP, else 0.
+      n_hidden: units of the hidden layer of an MLP, filters of the first stage of a ResNet, else 0.
       feature_norm: rows are shortened to this L2 norm, >= 1; None for 64 times the root of `n_features`.
     """
 
@@ -56,7 +58,31 @@ class ModelShape:
             filters = (CNN_KERNELS[0] ** 2 + 1) * first + (CNN_KERNELS[1] ** 2 * first + 1) * second
             pixels = math.ceil(math.isqrt(self.n_features) / 4) ** 2
             return filters + (second * pixels + 1) * self.n_classes
+        if self.kind is ModelKind.RESNET:
+            shapes = resnet_tensors(image_channels(self.n_features), self.n_hidden, self.n_classes)
+            return sum(map(math.prod, shapes))
         return (self.n_features + 1) * self.n_hidden + (self.n_hidden + 1) * self.n_classes
+
+
+def image_channels(n_features: int) -> int:
+    """1 for square images, 3 for those of three channels, 0 for rows that are neither."""
+    return next((each for each in (1, 3) if each * math.isqrt(n_features // each) ** 2 == n_features), 0)
+
+
+def resnet_tensors(channels: int, width: int, n_classes: int) -> list[tuple[int, ...]]:
+    """Shapes of the tensors of a ResNet18, in order: filters (outputs, inputs, k, k), scale and shift of their norm."""
+
+    def layer(n_inputs: int, n_outputs: int, side: int) -> list[tuple[int, ...]]:
+        return [(n_outputs, n_inputs, side, side), (n_outputs,), (n_outputs,)]
+
+    found, last = layer(channels, width, 7), width
+    for stage in range(RESNET_STAGES):
+        filters = width << stage
+        for block in range(RESNET_BLOCKS):
+            found += layer(last, filters, 3) + layer(filters, filters, 3)
+            found += layer(last, filters, 1) if stage and not block else []
+            last = filters
+    return [*found, (last, n_classes), (n_classes,)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +96,7 @@ class TrainingParams:
       learning_rate: > 0.
       clipping_norm: > 0, of one row's gradient.
       first_batch_size: the same as `batch_size` in the first round of R-DPCFL; None for full batches.
+      first_copies: copies of every image, moved by at most a pixel, in the first round of R-DPCFL; 1 for none more.
     """
 
     rounds: int
@@ -78,6 +105,7 @@ class TrainingParams:
     learning_rate: float
     clipping_norm: float
     first_batch_size: int | None = None
+    first_copies: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +123,7 @@ class ClusteringParams:
       min_separation: smaller ones are not believed.
       when_scarce: what is done then; never `AUTO`, which is decided before.
       switch_round: the last round of sampled clusters (R-DPCFL); None for the one that the overlap gives.
+      select_by: what a client compares models by when it selects one (R-DPCFL, IFCA).
     """
 
     algorithm: FederatedAlgorithm
@@ -107,6 +136,7 @@ class ClusteringParams:
     min_separation: float = GIVEN_SEPARATION
     when_scarce: WhenScarce = WhenScarce.CLUSTER
     switch_round: int | None = None
+    select_by: SelectionScore = SelectionScore.ACCURACY
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

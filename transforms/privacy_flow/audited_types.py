@@ -93,6 +93,7 @@ _CHOICES = frozenset(
         "schemas.choices:RadiusRule",
         "schemas.choices:ReportMode",
         "schemas.choices:TableFormat",
+        "schemas.choices:SelectionScore",
         "schemas.choices:UpdateView",
         "schemas.masked.pairwise_messages:Leg",
         "schemas.privacy.flow:Zone",

@@ -12,11 +12,11 @@ ALIKE = {
     "feddp-census-self-employed": "feddp-record",
     "feddp-scores": "feddp-missing",
     "feddp-code": "the test of a fit",
-    "fastlloyd-all": "fastlloyd",
     "r-dpcfl-label-flip": "r-dpcfl-rotation",
     "r-dpcfl-rotation-paper": "r-dpcfl-rotation",
     "r-dpcfl-label-flip-paper": "r-dpcfl-rotation",
     "r-dpcfl-fashion": "r-dpcfl-rotation",
+    "r-dpcfl-cnn": "r-dpcfl-settings, with a model that needs JAX",
 }
 """Figures that run the code of another one, at the same toy size."""
 

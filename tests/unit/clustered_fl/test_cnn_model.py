@@ -8,7 +8,7 @@ import pytest
 from schemas.choices import ModelKind
 from schemas.clustered_fl.records import FEATURE_BITS, ModelShape
 from schemas.errors import ConfigError
-from transforms.numerics.clustered_fl import cnn_model
+from transforms.numerics.clustered_fl import jax_model
 from transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows, row_norm
 from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
 from transforms.numerics.privacy.keystream import KeyStream
@@ -23,8 +23,8 @@ def _stream(name=b"test"):
 
 def test_jax_must_be_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
-    cnn_model._compiled.cache_clear()
-    with pytest.raises(ConfigError, match="model cnn needs JAX, which is not installed"):
+    jax_model.compiled.cache_clear()
+    with pytest.raises(ConfigError, match="models cnn and resnet need JAX, which is not installed"):
         MODEL.start(_stream())
 
 
@@ -54,7 +54,7 @@ def test_gradient_by_differences():
     direction = random.normal(size=len(parameters))
 
     def loss(at):
-        logits = MODEL._logits()(at, image)[0]
+        logits = jax_model.compiled(MODEL)[0](at, image)[0]
         return np.log(np.exp(logits).sum()) - logits[2]
 
     slope = (loss(parameters + step * direction) - loss(parameters - step * direction)) / (2 * step)

@@ -22,6 +22,7 @@ from transforms.numerics.clustered_fl.exact_layer import (
     active_bits,
     active_inputs,
     clipped_unit,
+    gains_of,
     residuals_of,
     squared_norms,
     write_gradient,
@@ -100,6 +101,12 @@ class DenseModel(NamedTuple):
     def predictions(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
         """Most probable classes, ties to the smallest, shape (n_rows,)."""
         return np.argmax(self._forward(self._layers(parameters), features)[1], axis=1)
+
+    def gains(
+        self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """As `Model.gains`."""
+        return gains_of(self._forward(self._layers(parameters), features)[1], labels)
 
     def _layers(self, parameters: NDArray[np.float64]) -> list[ExactLayer]:
         """Weights (n_inputs, n_outputs) and intercepts (n_outputs,) of every layer, as integers."""

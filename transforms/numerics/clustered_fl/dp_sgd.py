@@ -16,6 +16,8 @@ from schemas.clustered_fl.records import ClientRows, ModelShape, TrainingParams
 from transforms.numerics.clustered_fl.cnn_model import CnnModel
 from transforms.numerics.clustered_fl.dense_model import DenseModel
 from transforms.numerics.clustered_fl.exact_layer import GradientUnits
+from transforms.numerics.clustered_fl.moved_images import moved_images
+from transforms.numerics.clustered_fl.resnet_model import ResNetModel
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.numerics.privacy.normal import normals, sampled_positions
 
@@ -67,6 +69,12 @@ class Model(Protocol):
         """Most probable classes of rows of `bound_features`, ties to the smallest, shape (n_rows,)."""
         ...
 
+    def gains(
+        self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """What each row's loss leaves of its bound, from 0 to 2**GAIN_BITS, shape (n_rows,); see `gains_of`."""
+        ...
+
 
 class Schedule(NamedTuple):
     """Batches of a client's round; accounting and training both ask `schedule_of`.
@@ -91,6 +99,8 @@ class Sgd(NamedTuple):
       clipping_norm: in [1e-9, 1e9].
       noise_multiplier: noise stddev over sensitivity, at most LARGEST_MULTIPLIER.
       pull: weight of the distance to `anchor` in every step.
+      copies: of every row, moved by at most a pixel; each is clipped, so a row's part of a sum is `copies` times as
+        long, and so is the noise.
     """
 
     schedule: Schedule
@@ -98,6 +108,7 @@ class Sgd(NamedTuple):
     clipping_norm: float
     noise_multiplier: float
     pull: float = 0.0
+    copies: int = 1
 
 
 def schedule_of(training: TrainingParams, n_rows: int, *, first: bool) -> Schedule:
@@ -118,6 +129,8 @@ def model_of(shape: ModelShape) -> Model:
     """The model of a shape."""
     if shape.kind is ModelKind.CNN:
         return CnnModel(shape.n_features, shape.n_classes, shape.feature_norm)
+    if shape.kind is ModelKind.RESNET:
+        return ResNetModel(shape.n_features, shape.n_classes, shape.feature_norm, shape.n_hidden)
     hidden = () if shape.kind is ModelKind.SOFTMAX else (shape.n_hidden,)
     return DenseModel((shape.n_features, *hidden, shape.n_classes), shape.feature_norm)
 
@@ -153,13 +166,24 @@ def train(
     """
     noise = _noise(stream.substream(encode_label("noise")), sgd.schedule.n_steps, len(parameters), _stddev(model, sgd))
     for noise_of_step, (features, labels) in zip(noise, _batches(rows, sgd.schedule, stream), strict=True):
-        gradient = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
+        gradient = _gradient_sum(model, parameters, features, labels, sgd)
         direction = gradient.plus_noise(noise_of_step)
-        direction /= sgd.schedule.expected_batch
+        direction /= sgd.schedule.expected_batch * sgd.copies
         if anchor is not None:
             direction += sgd.pull * (parameters - anchor)
         parameters = _moved(parameters, direction, sgd.learning_rate)
     return parameters
+
+
+def _gradient_sum(
+    model: Model, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], sgd: Sgd
+) -> GradientUnits:
+    """Of all copies of the rows; one row more or less moves it by at most `copies` times a clipped gradient."""
+    found = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
+    for copy in range(1, sgd.copies):
+        moved = model.clipped_gradient_sum(parameters, moved_images(features, copy), labels, sgd.clipping_norm)
+        found = GradientUnits(found.values + moved.values, found.units)
+    return found
 
 
 def _batches(
@@ -175,11 +199,12 @@ def _batches(
 
 def _stddev(model: Model, sgd: Sgd) -> float:
     """Of the noise on a sum of clipped gradients; raises ValueError where it would be too large."""
-    if not sgd.noise_multiplier <= LARGEST_MULTIPLIER:
+    multiplier = sgd.noise_multiplier * sgd.copies
+    if not multiplier <= LARGEST_MULTIPLIER:
         raise ValueError(
-            f"noise_multiplier must be at most {LARGEST_MULTIPLIER:g}, got {sgd.noise_multiplier}; spend more epsilon."
+            f"noise_multiplier must be at most {LARGEST_MULTIPLIER:g}, got {multiplier}; spend more epsilon."
         )
-    return sgd.noise_multiplier * sgd.clipping_norm * (1.0 + model.rounding_share)
+    return multiplier * sgd.clipping_norm * (1.0 + model.rounding_share)
 
 
 def _moved(

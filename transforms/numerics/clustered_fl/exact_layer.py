@@ -23,6 +23,10 @@ _ACTIVE_BITS = 16
 ACTIVE_UNIT = 2.0**-_ACTIVE_BITS
 """Outputs of hidden units are multiples of it."""
 _POWER_BITS = 36
+GAIN_BITS = 10
+"""What is left of a row's bounded loss is at most 2**GAIN_BITS units."""
+LARGEST_LOSS = 4.0
+"""Losses of rows are cut off here, nats; that of ten classes at random is 2.3."""
 
 
 class LayerInputs(NamedTuple):
@@ -164,13 +168,35 @@ def residuals_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> Resi
 
     The sums of exponentials are exact: those are rounded to multiples of 2**-36 before.
     """
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    powers *= 2.0**_POWER_BITS
-    np.rint(powers, out=powers)
+    powers = _powers(logits)
     powers *= 2.0**RESIDUAL_BITS / powers.sum(axis=1, keepdims=True)
     np.rint(powers, out=powers)
     powers[np.arange(len(labels)), labels] -= 2.0**RESIDUAL_BITS
     return Residuals(powers, 2.0**-RESIDUAL_BITS)
+
+
+def gains_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What each row's cross-entropy leaves of `LARGEST_LOSS`, in units of 2**-GAIN_BITS of it, truncated.
+
+    A row's gain is a function of its logits and its label alone, from 0 to 2**GAIN_BITS; a loss that is beyond the
+    bound, or not a number, leaves nothing.
+
+    Args:
+      logits: shape (n_rows, n_classes).
+      labels: shape (n_rows,).
+    """
+    powers = _powers(logits)
+    behind = logits.max(axis=1) - logits[np.arange(len(labels)), labels]
+    losses = behind + np.log(powers.sum(axis=1) * 2.0**-_POWER_BITS)
+    left = 2.0**GAIN_BITS * (1.0 - losses / LARGEST_LOSS)
+    return np.where(left > 0.0, np.minimum(np.trunc(left), 2.0**GAIN_BITS), 0.0).astype(np.int64)
+
+
+def _powers(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Exponentials over the largest of their row, as integers of 2**-36: that one is exactly 2**36."""
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    powers *= 2.0**_POWER_BITS
+    return np.rint(powers, out=powers)
 
 
 def active_inputs(outputs: NDArray[np.float64]) -> LayerInputs:

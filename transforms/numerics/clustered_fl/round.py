@@ -13,12 +13,12 @@ import enum
 import functools
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, WhenScarce
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
 from schemas.clustered_fl.records import (
     MAX_UNITS,
     REPEATED_LOOKS,
@@ -32,6 +32,7 @@ from schemas.clustered_fl.records import (
 from schemas.errors import InputError, ProtocolError
 from transforms.numerics.clustered_fl.dense_model import BLOCK_ROWS
 from transforms.numerics.clustered_fl.dp_sgd import Model, Sgd, model_of, schedule_of, train
+from transforms.numerics.clustered_fl.exact_layer import GAIN_BITS
 from transforms.numerics.clustered_fl.update_clusters import Mixture, cluster_updates, switch_round
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.numerics.privacy.normal import uniforms
@@ -153,14 +154,13 @@ def client_step(
       stream: of the run, from its secret key; only substreams are used.
     """
     silo, phase, model = federation.silos[client], phase_of(federation, state), model_of(federation.shape)
-    if len(rows.labels) > model.most_rows:
-        raise InputError(
-            f"a client must have at most {model.most_rows} rows for this model, got more; split the client."
-        )
+    most_rows = model.most_rows // federation.training.first_copies
+    if len(rows.labels) > most_rows:
+        raise InputError(f"a client must have at most {most_rows} rows for this model, got more; split the client.")
     own = stream.substream(_client_label(silo, state, rows))
     cluster = int(state.assignments[client])
     if phase is Phase.SELECT:
-        cluster = _selected(model, state, rows, silo, own)
+        cluster = _selected(federation, state, rows, silo, own)
     start = state.models[cluster]
     anchor = state.models.mean(axis=0) if federation.clustering.algorithm is FederatedAlgorithm.MR_MTL else None
     trained = train(model, start, rows, steps_of(federation, silo, phase), own.substream(encode_label("steps")), anchor)
@@ -178,6 +178,7 @@ def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
         clipping_norm=training.clipping_norm,
         noise_multiplier=silo.first_round_multiplier if phase is Phase.FIRST else silo.noise_multiplier,
         pull=federation.clustering.pull,
+        copies=training.first_copies if phase is Phase.FIRST else 1,
     )
 
 
@@ -294,13 +295,24 @@ def _sampled(federation: Federation, responsibilities: NDArray[np.float64], comi
     return (draws[:, None] > bounds).sum(axis=1)
 
 
-def _selected(model: Model, state: FederatedState, rows: ClientRows, silo: Silo, stream: KeyStream) -> int:
-    """The model that the client selects by its counts of correct rows."""
-    counts = np.zeros(len(state.models), dtype=np.int64)
+def _selected(federation: Federation, state: FederatedState, rows: ClientRows, silo: Silo, stream: KeyStream) -> int:
+    """The model that the client selects by its counts of correct rows, or by what bounded losses leave."""
+    model, by_loss = model_of(federation.shape), federation.clustering.select_by is SelectionScore.LOSS
+    scores = np.zeros(len(state.models), dtype=np.int64)
     for start in range(0, len(rows.labels), BLOCK_ROWS):
         block, labels = rows.features[start : start + BLOCK_ROWS], rows.labels[start : start + BLOCK_ROWS]
-        counts += [(model.predictions(parameters, block) == labels).sum() for parameters in state.models]
-    return select(counts, silo.select_epsilon, stream.substream(encode_label("selection")))
+        scores += [_score(model, parameters, block, labels, by_loss) for parameters in state.models]
+    most = 1 << GAIN_BITS if by_loss else 1
+    return select(scores, silo.select_epsilon, stream.substream(encode_label("selection")), most)
+
+
+def _score(
+    model: Model, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], by_loss: bool
+) -> int:
+    """Of a model on some rows; one row more adds from 0 to 1, or from 0 to 2**GAIN_BITS."""
+    if by_loss:
+        return int(model.gains(parameters, features, labels).sum())
+    return int((model.predictions(parameters, features) == labels).sum())
 
 
 def _first_models(federation: Federation, n_models: int) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The exponential mechanism on the number of rows that a model classifies correctly."""
+"""The exponential mechanism on what a client's rows say for each model: how many it classifies correctly, or more."""
 
 import math
 
@@ -9,19 +9,20 @@ from transforms.numerics.privacy.keystream import KeyStream
 from transforms.numerics.privacy.normal import gumbels
 
 
-def select(counts: NDArray[np.int64], epsilon: float, stream: KeyStream) -> int:
-    """An index m, drawn with probability proportional to exp(epsilon * counts[m] / 2).
+def select(counts: NDArray[np.int64], epsilon: float, stream: KeyStream, most: int = 1) -> int:
+    """An index m, drawn with probability proportional to exp(epsilon * counts[m] / (2 most)).
 
-    One row more, less or replaced moves every count by at most 1, so the draw is epsilon-DP and
-    (epsilon^2 / 8)-zCDP. Gumbel noise of scale 2 / epsilon and the largest sum draw the same law.
+    One row more, less or replaced moves every count by at most `most`, so the draw is epsilon-DP and
+    (epsilon^2 / 8)-zCDP. Gumbel noise of scale 2 most / epsilon and the largest sum draw the same law.
 
     Args:
       counts: shape (n_models,); n_models >= 1.
       epsilon: > 0; infinity selects the largest count, ties to the smallest index.
       stream: names this call and nothing else.
+      most: >= 1; what a row adds to every count is from 0 to this.
 
     Source: McSherry, Talwar (2007); Rogers, Steinke (2021), "A better privacy analysis of the exponential mechanism".
     """
     if math.isinf(epsilon):
         return int(np.argmax(counts))
-    return int(np.argmax(counts + 2.0 / epsilon * gumbels(stream, len(counts))))
+    return int(np.argmax(counts + 2.0 * most / epsilon * gumbels(stream, len(counts))))

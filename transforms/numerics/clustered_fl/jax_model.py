@@ -1,0 +1,161 @@
+"""Networks whose gradients JAX finds, row by row; it is imported on use (`pip install dapple-dp[jax]`).
+
+Gradients come row by row from one compiled loop, in double precision on the CPU: the same instructions run on every
+row, wherever it lies and however many there are. They are floating-point numbers all the same, so `rounding_share` pays
+for the case that every row's rounding to integers flips.
+"""
+
+import abc
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.clustered_fl.records import FEATURE_BITS
+from schemas.errors import ConfigError
+from transforms.numerics.clustered_fl.bounded_rows import row_norm
+from transforms.numerics.clustered_fl.exact_layer import GRADIENT_BITS, GradientUnits, gains_of
+from transforms.numerics.privacy.keystream import KeyStream
+
+_MOST_BLOCK_ROWS = 64
+_BLOCK_VALUES = 1 << 24
+_NORM_MARGIN = 1.0 - 2.0**-40
+
+
+@dataclass(frozen=True)
+class JaxModel(abc.ABC):
+    """A network; parameters are its tensors one after the other.
+
+    Attributes:
+      n_features: rows are images.
+      n_classes: >= 2.
+      feature_norm: that bounds rows, >= 1; None for the default of `row_norm`.
+    """
+
+    n_features: int
+    n_classes: int
+    feature_norm: float | None = None
+
+    @property
+    @abc.abstractmethod
+    def n_parameters(self) -> int:
+        """Of all tensors."""
+
+    @abc.abstractmethod
+    def start(self, stream: KeyStream | None) -> NDArray[np.float64]:
+        """First parameters, shape (n_parameters,).
+
+        Raises:
+          ConfigError: unless rows can be images and JAX is installed.
+          ValueError: without a stream: filters that start alike stay alike.
+        """
+
+    @abc.abstractmethod
+    def network(self, jax: Any) -> Callable[[Any, Any], Any]:
+        """Logits, shape (n_classes,), of parameters and a row in feature units; raises ConfigError for other rows."""
+
+    @property
+    def most_rows(self) -> int:
+        """What `rounding_share` pays for."""
+        return 1 << 16
+
+    @property
+    def rounding_share(self) -> float:
+        """If one row more made each of `most_rows` others round to the next integer in every parameter."""
+        return self.most_rows * math.sqrt(self.n_parameters) * 2.0**-GRADIENT_BITS
+
+    @property
+    def block_rows(self) -> int:
+        """Rows whose gradients are held at a time; the only number of rows for which code is compiled."""
+        return max(1, min(_MOST_BLOCK_ROWS, _BLOCK_VALUES // self.n_parameters))
+
+    def clipped_gradient_sum(
+        self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], clipping_norm: float
+    ) -> GradientUnits:
+        """As `Model.clipped_gradient_sum`; a gradient that is not finite counts as zero."""
+        unit, block = clipping_norm * 2.0**-GRADIENT_BITS, self.block_rows
+        total = np.zeros(len(parameters), dtype=np.int64)
+        for start in range(0, len(labels), block):
+            images = self.images(features[start : start + block])
+            gradients = compiled(self)[1](parameters, images, labels[start : start + block])
+            total += _clipped_units(gradients, clipping_norm, unit).sum(axis=0)
+        return GradientUnits(total, np.full(len(parameters), unit))
+
+    def predictions(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
+        """Most probable classes, ties to the smallest, shape (n_rows,)."""
+        return np.argmax(self.logits(parameters, features), axis=1)
+
+    def gains(
+        self, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """As `Model.gains`."""
+        return gains_of(self.logits(parameters, features), labels)
+
+    def logits(self, parameters: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.float64]:
+        """Of rows of `bound_features`, shape (n_rows, n_classes)."""
+        blocks, size = [np.empty((0, self.n_classes))], self.block_rows
+        for start in range(0, len(features), size):
+            blocks.append(compiled(self)[0](parameters, self.images(features[start : start + size])))
+        return np.concatenate(blocks)
+
+    def images(self, features: NDArray[Any]) -> NDArray[np.float64]:
+        """Rows in feature units."""
+        return features.astype(np.float64) * (row_norm(self.n_features, self.feature_norm) * 2.0**-FEATURE_BITS)
+
+
+def _clipped_units(gradients: NDArray[np.float64], clipping_norm: float, unit: float) -> NDArray[np.int64]:
+    """Gradients of rows, clipped and truncated toward zero to multiples of `unit`; zero for those not finite."""
+    gradients = np.where(np.isfinite(gradients).all(axis=1, keepdims=True), gradients, 0.0)
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    factors = _NORM_MARGIN * clipping_norm / np.maximum(norms, clipping_norm)
+    return np.trunc(gradients * (factors / unit)).astype(np.int64)
+
+
+def library() -> Any:
+    """JAX; raises ConfigError where it is not installed."""
+    try:
+        import jax
+    except ImportError as error:
+        raise ConfigError(
+            "models cnn and resnet need JAX, which is not installed; run `pip install dapple-dp[jax]`."
+        ) from error
+    return jax
+
+
+@functools.cache
+def compiled(model: JaxModel) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Logits of rows, and gradients of single rows, both compiled."""
+    jax = library()
+    network = model.network(jax)
+
+    def loss(parameters: Any, row: Any, label: Any) -> Any:
+        return -jax.nn.log_softmax(network(parameters, row))[label]
+
+    def row_by_row(function: Callable[..., Any], size: int) -> Callable[..., NDArray[np.float64]]:
+        block = model.block_rows
+
+        def loop(parameters: Any, n_rows: Any, *rows: Any) -> Any:
+            def add(index: Any, values: Any) -> Any:
+                return values.at[index].set(function(parameters, *(each[index] for each in rows)))
+
+            return jax.lax.fori_loop(0, n_rows, add, jax.numpy.zeros((block, size)))
+
+        once = jax.jit(loop)
+
+        def call(parameters: Any, *rows: NDArray[Any]) -> NDArray[np.float64]:
+            with jax.enable_x64(True):
+                padded = (_padded(each, block) for each in rows)
+                return np.asarray(once(parameters, len(rows[0]), *padded))[: len(rows[0])]
+
+        return call
+
+    return row_by_row(network, model.n_classes), row_by_row(jax.grad(loss), model.n_parameters)
+
+
+def _padded(rows: NDArray[Any], block: int) -> NDArray[Any]:
+    """Rows of zeros added up to a whole block."""
+    return np.concatenate([rows, np.zeros((block - len(rows), *rows.shape[1:]), dtype=rows.dtype)])

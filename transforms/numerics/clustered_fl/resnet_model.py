@@ -1,0 +1,126 @@
+"""ResNet18 with group norms, for square images of one or three channels; see `jax_model` for its gradients.
+
+He, Zhang, Ren, Sun (2016), "Deep residual learning for image recognition", in the form for images of 224 pixels: a
+convolution of 7 x 7, a pool, four stages of two blocks. Norms of batches would mix rows, so no row's gradient could be
+clipped by itself; norms of groups (Wu and He, 2018) take their place and have as many parameters. With a width of 64
+and ten classes there are 11,181,642, the number that R-DPCFL names. `width` is that of the first stage.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.clustered_fl.records import RESNET_BLOCKS, RESNET_STAGES, image_channels, resnet_tensors
+from schemas.errors import ConfigError
+from transforms.numerics.clustered_fl.jax_model import JaxModel, compiled
+from transforms.numerics.privacy.keystream import KeyStream
+from transforms.numerics.privacy.normal import normals
+
+_MOST_GROUPS = 32
+_SMALLEST_VARIANCE = 1e-5
+_LAYOUT = ("NCHW", "OIHW", "NCHW")
+
+
+@dataclass(frozen=True)
+class ResNetModel(JaxModel):
+    """The network; rows are images of `image_channels(n_features)` channels, one after the other.
+
+    Attributes:
+      width: filters of the first stage, >= 2.
+    """
+
+    width: int = 64
+
+    @property
+    def n_parameters(self) -> int:
+        """Of all tensors."""
+        return sum(map(math.prod, self._shapes()))
+
+    def start(self, stream: KeyStream | None) -> NDArray[np.float64]:
+        """Filters by He et al. (2015), norms that change nothing; as `JaxModel.start`."""
+        compiled(self)
+        if stream is None:
+            raise ValueError("stream must be given for filters, got None; filters must start apart.")
+        shapes = self._shapes()
+        before = [(), *shapes[:-1]]
+        return np.concatenate([_tensor_start(stream, *each) for each in zip(shapes, before, strict=True)])
+
+    def network(self, jax: Any) -> Callable[[Any, Any], Any]:
+        """As `JaxModel.network`."""
+        shapes, channels = self._shapes(), image_channels(self.n_features)
+        side = math.isqrt(self.n_features // channels)
+
+        def logits(parameters: Any, row: Any) -> Any:
+            tensors = _tensors(parameters, shapes)
+            values = _normed(jax, _convolved(jax, row.reshape(1, channels, side, side), next(tensors), 2), tensors)
+            values = _pooled(jax, jax.nn.relu(values))
+            for stage in range(RESNET_STAGES):
+                for block in range(RESNET_BLOCKS):
+                    values = _block(jax, values, tensors, narrows=stage > 0 and block == 0)
+            return values.mean(axis=(2, 3))[0] @ next(tensors) + next(tensors)
+
+        return logits
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Of all tensors; raises ConfigError for rows that are no images."""
+        if image_channels(self.n_features) == 0:
+            raise ConfigError(
+                f"the number of features must be a square, or three times one, for model resnet, got "
+                f"{self.n_features}; use model mlp."
+            )
+        return resnet_tensors(image_channels(self.n_features), self.width, self.n_classes)
+
+
+def _tensor_start(stream: KeyStream, shape: tuple[int, ...], before: tuple[int, ...]) -> NDArray[np.float64]:
+    """One tensor, flat: a vector after filters is the scale of a norm, another one a shift."""
+    if len(shape) == 4:
+        return normals(stream, math.prod(shape)) * math.sqrt(2.0 / (shape[0] * shape[2] * shape[3]))
+    if len(shape) == 2:
+        return normals(stream, math.prod(shape)) * math.sqrt(2.0 / sum(shape))
+    return np.full(shape, 1.0 if len(before) == 4 else 0.0)
+
+
+def _tensors(parameters: Any, shapes: list[tuple[int, ...]]) -> Iterator[Any]:
+    """Parameters in their shapes, one after the other."""
+    start = 0
+    for shape in shapes:
+        stop = start + math.prod(shape)
+        yield parameters[start:stop].reshape(shape)
+        start = stop
+
+
+def _block(jax: Any, values: Any, tensors: Iterator[Any], *, narrows: bool) -> Any:
+    """Two convolutions and what goes past them; the first of a later stage halves the sides."""
+    stride = 2 if narrows else 1
+    inside = jax.nn.relu(_normed(jax, _convolved(jax, values, next(tensors), stride), tensors))
+    inside = _normed(jax, _convolved(jax, inside, next(tensors), 1), tensors)
+    past = _normed(jax, _convolved(jax, values, next(tensors), stride), tensors) if narrows else values
+    return jax.nn.relu(inside + past)
+
+
+def _convolved(jax: Any, values: Any, filters: Any, stride: int) -> Any:
+    """With zeros around, half a filter wide."""
+    around = filters.shape[-1] // 2
+    return jax.lax.conv_general_dilated(
+        values, filters, (stride, stride), [(around, around)] * 2, dimension_numbers=_LAYOUT
+    )
+
+
+def _normed(jax: Any, values: Any, tensors: Iterator[Any]) -> Any:
+    """Mean 0 and variance 1 within each group of channels of the image, then scaled and shifted by channel."""
+    _, channels, height, width = values.shape
+    groups = values.reshape(min(_MOST_GROUPS, max(1, channels // 2)), -1)
+    centered = groups - groups.mean(axis=1, keepdims=True)
+    spread = jax.numpy.sqrt((centered**2).mean(axis=1, keepdims=True) + _SMALLEST_VARIANCE)
+    found = (centered / spread).reshape(1, channels, height, width)
+    return found * next(tensors)[:, None, None] + next(tensors)[:, None, None]
+
+
+def _pooled(jax: Any, values: Any) -> Any:
+    """Largest of 3 x 3, every other pixel."""
+    around = [(0, 0), (0, 0), (1, 1), (1, 1)]
+    return jax.lax.reduce_window(values, -jax.numpy.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), around)
