@@ -29,7 +29,10 @@ def marked(self):
     place.exists() or place.write_text(repr(time.time()))
     setup(self)
 module._StatisticFn.setup = marked
-from pipelines.command import main
+try:
+    from pipelines.command.process import main
+except ModuleNotFoundError:
+    from pipelines.command import main
 sys.exit(getattr(main, "main", main)())
 """
 """The command, which leaves the time at which the statistic of the first round is set up."""
@@ -50,9 +53,7 @@ def command(lake: Path, checkout: Path, flags: tuple[str, ...], *, marked: bool 
         words += ["fit", "--config", str(lake / "engine.yaml"), "--output", f"{work}/out", *flags]
         started, start = time.time(), time.perf_counter()
         with (lake / "log").open("w") as log:
-            child = subprocess.Popen(
-                words, env=os.environ | {"PYTHONPATH": str(checkout)}, cwd=checkout, stdout=log, stderr=log
-            )
+            child = subprocess.Popen(words, env=_environment(checkout), cwd=checkout, stdout=log, stderr=log)
             _, status, used = os.wait4(child.pid, 0)
         found = {"wall": time.perf_counter() - start, "cpu": used.ru_utime + used.ru_stime}
         if marked and not status:
@@ -62,6 +63,12 @@ def command(lake: Path, checkout: Path, flags: tuple[str, ...], *, marked: bool 
         code = os.waitstatus_to_exitcode(status)
         raise SystemExit(f"the job must end with code 0, got {code} in {checkout}: {' '.join(said)}")
     return found | {"rss": used.ru_maxrss / 1024}
+
+
+def _environment(checkout: Path) -> dict[str, str]:
+    """That of this process, with the code of a checkout; modules are compiled once, as those that are installed."""
+    kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPATH": str(checkout)}
 
 
 def alone(lake: Path, kind: str, *, cores: int = 1) -> Figures:

@@ -2,7 +2,7 @@
 
 import sys
 
-from pipelines.command.main import main
+from pipelines.command.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

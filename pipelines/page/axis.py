@@ -75,7 +75,7 @@ class Axis:
         numbers = np.asarray(values, dtype=np.float64)
         if self.log:
             with np.errstate(divide="ignore", invalid="ignore"):
-                return (np.log(numbers) - math.log(low)) / (math.log(high) - math.log(low))  # type: ignore[no-any-return]
+                return (np.log(numbers) - math.log(low)) / (math.log(high) - math.log(low))
         return (numbers - low) / (high - low)
 
     def marks(self) -> list[tuple[float, str]]:

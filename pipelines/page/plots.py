@@ -124,7 +124,7 @@ def noisy_dots(
     return figure
 
 
-def _twice(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _twice(rows: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Shape (n, 2): the height of both ends of horizontal lines."""
     return np.stack([rows, rows], axis=1).astype(np.float64)
 

@@ -44,7 +44,7 @@ def center_paths(history: History) -> Figure:
     equal_scales(chart, places[np.isfinite(places).all(axis=2)], _BOX)
     for number, path in zip(numbers, places, strict=True):
         color = SERIES[named.index(number)] if number in named else MUTED
-        chart.line(*path.T, Look(color, 1.6 if number in named else 0.8, opacity=0.8))
+        chart.line(path[:, 0], path[:, 1], Look(color, 1.6 if number in named else 0.8, opacity=0.8))
         ring = f"fill: {SURFACE}; stroke: {color}; stroke-width: 1"
         chart.dots(path[[0, -1], 0], path[[0, -1], 1], 2.5, [ring, fill(color)])
     _name_ends(chart, places, numbers, named)

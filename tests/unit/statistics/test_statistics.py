@@ -199,3 +199,21 @@ def test_a_client_counts_once_whatever_its_rows(sizes):
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     block = ClientBlock(np.ones((offsets[-1], 2)), offsets)
     np.testing.assert_array_equal(client_statistics.client_count(block), [len(sizes) * lattice.SUM_UNITS])
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_groups", "size"), [(300, 4, 5), (300, 40, 5), (40, 30, 3), (10, 4000, 2), (0, 3, 2)]
+)
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_sums_by_group_are_exact_however_many_groups_there_are(n_rows, n_groups, size, dtype):
+    rng = np.random.default_rng(n_rows + n_groups)
+    rows = rng.integers(-(2**42), 2**42, (n_rows, size))
+    groups = rng.integers(0, n_groups, n_rows)
+    start = rng.integers(-5, 5, (n_groups, size))
+    wanted = start.copy()
+    for row, group in zip(rows, groups, strict=True):
+        wanted[group] += row
+    found = start.astype(dtype)
+    lattice.add_by_group(found, rows.astype(np.float64), groups)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.astype(np.int64), wanted)

@@ -54,8 +54,9 @@ def _take(points: NDArray[np.floating], offsets: NDArray[np.int64], clients: NDA
     """The rows of some clients, in the order of `clients`."""
     sizes = offsets[clients + 1] - offsets[clients]
     taken = np.concatenate([[0], np.cumsum(sizes)])
-    if len(clients) == 1:
-        return ClientBlock(points[offsets[clients[0]] : offsets[clients[0] + 1]], taken)
+    first, last = int(clients[0]), int(clients[-1])
+    if last - first == len(clients) - 1 and (np.diff(clients) == 1).all():
+        return ClientBlock(points[offsets[first] : offsets[last + 1]], taken)
     rows = np.arange(taken[-1]) + np.repeat(offsets[clients] - taken[:-1], sizes)
     return ClientBlock(points[rows], taken)
 

@@ -177,6 +177,11 @@ def squared_norms(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.vecdot(vectors, vectors)
 
 
+_FEW_ROWS, _MANY_CELLS = 12, 16
+"""Groups of no more rows than this on average are added up cell by cell; others, or more cells per number than this,
+after sorting."""
+
+
 def add_by_group(sums: NDArray, rows: NDArray[np.float64], groups: NDArray[np.int64]) -> None:
     """Adds each row of integers, shape (n_rows, size), to the sum of its group, exactly and in place.
 
@@ -185,6 +190,10 @@ def add_by_group(sums: NDArray, rows: NDArray[np.float64], groups: NDArray[np.in
       rows: at most BLOCK_ROWS or so, whose sums stay below 2**53.
       groups: shape (n_rows,), in [0, n_groups).
     """
+    if len(rows) <= _FEW_ROWS * len(sums) and sums.size <= _MANY_CELLS * rows.size:
+        cells = groups[:, None] * rows.shape[1] + np.arange(rows.shape[1])
+        sums += np.bincount(cells.ravel(), rows.ravel(), sums.size).reshape(sums.shape).astype(sums.dtype, copy=False)
+        return
     order = np.argsort(groups, kind="stable")
     present, first = np.unique(groups[order], return_index=True)
     if len(present):
