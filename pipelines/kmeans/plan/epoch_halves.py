@@ -35,7 +35,8 @@ from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts, weights_of
 from transforms.masked.clients import SECRET_SETTING
 from transforms.masked.window_halves import half_path, opened_half
 
-_STAGED = "halves"
+STAGED = "halves"
+"""The folder of both halves in the private folder of a run, while it is under way."""
 _KEYS = {MaskedSums: "key_uri", MaskTotals: SECRET_SETTING}
 
 
@@ -118,7 +119,7 @@ class EpochHalves:
         Args:
           folder: of the run, private; exists, and workers share it.
         """
-        place = FileSystems.join(folder, _STAGED)
+        place = FileSystems.join(folder, STAGED)
         make_folder(place)
         sums = dataclasses.replace(self.sums, folder=FileSystems.join(place, MaskedSums.NAME))
         masks = dataclasses.replace(self.masks, folder=FileSystems.join(place, MaskTotals.NAME))
