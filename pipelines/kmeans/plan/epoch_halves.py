@@ -63,11 +63,11 @@ class EpochHalves:
         if epoch is None or config.trust is not Trust.MASKED or not isinstance(config, DPLloydFit):
             return None
         facts = canonical(epoch_facts(config) | {"dataset": config.data.name, "window": None, "index": None})
-        common = {"epoch": facts, "index": epoch.index, "weights": weights_of(config)}
-        sums, masks = _folders(config, epoch)
+        weights, (sums, masks) = weights_of(config), _folders(config, epoch)
+        key, secret = str(config.key_uri), str(config.masked.secret_uri)
         return cls(
-            sums=MaskedSums(folder=sums, key_uri=str(config.key_uri), **common),
-            masks=MaskTotals(folder=masks, key_uri=str(config.masked.secret_uri), **common),
+            sums=MaskedSums(folder=sums, key_uri=key, epoch=facts, index=epoch.index, weights=weights),
+            masks=MaskTotals(folder=masks, key_uri=secret, epoch=facts, index=epoch.index, weights=weights),
             name=epoch.name,
             is_last=epoch.index + 1 == epoch.windows,
         )
