@@ -35,7 +35,8 @@ def kept_windows(band: int) -> dict[str, Any]:
     return {
         "windows": band,
         "aggregator": "the masked sums of these windows, without noise, which say nothing to whoever lacks the masks",
-        "clients": "the totals of the masks of these windows, which say nothing of any row",
+        "clients": "the totals of the masks of these windows, which say nothing to whoever lacks the clients' secret; "
+        "whoever has it can test a guess of all messages of a window",
         "together": f"the exact sums of the last {band} windows: epsilon and delta hold against nobody who has both",
     }
 

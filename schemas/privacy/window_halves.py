@@ -42,6 +42,6 @@ class MaskedSums(WindowHalf):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MaskTotals(WindowHalf):
-    """The clients' role's: totals of the masks in these sums, which say nothing of any row."""
+    """The clients' role's: totals of the masks in these sums, which say nothing to whoever lacks the secret."""
 
     NAME: ClassVar[str] = "masks"

@@ -35,7 +35,8 @@ from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts, weights_of
 from transforms.masked.clients import SECRET_SETTING
 from transforms.masked.window_halves import half_path, opened_half
 
-_STAGED = "halves"
+STAGED = "halves"
+"""The folder of both halves in the private folder of a run, while it is under way."""
 _KEYS = {MaskedSums: "key_uri", MaskTotals: SECRET_SETTING}
 
 
@@ -62,11 +63,11 @@ class EpochHalves:
         if epoch is None or config.trust is not Trust.MASKED or not isinstance(config, DPLloydFit):
             return None
         facts = canonical(epoch_facts(config) | {"dataset": config.data.name, "window": None, "index": None})
-        common = {"epoch": facts, "index": epoch.index, "weights": weights_of(config)}
-        sums, masks = _folders(config, epoch)
+        weights, (sums, masks) = weights_of(config), _folders(config, epoch)
+        key, secret = str(config.key_uri), str(config.masked.secret_uri)
         return cls(
-            sums=MaskedSums(folder=sums, key_uri=str(config.key_uri), **common),
-            masks=MaskTotals(folder=masks, key_uri=str(config.masked.secret_uri), **common),
+            sums=MaskedSums(folder=sums, key_uri=key, epoch=facts, index=epoch.index, weights=weights),
+            masks=MaskTotals(folder=masks, key_uri=secret, epoch=facts, index=epoch.index, weights=weights),
             name=epoch.name,
             is_last=epoch.index + 1 == epoch.windows,
         )
@@ -118,7 +119,7 @@ class EpochHalves:
         Args:
           folder: of the run, private; exists, and workers share it.
         """
-        place = FileSystems.join(folder, _STAGED)
+        place = FileSystems.join(folder, STAGED)
         make_folder(place)
         sums = dataclasses.replace(self.sums, folder=FileSystems.join(place, MaskedSums.NAME))
         masks = dataclasses.replace(self.masks, folder=FileSystems.join(place, MaskTotals.NAME))

@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from pipelines.kmeans.plan.epoch_halves import EpochHalves
 from pipelines.ledger.store import Ledger, charges_of, limits_of
@@ -155,6 +156,9 @@ def test_the_statement_says_who_holds_what(january):
     assert stated["trust"] == "masked"
     assert stated["masked"]["kept"]["windows"] == 3
     assert "exact sums of the last 3 windows" in stated["masked"]["kept"]["together"]
+    page = (january.folder / "january" / DATES[3] / "report.html").read_text()
+    assert "What is kept of the last windows" in page
+    assert "the exact sums of the last 3 windows" in page
     assert stated["epoch"]["noise_by"] == "both"
     assert stated["epsilon"] <= 2.0
     rows = pq.read_table(january.folder / "january" / DATES[3] / RELEASES_FILE).to_pylist()
@@ -169,6 +173,21 @@ def test_an_epoch_under_masks_is_charged_once(january):
     spent = ledger_filter.most_spent(limits_of(entries)["visits"], charges_of(entries, "visits"))
     stated = january.json(3, "privacy.json")
     assert spent.precision == pytest.approx(sum(event["noise_multiplier"] ** -2 for event in stated["events"]))
+
+
+def test_a_plan_expects_the_same_with_and_without_masks(january, tmp_path):
+    """Its simulation has no sums of earlier windows, and weighs rows as if they were in one place."""
+    found = []
+    for job in (january.settings, {**january.settings, "trust": "central", "masked": None}):
+        settings = {name: value for name, value in job.items() if value is not None}
+        (tmp_path / "plan.yaml").write_text(yaml.safe_dump(settings))
+        outcome = lake.run_command("plan", "--config", str(tmp_path / "plan.yaml"), "--clients", "500")
+        assert outcome.code == 0, outcome.err
+        found.append(json.loads(outcome.out.splitlines()[-1]))
+    assert found[0]["stream"] == found[1]["stream"]
+    different = {name for name in found[0] if found[0][name] != found[1].get(name)}
+    assert different <= {"seconds", "sharp_edges"}
+    assert "edge-halves" in str(found[0]["sharp_edges"])
 
 
 def copy_of(place, folder):
