@@ -1,6 +1,7 @@
 """Where windows are cut, without a broker: records join, are written once, and do not depend on when one asks."""
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
@@ -91,6 +92,18 @@ def test_records_of_another_topic_or_calendar_are_refused(records):
         records.kept(DATES[3])
 
 
+def test_a_record_that_does_not_begin_where_the_one_before_ends_is_refused(records):
+    """Messages between them would be in no window, or in two."""
+    log = Log([[START, START + DAY], []])
+    first, second = cut_all(records, log, DATES[:2])
+    for begin in (0, 2):
+        ranges = (second.ranges[0].model_copy(update={"first": begin}), second.ranges[1])
+        other = second.model_copy(update={"ranges": ranges}).model_dump_json()
+        pathlib.Path(records.path(DATES[1])).write_text(other)
+        with pytest.raises(InputError, match="one that does not follow the window before"):
+            records.cut(log, STATE, DATES[1], first)
+
+
 def test_a_partition_that_is_new_is_read_from_its_start(records):
     first = records.cut(Log([[START]]), STATE._replace(partitions=1), DATES[0], None)
     second = records.cut(Log([[START], [START + DAY] * 3]), STATE, DATES[1], first)
@@ -113,6 +126,17 @@ def test_clocks_that_go_back_lose_and_double_nothing(records, seed):
         offsets = [at for window in found for at in window[partition]]
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets))) if offsets else True
         assert len(offsets) <= len(times)
+
+
+def test_a_log_that_was_cut_short_gives_no_offset_twice(records):
+    """A broker that comes back without its last messages: what a window has stays, and the next one begins after it."""
+    log = Log([[START, START + 1, START + 2], []])
+    (first,) = cut_all(records, log, DATES[:1])
+    del log.times[0][1:]
+    second = records.cut(log, STATE, DATES[1], first)
+    assert [(each.first, each.end) for each in second.ranges] == [(3, 3), (0, 0)]
+    with pytest.raises(InputError, match="got a broker that has dropped some"):
+        check_kept(records.client, log, [first])
 
 
 class Kept(Log):
