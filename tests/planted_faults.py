@@ -1,8 +1,8 @@
 """Faults planted one at a time in files that decide privacy: is there a test that notices each of them?
 
     python -m tests.planted_faults                     # all faults; exit code 1 if any is not noticed
-    python -m tests.planted_faults --only accounting   # those whose names start so
-    python -m tests.planted_faults --write FILE        # the results as a page
+    python -m tests.planted_faults --only accounting noise   # those whose names start so
+    python -m tests.planted_faults --write FILE        # the results as a page; rows of faults that were not run stay
 
 Each fault replaces one piece of text in a temporary copy of the repository, in which the named tests then run. A fault
 counts as noticed if one of them fails, and as not noticed if all pass. Tests that do not end count as noticed: a search
@@ -22,7 +22,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-COPIED = ("schemas", "transforms", "pipelines", "tests", "docs", "pyproject.toml")
+COPIED = ("schemas", "transforms", "pipelines", "tests", "examples", "docs", "pyproject.toml")
 MOST_SECONDS = 300
 MASKED = "tests/unit/masked"
 STATISTICS = "tests/unit/statistics"
@@ -414,6 +414,119 @@ FAULTS = (
         "1.0 if event.law is ProfileLaw.GAUSSIAN else 1.0",
         "tests/pipeline/privacy_flow/test_hostile_plans.py tests/property/profile",
     ),
+    # Windows that arrive, and noise that senders split.
+    Fault(
+        "topic: a new partition is read from its end",
+        "pipelines/tables/arrivals/records.py",
+        "first=starts.get(index, 0),",
+        "first=starts.get(index, end),",
+        "tests/unit/arrivals/test_cuts.py",
+    ),
+    Fault(
+        "topic: one that was made anew is read",
+        "pipelines/tables/arrivals/records.py",
+        " or (before is not None and before.topic_id != state.topic_id)",
+        "",
+        "tests/unit/arrivals/test_cuts.py",
+    ),
+    Fault(
+        "topic: windows need not join",
+        "pipelines/tables/arrivals/records.py",
+        "if before is not None and any(each.first != before.ends.get(each.partition, 0) for each in found.ranges):",
+        "if False:",
+        "tests/unit/arrivals/test_cuts.py",
+    ),
+    Fault(
+        "topic: a log that was cut short ends a window before its start",
+        "pipelines/tables/arrivals/records.py",
+        "end=max(end, starts.get(index, 0))",
+        "end=end",
+        "tests/unit/arrivals/test_cuts.py",
+    ),
+    Fault(
+        "topic: producers say when messages came",
+        "pipelines/tables/arrivals/broker.py",
+        'said["message.timestamp.type"] == "LogAppendTime"',
+        "True",
+        "tests/unit/arrivals/test_cuts.py",
+    ),
+    Fault(
+        "topic: a first window may have lost messages",
+        "pipelines/tables/arrivals/broker.py",
+        "0 < low >= start",
+        "0 > low >= start",
+        "tests/unit/arrivals/test_cuts.py",
+    ),
+    Fault(
+        "topic: dropped messages are not missed",
+        "pipelines/tables/arrivals/landing.py",
+        "not low <= each.first <= each.end <= high",
+        "not each.first <= each.end <= high",
+        "tests/unit/arrivals/test_cuts.py",
+    ),
+    Fault(
+        "topic: two jobs share a folder of copies",
+        "pipelines/tables/arrivals/landing.py",
+        "            if not locked(descriptor):",
+        "            if False:",
+        "tests/unit/arrivals/test_cuts.py",
+    ),
+    Fault(
+        "topic: a property runs a command",
+        "schemas/arrivals/topic.py",
+        "name.startswith(_PROGRAMS) or ",
+        "",
+        "tests/unit/arrivals/test_messages.py",
+    ),
+    Fault(
+        "windows: reports of other parameters are decoded",
+        "pipelines/reports/windows.py",
+        "if window.parameters_digest not in (None, digest):",
+        "if False:",
+        "tests/pipeline/reports/test_report_windows.py -k all_windows_of",
+    ),
+    Fault(
+        "windows: a copied one stands for another",
+        "pipelines/run/jobs/windows.py",
+        '.run_id.endswith(f"-{date}")',
+        '.run_id.endswith("")',
+        "tests/pipeline/reports/test_report_windows.py -k copied",
+    ),
+    Fault(
+        "shares: who colludes has noise that counts",
+        "schemas/privacy/noise_shares.py",
+        "counted = self.fewest(n_listed) - n_corrupt",
+        "counted = self.fewest(n_listed)",
+        "tests/unit/privacy/test_noise_share_laws.py",
+    ),
+    Fault(
+        "shares: one sender more is counted on",
+        "schemas/privacy/noise_shares.py",
+        "n_listed - math.ceil(_exact(self.dropout)",
+        "n_listed - math.floor(_exact(self.dropout)",
+        "tests/unit/privacy/test_noise_share_laws.py",
+    ),
+    Fault(
+        "shares: a sum of one sender too few passes",
+        "schemas/privacy/noise_shares.py",
+        "if n_present < fewest:",
+        "if n_present < fewest - 1:",
+        "tests/unit/privacy/test_noise_share_laws.py",
+    ),
+    Fault(
+        "shares: stddevs are split, not variances",
+        "transforms/numerics/privacy/noise_shares.py",
+        "plan.noise_multiplier / math.sqrt(counted)",
+        "plan.noise_multiplier / counted",
+        "tests/statistical/test_split_noise.py",
+    ),
+    Fault(
+        "shares: another statistic has the same share",
+        "transforms/numerics/privacy/noise_shares.py",
+        "round_plan.path, *law, digest)",
+        "round_plan.path, *law)",
+        "tests/unit/privacy/test_noise_share_laws.py tests/statistical/test_split_noise.py",
+    ),
 )
 
 
@@ -462,25 +575,40 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def page(results: list[Result]) -> str:
-    """The results as Markdown."""
-    noticed = sum(each.noticed_by is not None for each in results)
-    rows = [
-        f"| {each.fault.name} | `{each.fault.path}` | {f'`{each.noticed_by}`' if each.noticed_by else 'not noticed'} "
-        f"| {each.seconds:.0f} |"
+def rows_of(path: pathlib.Path) -> dict[str, str]:
+    """Rows of a page by the names of their faults, each with the day on which it was run."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = {line.split(" | ")[0].removeprefix("| "): line for line in lines if line.startswith("| ")}
+    return {each.name: found[each.name] for each in FAULTS if each.name in found}
+
+
+def page(results: list[Result], before: dict[str, str]) -> str:
+    """The results as Markdown.
+
+    Args:
+      results: of this run.
+      before: rows of earlier runs, by the names of their faults.
+    """
+    today = datetime.datetime.now(datetime.UTC).date()
+    known = before | {
+        each.fault.name: f"| {each.fault.name} | `{each.fault.path}` | "
+        f"{f'`{each.noticed_by}`' if each.noticed_by else 'not noticed'} | {each.seconds:.0f} | {today} |"
         for each in results
-    ]
+    }
+    rows = [known[each.name] for each in FAULTS if each.name in known]
+    noticed = sum(" | not noticed | " not in row for row in rows)
     return "\n".join(
         [
             "# Planted faults",
             "",
-            f"{len(results)} faults in files that decide privacy, one at a time; {noticed} are noticed by a test.",
+            f"{len(rows)} faults in files that decide privacy, one at a time; {noticed} are noticed by a test.",
             "",
-            f"{datetime.datetime.now(datetime.UTC).date()}, `python -m tests.planted_faults`, {os.cpu_count()} cores, "
-            f"Python {platform.python_version()}, {sum(each.seconds for each in results):.0f} s in all.",
+            f"{today}, `python -m tests.planted_faults`, {os.cpu_count()} cores, Python {platform.python_version()}; "
+            f"{len(results)} were run that day last, in {sum(each.seconds for each in results):.0f} s. Other processes "
+            "shared the machine, so times are upper bounds.",
             "",
-            "| fault | file | first test that fails | s |",
-            "| --- | --- | --- | --- |",
+            "| fault | file | first test that fails | s | run on |",
+            "| --- | --- | --- | --- | --- |",
             *rows,
             "",
         ]
@@ -490,17 +618,17 @@ def page(results: list[Result]) -> str:
 def main() -> int:
     """Plants, runs and tells."""
     parser = argparse.ArgumentParser(description="Faults planted one at a time, and the tests that notice them.")
-    parser.add_argument("--only", default="", help="how the names of faults start")
+    parser.add_argument("--only", nargs="*", default=[""], help="how the names of faults start")
     parser.add_argument("--write", type=pathlib.Path, help="the page to write")
     options = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory(prefix="dapple-faults-") as folder:
         copy = copied(pathlib.Path(folder))
-        for fault in (each for each in FAULTS if each.name.startswith(options.only)):
+        for fault in (each for each in FAULTS if each.name.startswith(tuple(options.only))):
             results.append(run(fault, copy))
             sys.stderr.write(f"{fault.name}: {results[-1].noticed_by or 'NOT NOTICED'} {results[-1].seconds:.0f} s\n")
     if options.write is not None:
-        options.write.write_text(page(results))
+        options.write.write_text(page(results, rows_of(options.write)))
     return int(any(each.noticed_by is None for each in results))
 
 

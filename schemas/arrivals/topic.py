@@ -12,6 +12,8 @@ from schemas.tables.data_section import DataConfig
 MOST_MESSAGE_BYTES = 1 << 20
 _LEAST_SETTLE = 10
 """Seconds; brokers' clocks may be behind by as much, and append messages of a window after its end by ours."""
+_PROGRAMS = ("ssl.engine", "ssl.providers", "sasl.kerberos.kinit.cmd")
+"""What a file of properties may not say: these run a command, or load code."""
 _PROPERTY = re.compile(r"(?:security|sasl|ssl)\.[a-z._]+|client\.(?:rack|dns\.lookup)|broker\.address\.family")
 """What a file of properties may say: how to reach the broker, never what is read or what becomes of an error."""
 
@@ -112,7 +114,7 @@ def client_properties(text: str) -> dict[str, str]:
         name, equals, value = (part.strip() for part in line.partition("="))
         if not name or name.startswith("#"):
             continue
-        if not equals or not _PROPERTY.fullmatch(name) or name in found:
+        if not equals or not _PROPERTY.fullmatch(name) or name.startswith(_PROGRAMS) or name in found:
             raise ConfigError(
                 f"the file of client properties must hold lines NAME=VALUE with names like security.protocol, each "
                 f"once, got another line {number}; correct it."

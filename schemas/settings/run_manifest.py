@@ -33,6 +33,12 @@ class CollectionManifest(OpenContent):
     parameters_digest: Digest
 
 
+class WindowManifest(OpenContent):
+    """The manifest of a window."""
+
+    run_id: str
+
+
 class ShuffledManifest(CollectionManifest, RunManifest):
     """The manifest of shuffled reports."""
 

@@ -14,7 +14,11 @@ from pipelines.ledger.spending import Reservation
 from pipelines.run.folder import MANIFEST, check_no_link
 from pipelines.run.jobs import waiting
 from pipelines.run.jobs.place import OutputFolder, Place
+from schemas.errors import InputError
 from schemas.settings.calendar import Calendar
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import WindowManifest
+from transforms.files import gate
 
 _LOGGER = logging.getLogger(__name__)
 Release = Callable[[tuple[int, ...], waiting.Watch], Iterable[str]]
@@ -61,10 +65,23 @@ def due_windows(calendar: Calendar, output: str) -> Due:
     Args:
       calendar: of the windows.
       output: folder of the job.
+
+    Raises:
+      InputError: if the output of a window is that of another one: it was copied there, and would stand for it.
     """
     moment, windows = waiting.now(), range(calendar.windows)
     done = next((index for index in windows if not _is_complete(calendar, output, index)), len(windows))
+    for index in range(done):
+        _check_own(_manifest(calendar, output, index), calendar.date(index))
     return Due(done=done, indices=tuple(index for index in windows[done:] if calendar.is_due(index, moment)))
+
+
+def _check_own(path: str, date: str) -> None:
+    """Refuses a manifest that is not of a window's own run, whose id ends with its date."""
+    rule = f"{path} must be the manifest of the window of {date}"
+    refusal = Refusal(kind=InputError, rule=rule, remedy="restore it, or remove the folder if it was copied there")
+    if not gate.read_json(path, WindowManifest, refusal).run_id.endswith(f"-{date}"):
+        raise refusal.because("that of another run")
 
 
 def first_complete(calendar: Calendar, output: str) -> str | None:

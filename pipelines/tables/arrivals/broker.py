@@ -4,7 +4,7 @@ import collections
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from schemas.errors import ConfigError
@@ -56,6 +56,39 @@ def check_settings(topic: str, settings: Mapping[str, str], least_days: int) -> 
             raise ConfigError(f"{name} of the topic {topic} must be {wanted}, got {said[name]}; alter the topic.")
 
 
+def check_id(topic: str, topic_id: str) -> None:
+    """Refuses a topic that could not be told from another one of its name; brokers name topics from 2.8 on.
+
+    Raises:
+      ConfigError: if the broker has no id for it.
+    """
+    if topic_id.strip("A=") in ("", "None"):
+        raise ConfigError(
+            f"the topic {topic} must have an id, by which one that was made anew is told from it, got none; bring the "
+            "brokers to version 2.8 or later."
+        )
+
+
+def check_reaches_back(
+    client: TopicClient, state: TopicState, kept: Sequence[int], starts: Sequence[int], age: int
+) -> None:
+    """Refuses a first window so old that the broker may have dropped messages of it: nothing else would tell.
+
+    Args:
+      client: of the topic.
+      state: of the topic.
+      kept: the first offset that is kept, by partition.
+      starts: the first offset of the window, by partition.
+      age: milliseconds since the window began.
+
+    Raises:
+      InputError: if messages before the first that is kept may be of the window.
+    """
+    retention = int(state.settings["retention.ms"] or 0)
+    if -1 < retention < age and any(0 < low >= start for low, start in zip(kept, starts, strict=True)):
+        raise client.gone()
+
+
 class Broker:
     """A connection of the launcher.
 
@@ -85,6 +118,7 @@ class Broker:
         if sorted(each.id for each in about.partitions) != list(range(len(about.partitions))) or not about.partitions:
             raise self._client.silent()
         settings = {name: entry.value for name, entry in found.items()}
+        check_id(topic, str(about.topic_id))
         return TopicState(str(about.topic_id), len(about.partitions), settings)
 
     def bounds(self, partitions: int) -> list[tuple[int, int]]:

@@ -7,11 +7,12 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
+import time
 
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.run.folder import absolute
-from pipelines.tables.arrivals.broker import Broker, TopicState
+from pipelines.tables.arrivals.broker import Broker, TopicState, check_reaches_back
 from schemas.arrivals.offsets import OffsetRange, RecordPlace, WindowOffsets
 from schemas.errors import InputError, ProtocolError
 from schemas.settings import json_schema
@@ -100,12 +101,19 @@ class Records:
         begin = self._begins(date)
         cut = begin + self.days * _DAY
         ends = broker.cut(cut, state.partitions)
-        starts = before.ends if before is not None else dict(enumerate(broker.cut(begin, state.partitions)))
+        starts = before.ends if before is not None else self._first_starts(broker, state, begin)
         ranges = tuple(
             OffsetRange(partition=index, first=starts.get(index, 0), end=max(end, starts.get(index, 0)))
             for index, end in enumerate(ends)
         )
         return WindowOffsets(topic=self.client.topic, topic_id=state.topic_id, window=date, cut=cut, ranges=ranges)
+
+    def _first_starts(self, broker: Broker, state: TopicState, begin: int) -> dict[int, int]:
+        """Where the first window starts, in each partition."""
+        kept = [low for low, _ in broker.bounds(state.partitions)]
+        starts = broker.cut(begin, state.partitions)
+        check_reaches_back(self.client, state, kept, starts, int(time.time() * 1000) - begin)
+        return dict(enumerate(starts))
 
     def _octets(self, date: str) -> bytes:
         path = self.path(date)

@@ -62,7 +62,8 @@ class TopicRows(FolderRows):
         """
         records, broker, date = self._landing.records, self._broker, self._calendar.date
         state = broker.state()
-        check_settings(records.client.topic, state.settings, (self._band + 1) * self._calendar.days)
+        least_days = (self._band + 1) * self._calendar.days
+        check_settings(records.client.topic, state.settings, least_days)
         before = records.kept(date(index - 1)) if index else None
         records.cut(broker, state, date(index), before)
         dates = [date(each) for each in range(max(0, index + 1 - self._band), index + 1)]
@@ -71,7 +72,9 @@ class TopicRows(FolderRows):
         self._drop(dates)
         self._landing.copy(wanted)
         self._copied.update(wanted)
-        if broker.state().topic_id != state.topic_id:
+        after = broker.state()
+        check_settings(records.client.topic, after.settings, least_days)
+        if after.topic_id != state.topic_id:
             raise records.client.gone()
 
     def released(self, index: int) -> None:

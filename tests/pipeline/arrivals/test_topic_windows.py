@@ -58,6 +58,46 @@ def test_an_epoch_in_several_calls_is_that_of_one_call(place, topic):
     assert place.released("calls") == place.released("folders")
 
 
+def test_offsets_of_a_group_that_somebody_resets_decide_nothing(place, topic):
+    """They are told to the broker for its tools; which messages a window has stands in its record."""
+    assert place.stream("reset", topic, until=DATES[1]).code == 0
+    with connected(TopicClient(topic.broker.servers, topic.name, ""), "dapple-epoch") as asked:
+        asked.commit({0: 0, 1: 3, 2: 9_999})
+    assert place.stream("reset", topic).code == 0
+    assert place.released("reset") == place.released("folders")
+
+
+def test_a_second_launcher_is_refused_while_the_first_reads(place, topic, monkeypatch):
+    """It would remove the copies that the first is about to read, who would release a window without them."""
+    said, ready = [], window_rows.TopicRows.ready
+
+    def second(rows, index):
+        ready(rows, index)
+        if not said:
+            said.append(place.stream("two", topic))
+
+    monkeypatch.setattr(window_rows.TopicRows, "ready", second)
+    assert place.stream("two", topic).code == 0
+    assert said[0].code == 2
+    assert "data.path must be of one job at a time" in said[0].lines[-1]
+    assert place.released("two") == place.released("folders")
+
+
+def test_a_topic_that_is_altered_while_it_is_read_is_refused(place, topic, monkeypatch):
+    """Messages may have been compacted away before they were copied; nothing is drawn."""
+    copy = window_rows.Landing.copy
+
+    def altered(landing, dates):
+        copy(landing, dates)
+        topic.alter(cleanup_policy="compact")
+
+    monkeypatch.setattr(window_rows.Landing, "copy", altered)
+    outcome = place.stream("compacts", topic, until=DATES[0])
+    assert outcome.code == 2
+    assert "cleanup.policy of the topic" in outcome.lines[-1]
+    assert not place.released("compacts")
+
+
 class Killed(BaseException):
     """What a kill leaves: nothing that follows is run."""
 

@@ -248,6 +248,18 @@ def test_all_windows_of_an_output_have_the_parameters_of_the_first(arriving, fin
     assert "must be the manifest of a window" in outcome.lines[-1]
 
 
+def test_a_window_that_was_copied_does_not_stand_for_another(arriving, finished):
+    """The folder of a day under the name of another one would be taken for its model, and no call would decode it."""
+    assert decode(arriving, "models", windows=1).code == 0
+    shutil.copytree(arriving / "models" / DATES[0], arriving / "models" / EMPTY)
+    outcome = decode(arriving, "models")
+    assert outcome.code == 2
+    assert f"must be the manifest of the window of {EMPTY}, got that of another run" in outcome.lines[-1]
+    shutil.rmtree(arriving / "models" / EMPTY)
+    assert decode(arriving, "models").code == 0
+    assert released(arriving / "models") == released(finished / "models")
+
+
 def test_parameters_in_the_folder_of_a_window_are_those_of_all(arriving):
     """As an encode leaves them; without its manifest nothing else would tell."""
     own = arriving / "inbox" / f"dt={DATES[0]}" / "parameters.json"

@@ -1,19 +1,23 @@
 """Where windows are cut, without a broker: records join, are written once, and do not depend on when one asks."""
 
 import dataclasses
+import pathlib
 
+import numpy as np
 import pytest
 
-from pipelines.tables.arrivals.broker import TopicState, check_settings
-from pipelines.tables.arrivals.landing import check_kept
+from pipelines.run.options import beam_options
+from pipelines.tables.arrivals.broker import TopicState, check_id, check_settings
+from pipelines.tables.arrivals.landing import Landing, check_kept
 from pipelines.tables.arrivals.records import Records
+from schemas.arrivals.topic import MessageColumns
 from schemas.errors import ConfigError, InputError
 from transforms.arrivals.consume import TopicClient
 
 DAY = 86_400_000
 START = 1_767_225_600_000
 DATES = tuple(f"2026-01-{day:02d}" for day in range(1, 8))
-STATE = TopicState("id", 2, {})
+STATE = TopicState("id", 2, {"retention.ms": "-1"})
 
 
 @dataclasses.dataclass
@@ -88,10 +92,95 @@ def test_records_of_another_topic_or_calendar_are_refused(records):
         records.kept(DATES[3])
 
 
+def test_a_record_that_does_not_begin_where_the_one_before_ends_is_refused(records):
+    """Messages between them would be in no window, or in two."""
+    log = Log([[START, START + DAY], []])
+    first, second = cut_all(records, log, DATES[:2])
+    for begin in (0, 2):
+        ranges = (second.ranges[0].model_copy(update={"first": begin}), second.ranges[1])
+        other = second.model_copy(update={"ranges": ranges}).model_dump_json()
+        pathlib.Path(records.path(DATES[1])).write_text(other)
+        with pytest.raises(InputError, match="one that does not follow the window before"):
+            records.cut(log, STATE, DATES[1], first)
+
+
 def test_a_partition_that_is_new_is_read_from_its_start(records):
     first = records.cut(Log([[START]]), STATE._replace(partitions=1), DATES[0], None)
     second = records.cut(Log([[START], [START + DAY] * 3]), STATE, DATES[1], first)
     assert [(each.first, each.end) for each in second.ranges] == [(1, 1), (0, 3)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clocks_that_go_back_lose_and_double_nothing(records, seed):
+    """Times of appending in any order, and messages between two calls: every one after the start is in one window."""
+    rng, log, found = np.random.default_rng(seed), Log([[], []]), list[list[range]]()
+    before = None
+    for step, date in enumerate(DATES):
+        for times in log.times:
+            times += (START + DAY * rng.uniform(step - 2, step + 2, rng.integers(0, 6))).astype(int).tolist()
+        if rng.random() < 0.3:
+            assert cut_all(records, log, DATES[:step]) == [records.kept(each) for each in DATES[:step]]
+        before = records.cut(log, STATE, date, before)
+        found.append([range(each.first, each.end) for each in before.ranges])
+    for partition, times in enumerate(log.times):
+        offsets = [at for window in found for at in window[partition]]
+        assert offsets == list(range(offsets[0], offsets[0] + len(offsets))) if offsets else True
+        assert len(offsets) <= len(times)
+
+
+def test_a_log_that_was_cut_short_gives_no_offset_twice(records):
+    """A broker that comes back without its last messages: what a window has stays, and the next one begins after it."""
+    log = Log([[START, START + 1, START + 2], []])
+    (first,) = cut_all(records, log, DATES[:1])
+    del log.times[0][1:]
+    second = records.cut(log, STATE, DATES[1], first)
+    assert [(each.first, each.end) for each in second.ranges] == [(3, 3), (0, 0)]
+    with pytest.raises(InputError, match="got a broker that has dropped some"):
+        check_kept(records.client, log, [first])
+
+
+class Kept(Log):
+    """A broker that has dropped the first three messages of its first partition."""
+
+    def bounds(self, partitions):
+        return [(3, len(self.times[0])), (0, len(self.times[1]))]
+
+    def cut(self, milliseconds, partitions):
+        return [max(3, super().cut(milliseconds, partitions)[0]), super().cut(milliseconds, partitions)[1]]
+
+
+def test_a_first_window_that_the_broker_may_have_cut_is_refused(records, tmp_path):
+    """Nothing tells whether messages that are gone were of it, unless the broker must have kept those."""
+    times = [[START - 2, START + 1, START + 2, START + 3], []]
+    week = STATE._replace(settings={"retention.ms": str(7 * DAY)})
+    with pytest.raises(InputError, match="got a broker that has dropped some"):
+        records.cut(Kept(times), week, DATES[0], None)
+    assert records.found(DATES[0]) is None
+    records.cut(Kept([[START - 9, START - 8, START - 7, START - 6, START], []]), week, DATES[0], None)
+    for state in (STATE, week._replace(settings={"retention.ms": str(3_650 * DAY)})):
+        own = dataclasses.replace(records, folder=str(tmp_path / state.settings["retention.ms"]))
+        own.cut(Kept(times), state, DATES[0], None)
+
+
+@pytest.mark.parametrize("topic_id", ["AAAAAAAAAAAAAAAAAAAAAA", "None", ""])
+def test_a_topic_without_an_id_is_refused(topic_id):
+    """An old broker: a topic of the same name that was made anew would be taken for it."""
+    check_id("visits", "AAb-cdefghijklmnopqrsA")
+    with pytest.raises(ConfigError, match="the topic visits must have an id"):
+        check_id("visits", topic_id)
+
+
+def test_a_folder_of_copies_is_of_one_job_at_a_time(records):
+    """The second would remove what the first is about to read; a job that is over, or was killed, holds nothing."""
+    columns, options = MessageColumns((), "x", "", 80), beam_options([])
+    first, second = (
+        Landing(records=records, columns=columns, column="dt", setting="data.path", options=options) for _ in range(2)
+    )
+    for _ in range(2):
+        with first.alone(), pytest.raises(ConfigError, match="must be of one job at a time"), second.alone():
+            raise AssertionError("both")
+    with second.alone():
+        second.check("/elsewhere")
 
 
 def test_dropped_messages_are_noticed(records):
