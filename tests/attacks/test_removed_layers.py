@@ -111,7 +111,11 @@ def test_whoever_has_a_mask_seed_or_a_secret_of_masks_has_no_layer():
     for client, layers, statistic in zip(party.clients, party.layers, party.statistics, strict=True):
         seed = client._seed(statistic)
         derived = {KeyStream(octets, b"mask").uint64(4).tobytes() for octets in (seed, client._mask_key)}
-        chain = {key for octets in (seed, client._mask_key, client._letter_key) for key in layer_keys(octets, 4)}
+        chain = {
+            key
+            for octets in (seed, client._mask_key, client._letter_private.private_bytes_raw())
+            for key in layer_keys(octets, 4)
+        }
         assert not (derived | chain) & {*layers.keys, layers.end}
 
 
