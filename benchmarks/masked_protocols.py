@@ -226,8 +226,8 @@ def pipelines(sizes: list[int], most_pairwise: int) -> list[str]:
         *lines,
         "",
         "Masked: `noise_by: clients`, nobody gone; the threshold is 70% of the clients. Cost is that of all rows by "
-        "their nearest center. Octets: all messages of a client, and with pairwise masks its keys and letters. CPU is that "
-        f"of all roles. Jobs with pairwise masks and more than {most_pairwise:,} clients were not run.",
+        "their nearest center. Octets: all messages of a client, and with pairwise masks its keys and letters. CPU is "
+        f"that of all roles. Jobs with pairwise masks and more than {most_pairwise:,} clients were not run.",
         "",
     ]
 
