@@ -30,16 +30,21 @@ from pipelines.kmeans.fit import execute
 from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.run.options import beam_options
 from schemas.kmeans.fit_config import validated
-from schemas.privacy.noise_shares import ShareLaw
+from schemas.masked.pairwise_messages import LAYER_BYTES
+from schemas.privacy.noise_shares import MOST_LAYERS, ShareLaw
 from schemas.privacy.plan import RoundPlan
 from schemas.tables.client_block import ClientBlock
-from transforms.numerics.masked.neighbors import circle, parameters
+from transforms.numerics.masked.neighbors import circle, layer_holders, parameters
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient
+from transforms.numerics.masked.shared_layers import TAG_BYTES, SharedLayers
 from transforms.numerics.masked.shared_masks import RoundMasks, message_bytes
 from transforms.numerics.privacy.noise import draw_release, releases_of
+from transforms.numerics.privacy.noise_layers import draw_layered, layer_keys, layers_from
 from transforms.numerics.privacy.noise_shares import draw_share, stated
 
 CORRUPT, DROPOUT = 0.05, 0.3
+KEPT = ShareLaw(threshold=2, corrupt=CORRUPT, dropout=DROPOUT)
+REMOVED = ShareLaw(threshold=2, corrupt=CORRUPT, dropout=DROPOUT, layers=MOST_LAYERS)
 ROUND_TRIP_MS = 0.25
 N_SENDERS, SEEDS, REPEATS = 100, 10, 30
 MEASURED_CLIENTS, REVEALING = 310, 2
@@ -62,11 +67,17 @@ TABLE_3 = (
 def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[50, 1_000, 10_000])
+    parser.add_argument("--most_pairwise", type=int, default=1_000, help="clients of a whole job with pairwise masks")
     names = ("vectors", "two_parties", "protocols", "pipelines")
     parser.add_argument("--sections", nargs="+", choices=names, default=names)
     arguments = parser.parse_args()
     lines = heading("Masked protocols whose noise clients split")
-    known = (lambda: vectors(arguments.sizes), two_parties, protocols, pipelines)
+    known = (
+        lambda: vectors(arguments.sizes),
+        two_parties,
+        protocols,
+        lambda: pipelines(arguments.sizes, arguments.most_pairwise),
+    )
     for name, section in zip(names, known, strict=True):
         lines += section() if name in arguments.sections else [f"`{name}` was not run.", ""]
         print("\n".join(lines), flush=True)
@@ -85,34 +96,53 @@ def sum_of_shares(law: RoundPlan, senders: list[int], counted: int, label: str) 
 def vectors(sizes: list[int]) -> list[str]:
     """Variance of sums, and the work and octets of one client, by number of clients."""
     lines = [f"## Vectors of {SIZE:,} words, pairwise masks, corrupt {CORRUPT:g}, dropout {DROPOUT:g}", ""]
-    columns = ("clients", "gone", "shares that count", "variance factor, predicted", "measured", "chi-square p")
-    lines += ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
+    columns = ("clients", "excess noise", "gone", "shares that count", "variance factor, predicted", "measured")
+    lines += ["| " + " | ".join((*columns, "chi-square p")) + " |", "| --- " * (len(columns) + 1) + "|"]
     for n_clients in sizes:
-        law = ShareLaw(threshold=2, corrupt=CORRUPT, dropout=DROPOUT)
-        counted = law.counted(n_clients)
-        for gone in (0.0, DROPOUT):
+        for law, gone in ((law, gone) for law in (KEPT, REMOVED) for gone in (0.0, 0.1, DROPOUT)):
             present = list(range(n_clients - int(gone * n_clients)))
-            noise = sum_of_shares(plan(), present, counted, f"vectors {gone}")
+            counted = law.counted_of(len(present), n_clients)
+            noise = sum_of_kept(law, present, n_clients, f"vectors {gone}")
             variance = plan().releases[0].noise_stddev ** 2
             factor, found = len(present) / counted, float(np.mean(noise.astype(np.float64) ** 2) / variance)
             below = stats.chi2.cdf(found * SIZE / factor, SIZE)
-            cells = (f"{n_clients:,}", f"{gone:.0%}", f"{counted:,}", f"{factor:.3f}", f"{found:.3f}")
+            kind = "removed" if law.layers else "kept"
+            cells = (f"{n_clients:,}", kind, f"{gone:.0%}", f"{counted:,}", f"{factor:.3f}", f"{found:.3f}")
             lines.append("| " + " | ".join((*cells, f"{2 * min(below, 1 - below):.2f}")) + " |")
     return [*lines, "", *client_work(sizes)]
 
 
+def sum_of_kept(law: ShareLaw, senders: list[int], n_clients: int, label: str) -> NDArray[np.int64]:
+    """What shares add to a sum once their layers in excess are drawn again and subtracted."""
+    if not law.layers:
+        return sum_of_shares(plan(), senders, law.counted(n_clients), label)
+    counts, first = law.counts(n_clients), law.n_kept(len(senders), n_clients) + 1
+    nothing, total = np.zeros(SIZE, dtype=np.int64), np.zeros(SIZE, dtype=np.int64)
+    for sender in senders:
+        party = hashlib.sha256(f"{label} {sender}".encode()).digest()
+        share, key = draw_layered(party, b"sender", plan(), nothing, counts)
+        total += share
+        if first < len(counts):
+            total -= layers_from(layer_keys(key, first)[first - 1], first, plan(), counts)
+    return total
+
+
 def client_work(sizes: list[int]) -> list[str]:
-    """CPU and octets of one client in a round, without and with its share of the noise."""
-    columns = ("clients", "neighbors", "CPU ms, plain", "share of noise, ms", "ratio", "octets, plain", "ratio")
+    """CPU and octets of one client in a round, without and with its share of the noise, and with layers in it."""
+    columns = ("clients", "neighbors", "holders of layers", "CPU ms, plain", "share of noise, ms", "ratio")
+    columns = (*columns, "with layers, ms", "ratio", "octets, plain", "ratio", "ratio with layers")
     lines = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
-    counted = ShareLaw(threshold=2, corrupt=CORRUPT, dropout=DROPOUT).counted
+    counted = KEPT.counted
     for n_clients in sizes:
-        graph = parameters(n_clients, CORRUPT, DROPOUT)
+        graph, holders = parameters(n_clients, CORRUPT, DROPOUT), layer_holders(n_clients, CORRUPT, DROPOUT)
         plain, share = pairwise_seconds(n_clients), share_seconds(counted(n_clients))
+        layered = pairwise_seconds(n_clients, layered=True) - plain + layered_seconds(n_clients)
         octets = 8 * SIZE + KEYS_OCTETS + LETTER_OCTETS * graph.n_neighbors
-        cells = (f"{n_clients:,}", f"{graph.n_neighbors}", f"{plain * 1e3:.1f}", f"{share * 1e3:.2f}")
-        ratio = f"{(octets + COUNTERSIGNATURE_OCTETS) / octets:.3f}"
-        lines.append("| " + " | ".join((*cells, f"{1 + share / plain:.3f}", f"{octets:,}", ratio)) + " |")
+        more = LAYER_BYTES * (len(REMOVED.counts(n_clients)) - 1) * holders.n_neighbors + TAG_BYTES
+        cells = (f"{n_clients:,}", f"{graph.n_neighbors}", f"{holders.n_neighbors}", f"{plain * 1e3:.1f}")
+        cells = (*cells, f"{share * 1e3:.2f}", f"{1 + share / plain:.3f}", f"{layered * 1e3:.2f}")
+        ratios = [f"{(octets + COUNTERSIGNATURE_OCTETS + each) / octets:.3f}" for each in (0, more)]
+        lines.append("| " + " | ".join((*cells, f"{1 + layered / plain:.3f}", f"{octets:,}", *ratios)) + " |")
     masks = RoundMasks(bytes(32), b"bench")
     vector = np.zeros((1, SIZE), dtype=np.int64)
     mask = statistics.median(cpu(lambda: masks.mask([b"sender"], vector)) for _ in range(200))
@@ -134,8 +164,17 @@ def share_seconds(counted: int) -> float:
     return statistics.median(draws)
 
 
-def pairwise_seconds(n_clients: int) -> float:
-    """CPU of one client in a round of plain pairwise masks, its keys included."""
+def layered_seconds(n_clients: int) -> float:
+    """CPU of one share with its layers."""
+    nothing, law, counts = np.zeros(SIZE, dtype=np.int64), plan(), REMOVED.counts(n_clients)
+    names = (bytes([each]) for each in range(50))
+    return statistics.median(
+        cpu(lambda name=name: draw_layered(bytes(32), name, law, nothing, counts)) for name in names
+    )
+
+
+def pairwise_seconds(n_clients: int, *, layered: bool = False) -> float:
+    """CPU of one client in a round of pairwise masks, its keys included; with layers it shares their keys, too."""
     graph, n = parameters(n_clients, CORRUPT, DROPOUT), min(n_clients, MEASURED_CLIENTS)
     around = circle(n, graph.n_neighbors, bytes(16)).tolist()
     clients = [PairwiseClient(number.to_bytes(32, "big"), number, b"bench") for number in range(n)]
@@ -144,14 +183,17 @@ def pairwise_seconds(n_clients: int) -> float:
     vector = np.arange(SIZE, dtype=np.int64)
     seconds = cpu(lambda: keys.extend(client.advertise() for client in clients)) / n
     hoods = [[Neighbor(other, keys[other]) for other in around[number]] for number in range(n)]
-    share = cpu(lambda: letters.extend(c.share(hoods[c.number], graph.threshold, vector) for c in clients))
+    holders, n_layers = layer_holders(n_clients, CORRUPT, DROPOUT), len(REMOVED.counts(n_clients)) - 1
+    layers = SharedLayers.of(bytes(range(32)), n_layers, holders) if layered else None
+    share = cpu(lambda: letters.extend(c.share(hoods[c.number], graph.threshold, vector, layers) for c in clients))
     mask = cpu(lambda: [c.mask(hoods[c.number], vector) for c in clients])
     present = frozenset(range(n))
     inboxes = [
         {owner: (Neighbor(owner, keys[owner]), letters[owner][number]) for owner in around[number]}
         for number in range(min(n, REVEALING))
     ]
-    reveal = cpu(lambda: [clients[number].reveal(inbox, present) for number, inbox in enumerate(inboxes)])
+    excess = 1 if layered else None
+    reveal = cpu(lambda: [clients[number].reveal(inbox, present, excess) for number, inbox in enumerate(inboxes)])
     return seconds + (share + mask) / n + reveal / len(inboxes)
 
 
@@ -162,12 +204,13 @@ def cpu(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def pipelines() -> list[str]:
+def pipelines(sizes: list[int], most_pairwise: int) -> list[str]:
     """Whole jobs of `fit`, client level, at the same epsilon."""
-    columns = ("clients", "trust", "wall s", "CPU s", "cost beside central")
+    columns = ("clients", "trust", "wall s", "CPU s", "CPU ms per client", "octets per client", "cost beside central")
     lines = ["## Whole jobs of `fit`: 50 rows per client, d = 20, k = 10, epsilon 4, client level", ""]
     lines += ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
-    for n_clients, kinds in ((50, ("central", "shared_secret", "pairwise")),):
+    for n_clients in sizes:
+        kinds = ("central", "shared_secret") + (("pairwise", "pairwise, removed") if n_clients <= most_pairwise else ())
         with tempfile.TemporaryDirectory() as folder:
             drawn = mixture.draw(0, 50 * n_clients, n_features=20)
             mixture.write_lake(Path(folder) / "lake", drawn, n_files=4, group_rows=5_000, client_rows=50)
@@ -175,30 +218,36 @@ def pipelines() -> list[str]:
             for kind in kinds:
                 found = fitted(Path(folder), kind, n_clients, drawn.rows.astype(np.float64))
                 central = central or found.cost
-                cells = (f"{n_clients:,}", kind, f"{found.wall:.1f}", f"{found.cpu:.1f}", f"{found.cost / central:.3f}")
-                lines.append("| " + " | ".join(cells) + " |")
+                cells = (f"{n_clients:,}", kind, f"{found.wall:.1f}", f"{found.cpu:.1f}")
+                cells = (*cells, f"{found.cpu / n_clients * 1e3:.1f}", f"{found.octets:,}")
+                lines.append("| " + " | ".join((*cells, f"{found.cost / central:.3f}")) + " |")
+                print(lines[-1], flush=True)
     return [
         *lines,
         "",
         "Masked: `noise_by: clients`, nobody gone; the threshold is 70% of the clients. Cost is that of all rows by "
-        "their nearest center. Jobs of 1,000 and 10,000 clients were not run as pipelines.",
+        "their nearest center. Octets: all messages of a client, and with pairwise masks its keys and letters. CPU is "
+        f"that of all roles. Jobs with pairwise masks and more than {most_pairwise:,} clients were not run.",
         "",
     ]
 
 
 class Fitted(NamedTuple):
-    """Seconds of a job, and the cost of its centers."""
+    """Seconds of a job, the cost of its centers, and the octets that a client sends."""
 
     wall: float
     cpu: float
     cost: float
+    octets: int
 
 
 def fitted(folder: Path, kind: str, n_clients: int, rows: NDArray[np.float64]) -> Fitted:
     """One job."""
     settings = mixture.config(folder / "lake", "client", 4.0)
     if kind != "central":
-        section = {"scheme": kind, "noise_by": "clients", "threshold": int(0.7 * n_clients)}
+        scheme, _, excess = kind.partition(", ")
+        section = {"scheme": scheme, "noise_by": "clients", "threshold": int(0.7 * n_clients)}
+        section |= {"excess_noise": excess} if excess else {}
         section |= {"corrupt": 0.0 if kind == "shared_secret" else CORRUPT, "dropout": DROPOUT}
         settings |= {"trust": "masked", "masked": section}
     job = plan_fit(validated(settings))
@@ -206,7 +255,19 @@ def fitted(folder: Path, kind: str, n_clients: int, rows: NDArray[np.float64]) -
     with tempfile.TemporaryDirectory() as out:
         result = execute(job, beam_options([]), out)
     seconds = time.perf_counter() - wall, time.process_time() - processors
-    return Fitted(*seconds, nicv(rows, result.model.centers))
+    octets = 0 if kind == "central" else sum(sent(each.plan.size, kind, n_clients) for each in job.rounds)
+    return Fitted(*seconds, nicv(rows, result.model.centers), octets)
+
+
+def sent(size: int, kind: str, n_clients: int) -> int:
+    """Octets that a client sends in a round."""
+    if kind == "shared_secret":
+        return message_bytes(size)
+    octets = message_bytes(size) + KEYS_OCTETS + LETTER_OCTETS * parameters(n_clients, CORRUPT, DROPOUT).n_neighbors
+    if kind == "pairwise":
+        return octets
+    n_layers, holders = len(REMOVED.counts(n_clients)) - 1, layer_holders(n_clients, CORRUPT, DROPOUT)
+    return octets + TAG_BYTES + LAYER_BYTES * n_layers * holders.n_neighbors
 
 
 def protocols() -> list[str]:

@@ -3,8 +3,8 @@
 A share can be a base and layers. The base is enough if nobody drops out; each layer makes up for some more who do. Once
 it is final who is present, the layers that were not needed are taken away, the same of every sender.
 
-Source: Jiang, Wang, Chen (2024), "Efficient federated learning with distributed differential privacy", EuroSys, arXiv
-2209.12528, Section 3 (XNoise). There is a layer for each sender who may drop out; here they are few, and geometric.
+Source: Jiang, Wang, Chen (2024), "Dordis: Efficient federated learning with dropout-resilient differential privacy",
+arXiv 2209.12528, Section 3 (XNoise). There is a layer there for each sender who may drop out; here they are few.
 """
 
 import dataclasses

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import ProtocolError
+from tests.statistical.test_mask_uniformity import looks_uniform
 from tests.unit.masked.test_pairwise import CONTEXT, Party, secret_of
 from transforms.numerics.masked import shamir
 from transforms.numerics.masked.neighbors import GraphParams, layer_holders, parameters
@@ -111,8 +112,24 @@ def test_whoever_has_a_mask_seed_or_a_secret_of_masks_has_no_layer():
     for client, layers, statistic in zip(party.clients, party.layers, party.statistics, strict=True):
         seed = client._seed(statistic)
         derived = {KeyStream(octets, b"mask").uint64(4).tobytes() for octets in (seed, client._mask_key)}
-        chain = {key for octets in (seed, client._mask_key, client._letter_key) for key in layer_keys(octets, 4)}
+        chain = {
+            key
+            for octets in (seed, client._mask_key, client._letter_private.private_bytes_raw())
+            for key in layer_keys(octets, 4)
+        }
         assert not (derived | chain) & {*layers.keys, layers.end}
+
+
+def test_a_list_that_names_a_sender_who_has_gone_leaves_masks_in_the_sum():
+    """A server that says so has all layers removed; without the message of the sender nobody can unmask the sum."""
+    party = LayeredParty(size=2000, statistics=np.full((N, 2000), 1 << 20))
+    gone, claimed = 4, EVERYBODY
+    revealed = party.handed(claimed, 1)
+    assert len(party.layer_keys_of(revealed, claimed, 1)) == N
+    masked = np.delete(party.messages(), gone, axis=0).sum(axis=0)
+    assert looks_uniform(masked - party.total(claimed, revealed))
+    everybodys = party.messages().sum(axis=0) - party.total(claimed, revealed)
+    np.testing.assert_array_equal(everybodys, party.statistics.sum(axis=0))
 
 
 def test_too_few_holders_give_nothing_back():

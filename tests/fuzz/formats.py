@@ -21,6 +21,7 @@ from schemas.kmeans.model import ClusterModel
 from schemas.masked.exchange import ExchangePlan, messages_from_table, messages_to_table
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import Leg, Letter, PairwiseParams, SenderKeys, sent_to_table
+from schemas.masked.parties import AGGREGATOR, COLLECTOR
 from schemas.privacy.charge import Limit
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
@@ -40,8 +41,10 @@ from transforms.files.octets import table_bytes
 from transforms.files.saved_model import load_model, read_reference
 from transforms.masked.exchange_files import Exchange, read_table
 from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.masked.signing import Parties
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.recurring.memory import memory_of
+from transforms.numerics.masked.signatures import public_part
 from transforms.numerics.reports.split_reports import design_split
 from transforms.numerics.tables.participation import Counted
 from transforms.reports.batches import _read as read_reports
@@ -70,6 +73,7 @@ ROUND = RoundPlan(
 )
 PLAN = ExchangePlan(run="run", nonce=KEY * 2, settings="a" * 64, rounds=(ROUND,), pairwise=PairwiseParams(0.1, 0.2))
 _ROUND_FOLDER = "00_weights"
+_COUNTERSIGNED, _SHOWN = f"{_ROUND_FOLDER}/countersigned/north.json", "5" * 64
 _MESSAGES = f"{_ROUND_FOLDER}/messages/north.parquet"
 """What lies sealed in an exchange, as whoever opens the seal reads it."""
 
@@ -197,6 +201,40 @@ def _read_exchange(folder: pathlib.Path) -> object:
     return plan, exchange.broadcast(index), messages, found, Exchange(str(folder)).read_sum(index)
 
 
+def _parties(folder: pathlib.Path, own: str) -> Parties:
+    """Three parties as one of them sees them; the keys are the same in every folder."""
+    private = {
+        name: bytes(range(7 * place, 7 * place + 32)) for place, name in enumerate((AGGREGATOR, COLLECTOR, "north"))
+    }
+    for name, key in private.items():
+        path = folder / f"{name}.identity"
+        path.write_bytes(key)
+        path.chmod(0o600)
+    keys = {name: public_part(key).hex() for name, key in private.items()}
+    return Parties.of(keys, str(folder / f"{own}.identity"), own)
+
+
+def _countersigned(folder: pathlib.Path) -> None:
+    exchange = Exchange(str(folder))
+    exchange.open(PLAN)
+    exchange.countersign(0, "north", _SHOWN)
+
+
+def _of_countersigned(folder: pathlib.Path) -> object:
+    return Exchange(str(folder)).check_countersigned(0, _SHOWN, 1)
+
+
+def _signed(folder: pathlib.Path) -> None:
+    opened = Exchange(str(folder), _parties(folder, COLLECTOR))
+    opened.open(PLAN)
+    opened.open_round(0, bytes(32))
+    Exchange(str(folder), _parties(folder, "north")).countersign(0, "north", _SHOWN)
+
+
+def _of_signed(folder: pathlib.Path) -> object:
+    return Exchange(str(folder), _parties(folder, COLLECTOR)).check_countersigned(0, _SHOWN, 1)
+
+
 def _state(folder: pathlib.Path) -> dict[str, Any]:
     eye = np.eye(2)[np.array([0, 1, 1])]
     state = FederatedState(
@@ -312,6 +350,8 @@ FORMATS = {
     "messages": Format(_MESSAGES, _exchange, _read_exchange),
     "keys": Format(f"{_ROUND_FOLDER}/keys.parquet", _exchange, _read_exchange),
     "letters": Format(f"{_ROUND_FOLDER}/letters.parquet", _exchange, _read_exchange),
+    "countersigned": Format(_COUNTERSIGNED, _countersigned, _of_countersigned, mutations.JSON),
+    "signed": Format(_COUNTERSIGNED, _signed, _of_signed),
     "sum": Format(f"{_ROUND_FOLDER}/sum.parquet", _exchange, _read_exchange),
     "checkpoint": Format("checkpoint.json", _checkpoint, _read_checkpoint, mutations.JSON),
     "arrays": Format("state.npz", _arrays, _read_arrays),

@@ -198,7 +198,7 @@ def _unmask(
     """Subtracts the total mask of those present, and the layers of their noise that are in excess."""
     revealed = [opened for each in handed for opened in _revealed(*each)]
     present, roster = listed.present(masked, masking), listed.roster
-    neighbors = {number: [each.number for each in listed.partners_of(number)] for number in listed.shared}
+    neighbors = {number: listed.shared.intersection(roster.neighbors[number].tolist()) for number in listed.shared}
     keys = {number: roster.keys[number] for number in listed.shared}
     tags = {int.from_bytes(sender, "big"): tag for sender, tag in zip(masked.senders, masked.tags, strict=True)}
     shared = SharedRound(keys, neighbors, roster.threshold, masking.context(plan, state), tags)

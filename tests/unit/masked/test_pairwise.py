@@ -102,7 +102,7 @@ def test_shares_are_of_the_seed_of_the_message_that_was_shared():
 def test_masks_of_two_clients_cancel():
     left, right = (PairwiseClient(secret_of(number), number, CONTEXT) for number in (0, 1))
     seeds = [
-        agreed_seed(own._mask_key, other.advertise().mask, numbers, CONTEXT)
+        agreed_seed(own._mask_private, other.advertise().mask, numbers, CONTEXT)
         for own, other, numbers in ((left, right, (0, 1)), (right, left, (1, 0)))
     ]
     assert seeds[0] == seeds[1]

@@ -15,7 +15,7 @@ Bell et al. (2020) for neighbors; clients and aggregator follow the protocol (se
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,18 +83,22 @@ class PairwiseClient:
       context: run, round and broadcast, by `encode_label`; no two rounds have the same.
     """
 
-    __slots__ = ("_answered", "_context", "_letter_key", "_mask_key", "_stream", "number")
+    __slots__ = ("_answered", "_context", "_letter_private", "_mask_key", "_mask_private", "_stream", "number")
 
     def __init__(self, secret: bytes, number: int, context: bytes) -> None:
         self.number, self._context = number, context
         self._stream = KeyStream(secret, encode_label("pairwise", context))
         self._mask_key = self._stream.substream(b"mask").uint64(4).tobytes()
-        self._letter_key = self._stream.substream(b"letters").uint64(4).tobytes()
+        # Making such an object costs as much as agreeing on a secret, so there is one for all neighbors.
+        self._mask_private = X25519PrivateKey.from_private_bytes(self._mask_key)
+        letter_key = self._stream.substream(b"letters").uint64(4).tobytes()
+        self._letter_private = X25519PrivateKey.from_private_bytes(letter_key)
         self._answered: tuple[frozenset[int], int | None] | None = None
 
     def advertise(self) -> PublicKeys:
         """The client's public keys."""
-        return PublicKeys(_public(self._mask_key), _public(self._letter_key))
+        private = (self._mask_private, self._letter_private)
+        return PublicKeys(*(each.public_key().public_bytes_raw() for each in private))
 
     def _seed(self, statistic: NDArray[np.int64]) -> bytes:
         """Seed of the client's own mask: another statistic has another one."""
@@ -182,19 +186,19 @@ class PairwiseClient:
 
     def _agreed(self, neighbor: Neighbor) -> bytes:
         """What both ends know and nobody else: seed of their pairwise mask."""
-        return agreed_seed(self._mask_key, neighbor.keys.mask, (self.number, neighbor.number), self._context)
+        return agreed_seed(self._mask_private, neighbor.keys.mask, (self.number, neighbor.number), self._context)
 
     def _seal(self, neighbor: Neighbor, text: bytes) -> bytes:
         """A letter to a neighbor; its salt, and so its key, depends on the text, so that a nonce will do for all."""
         label = encode_label("letter", self._context, self.number, neighbor.number)
         salt = self._stream.substream(encode_label("salt", label, text)).uint64(4).tobytes()
-        key = _derived(self._letter_key, neighbor.keys.letters, label + salt)
+        key = _derived(self._letter_private, neighbor.keys.letters, label + salt)
         return salt + ChaCha20Poly1305(key).encrypt(_NONCE, text, label)
 
     def _open(self, neighbor: Neighbor, letter: bytes) -> bytes | None:
         """The text of a letter from a neighbor; None if it was changed, or holds something else than shares."""
         label = encode_label("letter", self._context, neighbor.number, self.number)
-        key = _derived(self._letter_key, neighbor.keys.letters, label + letter[:_KEY_BYTES])
+        key = _derived(self._letter_private, neighbor.keys.letters, label + letter[:_KEY_BYTES])
         try:
             text = ChaCha20Poly1305(key).decrypt(_NONCE, letter[_KEY_BYTES:], label)
         except InvalidTag:
@@ -214,7 +218,7 @@ class SharedRound(NamedTuple):
     """
 
     keys: Mapping[int, PublicKeys]
-    neighbors: Mapping[int, Sequence[int]]
+    neighbors: Mapping[int, Collection[int]]
     threshold: int
     context: bytes
     tags: Mapping[int, bytes]
@@ -249,8 +253,9 @@ def total_mask(
         if owner in present:
             total += _words(secret, size)
             continue
+        private = X25519PrivateKey.from_private_bytes(secret)
         for other in present.intersection(shared.neighbors[owner]):
-            seed = agreed_seed(secret, shared.keys[other].mask, (owner, other), shared.context)
+            seed = agreed_seed(private, shared.keys[other].mask, (owner, other), shared.context)
             total += _signed(seed, other, owner, size)
     return total.view(np.int64)
 
@@ -282,15 +287,15 @@ def seed_tag(seed: bytes, number: int, context: bytes) -> bytes:
     return hashlib.blake2b(encode_label("tag of a seed", context, number, seed), digest_size=_TAG_BYTES).digest()
 
 
-def agreed_seed(own_key: bytes, other_public: bytes, numbers: tuple[int, int], context: bytes) -> bytes:
+def agreed_seed(own: X25519PrivateKey, other_public: bytes, numbers: tuple[int, int], context: bytes) -> bytes:
     """Seed of the pairwise mask of two clients, the same from either end."""
     low, high = sorted(numbers)
-    return _derived(own_key, other_public, encode_label("pair", context, low, high))
+    return _derived(own, other_public, encode_label("pair", context, low, high))
 
 
-def _derived(own_key: bytes, other_public: bytes, label: bytes) -> bytes:
+def _derived(own: X25519PrivateKey, other_public: bytes, label: bytes) -> bytes:
     """X25519, then HKDF."""
-    shared = X25519PrivateKey.from_private_bytes(own_key).exchange(X25519PublicKey.from_public_bytes(other_public))
+    shared = own.exchange(X25519PublicKey.from_public_bytes(other_public))
     return HKDF(algorithm=hashes.SHA256(), length=_KEY_BYTES, salt=None, info=label).derive(shared)
 
 
