@@ -117,7 +117,8 @@ class Expected:
     def statement(self) -> PrivacyStatement:
         """What the run would guarantee."""
         plan = self.fit.plan
-        return PrivacyStatement.from_plan(plan, accounting.describe(plan), trust=self.config.trust)
+        described = accounting.describe(plan)
+        return PrivacyStatement.from_plan(plan, described, trust=self.config.trust, chosen=self.fit.chosen)
 
     @property
     def warnings(self) -> list[str]:
@@ -166,7 +167,7 @@ class Expected:
             "statistic_bytes": _OCTETS * max(each.size for each in plan.rounds),
             "warnings": self.warnings,
             "sharp_edges": edges,
-        }
+        } | ({} if self.fit.chosen is None else {"chosen": self.fit.chosen})
 
     @property
     def _rows(self) -> float:

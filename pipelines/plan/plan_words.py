@@ -17,6 +17,7 @@ def text(summary: dict[str, Any]) -> str:
         "Releases, with the noise of one number:",
         *(_release(each) for each in summary["releases"]),
         *_noise(summary),
+        *_chosen(summary.get("chosen")),
         "",
         f"Expected cost per row: {cost['mean']:.5g} (stddev {cost['stddev']:.2g} from run to run), "
         f"{cost['without_noise']:.5g} without noise, on {summary['simulated_on']}.",
@@ -54,6 +55,15 @@ def _noise(summary: dict[str, Any]) -> list[str]:
     if summary["size_noise"] is not None:
         lines.append(f"A size is right to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}.")
     return lines
+
+
+def _chosen(found: dict[str, Any] | None) -> list[str]:
+    """What simulation chose."""
+    if found is None:
+        return []
+    shares = ", ".join(f"{name} {share:.3g}" for name, share in found["shares"].items())
+    rounds = found["lloyd"]["steps"]
+    return [f"Chosen on simulated rows: space {found['space']}; shares {shares}; Lloyd rounds {rounds}."]
 
 
 def _stream(found: dict[str, Any] | None) -> list[str]:

@@ -56,6 +56,7 @@ class PlannedFit:
       rounds: statistics, plans and server steps.
       previous: the earlier run that this one follows; None for a run of its own.
       server: the server files as they were read; None without.
+      chosen: what `privacy.shares: auto` became; None elsewhere.
     """
 
     config: FitConfig
@@ -66,6 +67,7 @@ class PlannedFit:
     rounds: tuple[Round, ...]
     previous: PreviousRun | None = None
     server: ServerFiles | None = None
+    chosen: dict[str, Any] | None = None
 
     @property
     def rows(self) -> JobRows:
@@ -135,6 +137,7 @@ class PlannedFit:
             masked=masked,
             epoch=epoch,
             neighboring_relation=relation,
+            chosen=self.chosen,
         )
 
     @property
@@ -226,6 +229,7 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
         rounds=public.rounds,
         previous=previous,
         server=files,
+        chosen=public.chosen,
     )
 
 
