@@ -188,7 +188,7 @@ def space_costs(arguments: argparse.Namespace) -> Lines:
     }
     for epsilon in SPACE_EPSILONS:
         for steps in STEPS:
-            found = {name: [] for name in methods}  # type: dict[str, list[float]]
+            found: dict[str, list[float]] = {name: [] for name in methods}
             for seed in range(arguments.draws):
                 for name, sections in methods.items():
                     settings = job("record", epsilon, seed, task.n_units, lloyd={"steps": steps}, **sections)
@@ -226,28 +226,20 @@ def _compared(task: Task, unit: str, epsilon: float, draws: int) -> str:
     settings = job(unit, epsilon, 0, task.n_units)
     automatic = settings | {"privacy": settings["privacy"] | {"shares": "auto"}}
     chosen, grid = resolved(automatic, task), simulated_shares.candidates(decided(_validated(automatic), task.server))
-    looks = 1 if unit == "record" and len(task.rows) > 50_000 else 2
-    tried = [
-        np.mean(
-            [
-                cost(each.model_copy(update={"seed": 100 + look}), task, f"grid {look}", calibrated=False)
-                for look in range(looks)
-            ]
-        )
-        for each in grid
-    ]
-    best = [grid[each] for each in np.argsort(tried)[:BEST]]
-    fixed = resolved(settings, task)
-    found = [_draws(each, task, epsilon, draws) for each in (fixed, chosen, *best)]
-    means = [float(np.mean(each)) for each in found]
-    first = min(range(len(best)), key=lambda each: means[2 + each])
-    if means[1] < means[2 + first] or means[0] < means[2 + first]:
-        top = min(means)
-    else:
-        top = means[2 + first]
-    words = [_words(simulated_shares.to_json(each)) for each in (chosen, best[first])]
-    cells = [_cell(found[0]), _cell(found[1]), _cell(found[2 + first]), f"{means[1] / top - 1.0:+.2%}", *words]
-    return " | ".join(cells)
+    looks = 1 if len(task.rows) > 50_000 else 2
+    tried = [float(np.mean([_look(each, task, look) for look in range(looks)])) for each in grid]
+    measured = [resolved(settings, task), chosen, *(grid[each] for each in np.argsort(tried)[:BEST])]
+    found = [_draws(each, task, epsilon, draws) for each in measured]
+    # What auto chose is of the grid, too.
+    best = min(range(1, len(found)), key=lambda each: float(np.mean(found[each])))
+    words = [_words(simulated_shares.to_json(measured[each])) for each in (1, best)]
+    excess = float(np.mean(found[1]) / np.mean(found[best])) - 1.0
+    return " | ".join([*(_cell(found[each]) for each in (0, 1, best)), f"{excess:+.2%}", *words])
+
+
+def _look(config: Any, task: Task, look: int) -> float:
+    """One run of a candidate, by which the best few are found."""
+    return cost(config.model_copy(update={"seed": 100 + look}), task, f"grid {look}", calibrated=False)
 
 
 def _validated(settings: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ def prefers_full_space(points: NDArray[np.float64], n_clusters: int) -> bool:
     """Whether centers found in full space are nearer to held-out points than those found in the subspace.
 
     The subspace has as many dimensions as there are clusters. With no more features than that it is full space, and
-    the answer is no: the outer product still tells whether rows are clipped. With too few points for folds it is no, too.
+    the answer is no: the outer product still tells whether rows are clipped. With too few points for folds it is no.
 
     Args:
       points: shape (q, d), public, feature units.
