@@ -36,7 +36,7 @@ SPACE_EPSILONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0)
 SHARE_EPSILONS = (0.2, 1.0, 4.0)
 STEPS = (1, 2)
 DELTA, CLIENT_ROWS, BEST = 1e-6, 50, 2
-MISSING = (0, 1, 2, 4, 6)
+MISSING = (0, 2, 6)
 _T95 = {10: 2.262, 20: 2.093, 5: 2.776, 3: 4.303, 2: 12.706}
 Lines = Iterator[str]
 
@@ -50,6 +50,7 @@ class Task(NamedTuple):
 
     @property
     def n_units(self) -> int:
+        """Rows, or clients."""
         return len(self.rows) if self.offsets is None else len(self.offsets) - 1
 
 

@@ -153,10 +153,8 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
     """After the histogram: clusters the weighted projected server points."""
     settings = state.settings
     release = releases[0].with_unit(_histogram_unit(state))
-    guarded = server_points.significant_weights if settings.guards else server_points.printed_weights
-    clean = server_points.shrunken_weights if settings.shrinks else guarded
-    weights = clean(release.decoded[: int(state.active.sum())], release.stddev)
     points = state.projected_server()[state.active] * state.sum_unit
+    weights = _weights(state, release, points)
     proxy_costs = state.proxy_costs
     n_clusters = settings.n_clusters
     if settings.chooses:
@@ -172,6 +170,18 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
         releases=(*state.releases, release),
     )
     return await_means(state, absolute=False)
+
+
+def _weights(state: FedDPState, release: Release, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights of the active server points, shape (q,), by their released bins; in full space neighbors share theirs."""
+    settings, noisy = state.settings, release.decoded[: len(points)]
+    if not settings.shrinks:
+        clean = server_points.significant_weights if settings.guards else server_points.printed_weights
+        return clean(noisy, release.stddev)
+    n_neighbors = min(server_points.NEIGHBORS, len(points) // (2 * settings.n_clusters))
+    if state.in_full_space and n_neighbors > 1:
+        return server_points.smoothed_weights(noisy, release.stddev, points, n_neighbors)
+    return server_points.shrunken_weights(noisy, release.stddev)
 
 
 def _prior(state: FedDPState, clustering: seeding.Clustering, weights: NDArray[np.float64]) -> Prior:
