@@ -1,7 +1,5 @@
 """Whole runs whose server data chose the space of the start, or the shares."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -37,8 +35,7 @@ def test_a_run_takes_the_space_that_server_data_prefer(place, tmp_path, monkeypa
 
 def test_the_choice_of_shares_is_published(place, tmp_path):
     job = lake.job(*place, privacy__shares="auto", plan={"assumed_rows": N_ROWS})
-    lake.run_fit(job, tmp_path / "out")
-    content = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    content = lake.run_fit(job, tmp_path / "out").privacy.to_json()
     steps = content["chosen"]["lloyd"]["steps"]
     assert content["chosen"]["space"] == "subspace"
     assert sum(content["chosen"]["shares"].values()) == pytest.approx(1.0, abs=1e-5)
