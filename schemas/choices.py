@@ -141,6 +141,14 @@ class FedDPStart(enum.StrEnum):
     CENTRAL_TREE = "central_tree"
 
 
+class StartSpace(enum.StrEnum):
+    """Where FedDP-Init clusters the server points: in the subspace of a released outer product, or as they are."""
+
+    AUTO = "auto"
+    SUBSPACE = "subspace"
+    FULL = "full"
+
+
 class RadiusRule(enum.StrEnum):
     """How far from its center a row may be: the same in every round, or farther in the first."""
 

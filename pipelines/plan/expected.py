@@ -117,7 +117,8 @@ class Expected:
     def statement(self) -> PrivacyStatement:
         """What the run would guarantee."""
         plan = self.fit.plan
-        return PrivacyStatement.from_plan(plan, accounting.describe(plan), trust=self.config.trust)
+        described = accounting.describe(plan)
+        return PrivacyStatement.from_plan(plan, described, trust=self.config.trust, chosen=self.fit.chosen)
 
     @property
     def warnings(self) -> list[str]:
@@ -151,22 +152,26 @@ class Expected:
         plan, simulated = self.fit.plan, self.simulated
         edges = [{"anchor": f"{PAGE}#{each.anchor}", "sentence": each.sentence} for each in edges_of(self.config)]
         rows = len(self.server) if self.config.server_data is not None else None
-        return {
-            "algorithm": str(self.config.algorithm),
-            "unit": str(self.config.privacy.unit),
-            "epsilon": plan.epsilon,
-            "delta": plan.delta,
-            "assumed": self.n_units,
-            "releases": [_release_json(each) for each in self.releases],
-            "center_noise": self.center_noise,
-            "size_noise": self.size_noise,
-            "cost": {"mean": simulated.mean, "stddev": simulated.spread, "without_noise": simulated.without_noise},
-            "simulated_on": "stand-in rows" if rows is None else "server data",
-            "seconds": simulated.seconds * max(1.0, self._rows / MOST_ROWS),
-            "statistic_bytes": _OCTETS * max(each.size for each in plan.rounds),
-            "warnings": self.warnings,
-            "sharp_edges": edges,
-        } | self._shares_json()
+        return (
+            {
+                "algorithm": str(self.config.algorithm),
+                "unit": str(self.config.privacy.unit),
+                "epsilon": plan.epsilon,
+                "delta": plan.delta,
+                "assumed": self.n_units,
+                "releases": [_release_json(each) for each in self.releases],
+                "center_noise": self.center_noise,
+                "size_noise": self.size_noise,
+                "cost": {"mean": simulated.mean, "stddev": simulated.spread, "without_noise": simulated.without_noise},
+                "simulated_on": "stand-in rows" if rows is None else "server data",
+                "seconds": simulated.seconds * max(1.0, self._rows / MOST_ROWS),
+                "statistic_bytes": _OCTETS * max(each.size for each in plan.rounds),
+                "warnings": self.warnings,
+                "sharp_edges": edges,
+            }
+            | self._shares_json()
+            | ({} if self.fit.chosen is None else {"chosen": self.fit.chosen})
+        )
 
     def _shares_json(self) -> dict[str, Any]:
         """Of noise that clients split: how many times the planned variance a sum has; nothing for other jobs."""

@@ -18,6 +18,7 @@ def text(summary: dict[str, Any]) -> str:
         *(_release(each) for each in summary["releases"]),
         *_noise(summary),
         *_shares(summary.get("shares")),
+        *_chosen(summary.get("chosen")),
         "",
         f"Expected cost per row: {cost['mean']:.5g} (stddev {cost['stddev']:.2g} from run to run), "
         f"{cost['without_noise']:.5g} without noise, on {summary['simulated_on']}.",
@@ -68,6 +69,15 @@ def _shares(found: dict[str, Any] | None) -> list[str]:
         f"Clients split the noise, and {how}: a sum has {found['nobody_gone']:.2f} times this variance if nobody drops "
         f"out, {found['most_gone']:.2f} times if {found['dropout']:.0%} do, and at most {found['most']:.2f} times."
     ]
+
+
+def _chosen(found: dict[str, Any] | None) -> list[str]:
+    """What simulation chose."""
+    if found is None:
+        return []
+    shares = ", ".join(f"{name} {share:.3g}" for name, share in found["shares"].items())
+    rounds = found["lloyd"]["steps"]
+    return [f"Chosen on simulated rows: space {found['space']}; shares {shares}; Lloyd rounds {rounds}."]
 
 
 def _stream(found: dict[str, Any] | None) -> list[str]:

@@ -10,7 +10,16 @@ from typing import Annotated, Any, ClassVar, Self
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from schemas.choices import Algorithm, Allocation, Assignment, ClippingCenter, ClippingRule, Trust
+from schemas.choices import (
+    Algorithm,
+    Allocation,
+    Assignment,
+    Auto,
+    ClippingCenter,
+    ClippingRule,
+    StartSpace,
+    Trust,
+)
 from schemas.errors import ConfigError
 from schemas.kmeans.cluster_choice import ClusterChoice, ClusterCount
 from schemas.kmeans.feddp_config import FedDPOptions, LloydConfig, QualityConfig
@@ -67,6 +76,24 @@ class SharesConfig(Section):
     sums: Positive = Field(description="the share of the sums per cluster, a finite number > 0")
     counts: Positive = Field(description="the share of the counts per cluster, a finite number > 0")
 
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _or_auto(cls, value: object, parse: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
+        return cls.model_construct() if value == Auto.AUTO else parse(value)
+
+    @pydantic.model_serializer(mode="wrap")
+    def _dump_auto(self, dump: pydantic.SerializerFunctionWrapHandler) -> Any:
+        return str(Auto.AUTO) if self.automatic else dump(self)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(core), {"const": str(Auto.AUTO)}]}
+
+    @property
+    def automatic(self) -> bool:
+        """Whether they are to be chosen before anything is spent: `auto` in place of a section."""
+        return not self.model_fields_set
+
 
 class PrivacyConfig(Section):
     """What the whole run may spend; there are no defaults for what decides the guarantee."""
@@ -78,7 +105,9 @@ class PrivacyConfig(Section):
         default=Allocation.TUNED, description="tuned, or paper for the allocation of Scott, Lampert, Saulpic 2025"
     )
     shares: SharesConfig | None = Field(
-        default=None, description="a section with outer_product, weights, sums and counts, or leave it out"
+        default=None,
+        description="a section with outer_product, weights, sums and counts, auto to choose them and the Lloyd rounds "
+        "by simulation on the server data, or leave it out",
     )
 
 
@@ -303,7 +332,7 @@ class AnyFit(Section):
     @pydantic.model_validator(mode="after")
     def _options_belong_to_the_algorithm(self) -> Self:
         options = self.feddp_kmeans
-        plain = options.simplify is None and options.reduce_diameter is None
+        plain = options.simplify is None and options.reduce_diameter is None and options.space is StartSpace.AUTO
         if self.algorithm is Algorithm.FEDDP_KMEANS or (plain and options.assignment is Assignment.NEAREST):
             return self
         raise ConfigError(
@@ -371,6 +400,30 @@ class AnyFit(Section):
                 "privacy.allocation to paper."
             )
         return self
+
+    @property
+    def expected_units(self) -> int | None:
+        """The public number of rows (privacy unit client: of clients), or the assumed one; None without either."""
+        return self.data.public_rows or (None if self.plan is None else self.plan.assumed_rows)
+
+    @pydantic.model_validator(mode="after")
+    def _shares_can_be_chosen(self) -> Self:
+        if self.privacy.shares is None or not self.privacy.shares.automatic:
+            return self
+        if self.expected_units is None:
+            raise ConfigError(
+                "plan.assumed_rows must be given for privacy.shares auto, got nothing; give a public guess of the "
+                "number of rows (privacy unit client: of clients), or data.public_rows."
+            )
+        options = self.feddp_kmeans
+        plain = options.simplify is None and options.reduce_diameter is None and not self.starts_warm
+        tuned = self.privacy.allocation is Allocation.TUNED and self.clipping.norm is not ClippingRule.PRIVATE
+        if self.algorithm is Algorithm.FEDDP_KMEANS and self.server_data is not None and tuned and plain:
+            return self
+        raise ConfigError(
+            "privacy.shares must be a section or left out here, got 'auto'; auto needs algorithm feddp_kmeans, "
+            "server_data, allocation tuned and a public clipping.norm, and no simplify, reduce_diameter or warm start."
+        )
 
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:

@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from schemas.choices import Assignment, Auto, FedDPStart
+from schemas.choices import Assignment, Auto, FedDPStart, StartSpace
 from schemas.settings.section import GrownSection, Positive, Scalar, Section, Share, auto_or_integer
 
-_NEWER = {"guards": True}
+_NEWER = {"guards": True, "space": StartSpace.AUTO}
 """Settings that came later, with their defaults."""
 MinimalWeight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), Scalar]
 
@@ -83,6 +83,11 @@ class FedDPOptions(GrownSection):
         default=True,
         description="true to leave out weights below one noise stddev and means of counts below two, and to add less "
         "noise off the diagonal of the outer product; or false for the method as printed, with allocation paper",
+    )
+    space: StartSpace = Field(
+        default=StartSpace.AUTO,
+        description="subspace for the leading directions of a released outer product, full to release none and to "
+        "cluster the server points as they are, or auto for what cross-validation on the server data prefers",
     )
     simplify: SimplifyConfig | None = Field(
         default=None,

@@ -16,11 +16,11 @@ SettingName = Annotated[str, Field(strict=True, pattern=r"^[a-z_]+(\.[A-Za-z0-9_
 
 
 class PlanOptions(Section):
-    """What `dapple plan` assumes."""
+    """What `dapple plan` assumes, and what `privacy.shares: auto` simulates."""
 
     assumed_rows: Count = Field(
         description="the assumed number of rows (privacy unit client: of clients), an integer >= 1, never read off "
-        "the private data"
+        "the private data; privacy.shares auto chooses by it"
     )
 
 

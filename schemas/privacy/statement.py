@@ -39,6 +39,7 @@ class PrivacyStatement:
       masked: of trust "masked": scheme, who adds noise, octets of a message by round, who plays the roles, and, where
         several parties do, what one unit is among them.
       epoch: of a window of an epoch: epsilon and delta are those of all its windows together.
+      chosen: space, shares and Lloyd rounds that public data chose for `privacy.shares: auto`; None elsewhere.
     """
 
     unit: PrivacyUnit
@@ -50,6 +51,7 @@ class PrivacyStatement:
     masked: dict[str, Any] | None = None
     extended: tuple[dict[str, Any], ...] = ()
     epoch: dict[str, Any] | None = None
+    chosen: dict[str, Any] | None = None
 
     @classmethod
     def from_plan(
@@ -61,6 +63,7 @@ class PrivacyStatement:
         masked: dict[str, Any] | None = None,
         epoch: dict[str, Any] | None = None,
         neighboring_relation: str = NEIGHBORING_RELATION,
+        chosen: dict[str, Any] | None = None,
     ) -> "PrivacyStatement":
         """Statement of a plan; `events` are its rows as the accountant describes them."""
         return cls(
@@ -72,6 +75,7 @@ class PrivacyStatement:
             trust=trust,
             masked=masked,
             epoch=epoch,
+            chosen=chosen,
         )
 
     def of_graph(self, found: GraphPrivacy) -> "PrivacyStatement":
@@ -105,7 +109,7 @@ class PrivacyStatement:
         content = dataclasses.asdict(self) | {"unit": str(self.unit), "events": list(self.events)}
         content["extended"] = list(self.extended)
         content["trust"] = str(self.trust)
-        for name in ("masked", "extended", "epoch"):
+        for name in ("masked", "extended", "epoch", "chosen"):
             if not content[name]:
                 del content[name]
         return content
@@ -125,6 +129,7 @@ def statement_from_json(content: Mapping[str, Any]) -> PrivacyStatement:
         masked=content.get("masked"),
         extended=tuple(dict(each) for each in content.get("extended", ())),
         epoch=content.get("epoch"),
+        chosen=content.get("chosen"),
         epsilon=numbers["epsilon"],
         delta=numbers["delta"],
     )

@@ -22,6 +22,8 @@ CASES = [
     for allocation, rounds in (("tuned", TUNED), ("paper", PAPER))
     for name, sections in rounds.items()
 ]
+FULL = {"feddp_kmeans": {"space": "full"}}
+CASES += [(unit, "tuned", name, FULL) for unit in ("record", "client") for name in ("weights", "centers")]
 
 
 def bounds_and_claim(kind, unit, allocation, name, sections):

@@ -87,7 +87,7 @@ def simulate_rounds(
     with threadpool_limits(limits=1):
         for draw in range(draws):
             key = hashlib.sha256(_LABEL + b"/%d/%d" % (seed, draw)).digest()
-            model, spent = _model(initial, rounds, rows, n_units / simulated, key)
+            model, spent = run_once(initial, rounds, rows, n_units / simulated, key)
             costs.append(mean_cost(rows.points, model.centers))
             seconds += spent / draws
     points = rows.points.astype(np.float64)
@@ -95,10 +95,18 @@ def simulate_rounds(
     return SimulatedFit(np.array(costs), mean_cost(points, best), model, seconds)
 
 
-def _model(
+def run_once(
     initial: Any, rounds: Sequence[Round], rows: ClientBlock, factor: float, key: bytes
 ) -> tuple[ClusterModel, float]:
-    """What one run releases whose exact sums are those of the rows times a factor, and seconds of its statistics."""
+    """What one run releases whose exact sums are those of the rows times a factor, and seconds of its statistics.
+
+    Args:
+      initial: state before the first round.
+      rounds: in order.
+      rows: public.
+      factor: units for which one simulated unit stands, > 0.
+      key: public; labels no draw of a real run.
+    """
     state, seconds = initial, 0.0
     for each in rounds:
         start = time.thread_time()

@@ -137,6 +137,31 @@ def calibrate(
     return _calibrate(unit, tuple(rounds), float(epsilon), float(delta), Allocation(allocation))
 
 
+def nearly_calibrated(unit: PrivacyUnit, rounds: Sequence[RoundSpec], epsilon: float, delta: float) -> PrivacyPlan:
+    """The plan of `calibrate`, allocation `tuned`, but for the slack of discrete noise; to simulate, never to spend.
+
+    Gaussian noise composes in closed form, so that many plans can be compared without a search for each.
+
+    Args:
+      unit: what one neighbor adds or removes.
+      rounds: every release of a run, in order; Gaussian.
+      epsilon: > 0, finite.
+      delta: in [1e-12, 1).
+
+    Returns:
+      A plan whose epsilon is infinite, so that nothing takes it for a guarantee.
+
+    Raises:
+      ConfigError: as `calibrate` does.
+    """
+    specs = tuple(rounds)
+    _check_budget(epsilon, delta)
+    _check_specs(specs, Allocation.TUNED)
+    found = _tuned(specs)(_first_level(specs, epsilon, delta, Allocation.TUNED))
+    _check_lattice(found, epsilon)
+    return PrivacyPlan(unit=unit, epsilon=math.inf, delta=delta, discretization_slack=0.0, rounds=found)
+
+
 @functools.lru_cache(maxsize=64)
 def spent_epsilon(rounds: tuple[RoundPlan, ...], epsilon: float, delta: float) -> float:
     """Composed epsilon of calibrated rounds with the slack for discrete noise, as `calibrate` figures it.

@@ -57,6 +57,7 @@ class PlannedFit:
       rounds: statistics, plans and server steps.
       previous: the earlier run that this one follows; None for a run of its own.
       server: the server files as they were read; None without.
+      chosen: what `privacy.shares: auto` became; None elsewhere.
     """
 
     config: FitConfig
@@ -67,6 +68,7 @@ class PlannedFit:
     rounds: tuple[Round, ...]
     previous: PreviousRun | None = None
     server: ServerFiles | None = None
+    chosen: dict[str, Any] | None = None
 
     @property
     def rows(self) -> JobRows:
@@ -141,6 +143,7 @@ class PlannedFit:
             masked=masked,
             epoch=epoch,
             neighboring_relation=relation,
+            chosen=self.chosen,
         )
 
     def _message_bytes(self, size: int) -> int:
@@ -251,6 +254,7 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
         rounds=public.rounds,
         previous=previous,
         server=files,
+        chosen=public.chosen,
     )
 
 

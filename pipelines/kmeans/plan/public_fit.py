@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Trust
+from pipelines.kmeans.plan import simulated_shares
+from schemas.choices import Algorithm, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.privacy.plan import PrivacyPlan
 from transforms.kmeans import simulated_fit
 from transforms.kmeans.dp_lloyd import window_rounds
+from transforms.kmeans.feddp_kmeans import space as feddp_space
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.kmeans.simulated_fit import SimulatedFit
 from transforms.numerics.privacy.noise_shares import check_divisible
@@ -27,11 +29,13 @@ class PublicFit(NamedTuple):
       initial: state before the first round.
       plan: what will be spent.
       rounds: statistics, plans and server steps.
+      chosen: what `privacy.shares: auto` became; None where the job gives its shares or leaves them to defaults.
     """
 
     initial: Any
     plan: PrivacyPlan
     rounds: tuple[Round, ...]
+    chosen: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, config: FitConfig, server: NDArray[np.float64], protocol: RoundsProtocol | None = None) -> "PublicFit":
@@ -45,14 +49,17 @@ class PublicFit(NamedTuple):
         Raises:
           ConfigError: if the settings do not fit the points, or no noise meets the budget.
         """
-        protocol = PROTOCOLS[config.algorithm] if protocol is None else protocol
+        asked = config
+        if protocol is None:
+            protocol, config = PROTOCOLS[config.algorithm], resolved(config, server)
         privacy, n_features = config.privacy, server.shape[1]
         initial = protocol.initial_state(config, server, n_features)
         specs = protocol.round_specs(config, n_features, len(server))
         plan = accounting.calibrate(privacy.unit, specs, privacy.epsilon, privacy.delta, protocol.allocation(config))
         if config.masked.shares is not None:
             plan = _with_shares(plan, privacy.epsilon)
-        return cls(initial, plan, protocol.rounds(config, plan))
+        chosen = None if config.privacy.shares == asked.privacy.shares else simulated_shares.to_json(config)
+        return cls(initial, plan, protocol.rounds(config, plan), chosen)
 
     def simulated(
         self,
@@ -87,6 +94,24 @@ class PublicFit(NamedTuple):
         if not isinstance(config, DPLloydFit) or config.epoch is None:
             return self.rounds
         return window_rounds.rounds(config.model_copy(update={"trust": Trust.CENTRAL}), self.plan)
+
+
+def resolved(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
+    """The job with what it leaves to public data decided: the space of its start, then its shares.
+
+    Args:
+      config: the job.
+      server: shape (q, d), feature units: its public points.
+
+    Raises:
+      ConfigError: if no simulated choice meets the budget.
+    """
+    if config.algorithm is not Algorithm.FEDDP_KMEANS:
+        return config
+    config = feddp_space.decided(config, server)
+    if config.privacy.shares is None or not config.privacy.shares.automatic:
+        return config
+    return simulated_shares.chosen(config, server, PROTOCOLS[config.algorithm])
 
 
 def _with_shares(plan: PrivacyPlan, target: float) -> PrivacyPlan:

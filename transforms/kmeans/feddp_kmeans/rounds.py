@@ -9,7 +9,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation, ClippingRule
+from schemas.choices import Allocation, ClippingRule, StartSpace
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.plan import Geometry, PrivacyPlan, ReleaseSpec, RoundPlan, RoundSpec
 from schemas.tables.client_block import ClientBlock
@@ -35,7 +35,8 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
       n_bins: number of server points.
     """
     shares, extra = lloyd.shares_of(config), _extra_shares(config)
-    scale = (1.0 - sum(extra.values())) / sum(shares)
+    projects = config.feddp_kmeans.space is not StartSpace.FULL
+    scale = (1.0 - sum(extra.values())) / (sum(shares) if projects else sum(shares) - shares.outer_product)
     thinning = _thinning_rounds(config, n_bins)
 
     def histogram(name: str, share: float, size: int = n_bins) -> RoundSpec:
@@ -46,7 +47,8 @@ def round_specs(config: FitConfig, n_features: int, n_bins: int) -> tuple[RoundS
         specs.append(histogram("norms", extra["norms"], norms.NORM_BINS))
     if "diameter" in extra:
         specs.append(histogram("diameter", extra["diameter"]))
-    specs.append(_round("outer_product", *_outer_specs(config, n_features, shares.outer_product * scale)))
+    if projects:
+        specs.append(_round("outer_product", *_outer_specs(config, n_features, shares.outer_product * scale)))
     specs += [histogram(f"simplify_{step:02d}", extra["simplify"] / thinning) for step in range(thinning)]
     specs.append(histogram("weights", shares.weights * scale))
     specs.append(_round("centers", *lloyd.means_specs(config, n_features, scale)))

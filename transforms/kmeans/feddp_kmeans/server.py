@@ -6,7 +6,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import ClippingRule
+from schemas.choices import ClippingRule, StartSpace
 from schemas.kmeans.feddp_config import DiameterConfig, SimplifyConfig
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.release import Release
@@ -23,7 +23,8 @@ from transforms.rounds.protocol import Releases
 
 def initial_state(config: FitConfig, server: NDArray[np.float64], n_features: int) -> FedDPState:
     """State before the first round, from public data only; arguments and errors as of `public_state`."""
-    state = FedDPState.of(public_state(config, server))
+    in_full_space = config.feddp_kmeans.space is StartSpace.FULL
+    state = FedDPState.of(public_state(config, server), in_full_space=in_full_space)
     return state if config.clipping.norm is ClippingRule.PRIVATE else _with_frame(state)
 
 
@@ -42,7 +43,9 @@ def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPSt
 
 
 def _await_scatter(state: FedDPState) -> FedDPState:
-    """Bounds of the outer-product round."""
+    """Bounds of the outer-product round; in full space the assigner of the histogram that comes in its place."""
+    if state.in_full_space:
+        return _await_histogram(state)
     if not state.settings.by_client:
         return state
     bound = state.settings.given_bounds.outer_product or bounds.scatter_bound(state.server_rows(), state.samples)
@@ -150,10 +153,8 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
     """After the histogram: clusters the weighted projected server points."""
     settings = state.settings
     release = releases[0].with_unit(_histogram_unit(state))
-    guarded = server_points.significant_weights if settings.guards else server_points.printed_weights
-    clean = server_points.shrunken_weights if settings.shrinks else guarded
-    weights = clean(release.decoded[: int(state.active.sum())], release.stddev)
     points = state.projected_server()[state.active] * state.sum_unit
+    weights = _weights(state, release, points)
     proxy_costs = state.proxy_costs
     n_clusters = settings.n_clusters
     if settings.chooses:
@@ -171,11 +172,23 @@ def weights_step(state: FedDPState, releases: Releases) -> FedDPState:
     return await_means(state, absolute=False)
 
 
+def _weights(state: FedDPState, release: Release, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights of the active server points, shape (q,), by their released bins; in full space neighbors share theirs."""
+    settings, noisy = state.settings, release.decoded[: len(points)]
+    if not settings.shrinks:
+        clean = server_points.significant_weights if settings.guards else server_points.printed_weights
+        return clean(noisy, release.stddev)
+    n_neighbors = min(server_points.NEIGHBORS, len(points) // (2 * settings.n_clusters))
+    if state.in_full_space and n_neighbors > 1:
+        return server_points.smoothed_weights(noisy, release.stddev, points, n_neighbors)
+    return server_points.shrunken_weights(noisy, release.stddev)
+
+
 def _prior(state: FedDPState, clustering: seeding.Clustering, weights: NDArray[np.float64]) -> Prior:
     """Centers lifted from the projection, or (tuned) the means of the server points of each cluster."""
-    if state.projection is None:
-        raise ValueError("_prior must be asked for after the outer-product round; run that round first.")
-    lifted = clustering.centers @ state.projection.basis.T
+    lifted = clustering.centers
+    if state.projection is not None:
+        lifted = clustering.centers @ state.projection.basis.T
     if not state.settings.shrinks:
         return Prior(lifted, np.full(len(lifted), np.inf))
     return centers.public_prior(state.server_rows()[state.active], clustering.labels, weights, lifted)

@@ -1,4 +1,4 @@
-"""What FedDP-Init knows besides: which server points take part, and the subspace of the clusters."""
+"""What FedDP-Init knows besides: which server points take part, and the space in which it clusters them."""
 
 import dataclasses
 
@@ -17,22 +17,26 @@ class FedDPState(MeansState):
     Attributes:
       active: shape (q,): server points that still take part.
       frozen: shape (q,): server points frozen by thinning.
-      projection: to the subspace of the clusters, after the outer-product round.
+      projection: to the subspace of the clusters, after the outer-product round; None in full space.
+      in_full_space: whether the start knows no subspace, and no outer product is released.
     """
 
     active: NDArray[np.bool_]
     frozen: NDArray[np.bool_]
     projection: Projection | None = None
+    in_full_space: bool = False
 
     @classmethod
-    def of(cls, start: MeansState) -> "FedDPState":
+    def of(cls, start: MeansState, *, in_full_space: bool) -> "FedDPState":
         """A start in which every server point takes part."""
         known = {field.name: getattr(start, field.name) for field in dataclasses.fields(start)}
         everything = np.ones(len(start.server), dtype=np.bool_)
-        return cls(**known, active=everything, frozen=~everything)
+        return cls(**known, active=everything, frozen=~everything, in_full_space=in_full_space)
 
     def projected_server(self) -> NDArray[np.float64]:
-        """Server points in the projected space, integers, shape (q, n_dims)."""
+        """Server points where the start clusters them, integers, shape (q, n_dims); in full space as they are."""
+        if self.in_full_space:
+            return self.server_integers()
         if self.projection is None:
             raise ValueError("projected_server must be asked for after the outer-product round; run that round first.")
         return assignment.project(self.server_integers(), self.projection)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation
+from schemas.choices import Allocation, StartSpace
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.plan import Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundPlan, RoundSpec
 from schemas.tables.client_block import ClientBlock
@@ -40,10 +40,23 @@ DEFAULT_SHARES = {
 }
 
 
+FULL_SPACE_SHARES = Shares(0.0, 0.15, 0.70, 0.15)
+"""Of a start that releases no outer product, tuned, at both levels."""
+
+
 def shares_of(config: FitConfig) -> Shares:
-    """Shares of FedDP-Init's four releases."""
+    """Shares of FedDP-Init's four releases; that of the outer product is nobody's in full space.
+
+    Raises:
+      ValueError: if they are still to be chosen.
+    """
     given = config.privacy.shares
+    if given is not None and given.automatic:
+        raise ValueError("shares must be chosen before they are asked for; resolve the job on its server data first.")
     if given is None:
+        tuned = config.privacy.allocation is Allocation.TUNED
+        if tuned and config.feddp_kmeans.space is StartSpace.FULL:
+            return FULL_SPACE_SHARES
         return DEFAULT_SHARES[config.privacy.allocation, config.privacy.unit]
     return Shares(given.outer_product, given.weights, given.sums, given.counts)
 

@@ -10,6 +10,8 @@ from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Components, Frame
 from transforms.numerics.statistics.lattice import Lattice
 
+NEIGHBORS = 10
+"""Points over which weights are averaged in full space, at most; half of those of an average cluster, at most."""
 SPACING = 100.0
 """Distance of moved components, in units of their largest diameter."""
 
@@ -79,6 +81,30 @@ def shrunken_weights(noisy: NDArray[np.float64], stddev: float) -> NDArray[np.fl
     signal = max(float(noisy.var()) - stddev**2, 0.0)
     trust = signal / (signal + stddev**2) if stddev > 0 else 1.0
     return np.maximum(mean + trust * (noisy - mean), 0.0)
+
+
+def smoothed_weights(
+    noisy: NDArray[np.float64], stddev: float, points: NDArray[np.float64], n_neighbors: int
+) -> NDArray[np.float64]:
+    """`shrunken_weights` of the means over each point's neighbors: weights that differ little from one to the next.
+
+    A mean of m bins has the m-th part of their noise variance, and rows lie near several points rather than at one.
+
+    Args:
+      noisy: shape (q,), released weights.
+      stddev: noise stddev of each.
+      points: shape (q, d), whose nearest rows each bin counts.
+      n_neighbors: points in a mean, the point itself included, from 2 to q.
+
+    Returns:
+      shape (q,), never negative.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    near = NearestNeighbors(n_neighbors=n_neighbors - 1, algorithm="brute").fit(points).kneighbors()[1]
+    own = np.arange(len(points))[:, None]
+    means = noisy[np.hstack([own, near])].mean(axis=1)
+    return shrunken_weights(means, stddev / math.sqrt(n_neighbors))
 
 
 def at_least(active: NDArray[np.bool_], weights: NDArray[np.float64], n_points: int) -> NDArray[np.bool_]:

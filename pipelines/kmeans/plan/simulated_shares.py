@@ -1,0 +1,148 @@
+"""Shares and Lloyd rounds of FedDP-KMeans, chosen by simulation before a private row is read.
+
+A mixture is fitted to the server data. Server data of the same size and rows are drawn from it, so that a start
+pays for the few server points that it has. Each candidate runs its rounds on them with the noise of its plan for the
+public number of units, and the one with the lowest mean cost is taken. All seeds and keys are public and fixed.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from schemas.choices import StartSpace
+from schemas.errors import ConfigError
+from schemas.kmeans.any_fit import SharesConfig
+from schemas.kmeans.feddp_config import LloydConfig
+from schemas.kmeans.fit_config import FitConfig
+from schemas.privacy.plan import PrivacyUnit
+from schemas.tables.client_block import ClientBlock
+from transforms.kmeans import simulated_fit
+from transforms.numerics.kmeans.starts import stand_in
+from transforms.privacy import accounting
+from transforms.rounds.protocol import RoundsProtocol
+
+ROWS = 5000
+"""Rows of one simulated world, at most; they stand for any number."""
+HALVINGS = ((1, 12), (3, 5), (8, 1))
+"""Worlds in which the candidates that are left have run, and how many of them stay."""
+OUTER, WEIGHTS = (0.1, 0.2, 0.35, 0.5), (0.05, 0.15)
+FULL_WEIGHTS = (0.03, 0.1, 0.2, 0.35)
+COUNTS, FULL_COUNTS = (1.0 / 6.0,), (0.1, 0.2)
+"""Of what sums and counts have together."""
+LLOYD = ((0, 0.25), (1, 0.25), (1, 0.5), (2, 0.5))
+"""Lloyd rounds, and their share of the budget."""
+_RESTARTS = 20
+_LABEL = b"dapple simulated shares, a public key"
+
+
+class World(NamedTuple):
+    """Simulated public and private data: `server` (q, d), `rows`, and for how many units one of these stands."""
+
+    server: NDArray[np.float64]
+    rows: ClientBlock
+    factor: float
+
+    @classmethod
+    def of(cls, config: FitConfig, points: NDArray[np.float64], number: int) -> "World":
+        """The world of this number, from a mixture fitted to public points, shape (q, d)."""
+        rng, units = np.random.default_rng([number, 9]), config.expected_units or 1
+        mixture = stand_in.fitted(points, config.max_clusters, full=config.feddp_kmeans.space is StartSpace.FULL)
+        server = mixture.draw(rng, len(points))
+        if config.privacy.unit is PrivacyUnit.RECORD:
+            simulated = min(units, ROWS)
+            return cls(server, ClientBlock(mixture.draw(rng, simulated)), units / simulated)
+        client_rows = min(config.clipping.client_rows or 1, ROWS)
+        simulated = max(1, min(units, ROWS // client_rows))
+        offsets = np.arange(simulated + 1, dtype=np.int64) * client_rows
+        return cls(server, ClientBlock(mixture.draw(rng, simulated * client_rows), offsets), units / simulated)
+
+
+def candidates(config: FitConfig) -> list[FitConfig]:
+    """Jobs that differ from one with `privacy.shares: auto` in their shares and Lloyd rounds alone.
+
+    The rounds are tried where `lloyd.steps` is 0; else they are those of the job.
+    """
+    rounds = [config.lloyd] if config.lloyd.steps else [LloydConfig(steps=steps, share=share) for steps, share in LLOYD]
+    return [_with(config, shares, lloyd) for shares, lloyd in itertools.product(_grid(config), rounds)]
+
+
+def _grid(config: FitConfig) -> list[SharesConfig]:
+    """Share vectors; in full space that of the outer product has no meaning."""
+    full = config.feddp_kmeans.space is StartSpace.FULL
+    given = itertools.product((1.0,), FULL_WEIGHTS, FULL_COUNTS) if full else itertools.product(OUTER, WEIGHTS, COUNTS)
+    found = []
+    for outer, weights, counts in given:
+        rest = 1.0 - weights - (0.0 if full else outer)
+        found.append(
+            SharesConfig(outer_product=outer, weights=weights, sums=rest * (1.0 - counts), counts=rest * counts)
+        )
+    return found
+
+
+def _with(config: FitConfig, shares: SharesConfig, lloyd: LloydConfig) -> FitConfig:
+    privacy = config.privacy.model_copy(update={"shares": shares})
+    return config.model_copy(update={"privacy": privacy, "lloyd": lloyd})
+
+
+def chosen(config: FitConfig, server: NDArray[np.float64], protocol: RoundsProtocol) -> FitConfig:
+    """The candidate with the lowest mean simulated cost; half of them and more leave after each few worlds.
+
+    Args:
+      config: a job with `privacy.shares: auto` and a space that is decided.
+      server: shape (q, d), feature units: its public points.
+      protocol: of its algorithm.
+
+    Raises:
+      ConfigError: if no candidate has noise that the lattice holds.
+    """
+    left = candidates(config)
+    costs: list[list[float]] = [[] for _ in left]
+    worlds: list[World] = []
+    with threadpool_limits(limits=1):
+        for n_worlds, kept in HALVINGS:
+            for number in range(len(worlds), n_worlds):
+                worlds.append(World.of(config, server, number))
+                for each, found in zip(left, costs, strict=True):
+                    found.append(_cost(each, worlds[-1], number, protocol))
+            order = np.argsort([np.mean(each) for each in costs], kind="stable")[:kept]
+            left, costs = [left[each] for each in order], [costs[each] for each in order]
+    if not np.isfinite(costs[0]).all():
+        raise ConfigError(
+            "privacy.epsilon must be such that the noise of some shares fits the lattice, got "
+            f"{config.privacy.epsilon:g}; give privacy.shares as a section, or another epsilon."
+        )
+    return left[0]
+
+
+def _cost(config: FitConfig, world: World, number: int, protocol: RoundsProtocol) -> float:
+    """Mean squared distance of the rows of a world to the centers of one run; infinite where the noise does not fit."""
+    privacy, n_features = config.privacy, world.server.shape[1]
+    options = config.feddp_kmeans.model_copy(update={"restarts": _RESTARTS})
+    config = config.model_copy(update={"feddp_kmeans": options})
+    specs = protocol.round_specs(config, n_features, len(world.server))
+    try:
+        plan = accounting.nearly_calibrated(privacy.unit, specs, privacy.epsilon, privacy.delta)
+    except ConfigError:
+        return float("inf")
+    initial = protocol.initial_state(config, world.server, n_features)
+    key = hashlib.sha256(_LABEL + b"/%d" % number).digest()
+    model, _ = simulated_fit.run_once(initial, protocol.rounds(config, plan), world.rows, world.factor, key)
+    return simulated_fit.mean_cost(world.rows.points, model.centers)
+
+
+def to_json(config: FitConfig) -> dict[str, Any]:
+    """What was chosen, as `privacy.json` and `dapple plan` say it."""
+    given = config.privacy.shares
+    full = config.feddp_kmeans.space is StartSpace.FULL
+    shares: dict[str, float] = {} if given is None else given.model_dump()
+    names: Sequence[str] = [name for name in shares if not (full and name == "outer_product")]
+    return {
+        "space": str(config.feddp_kmeans.space),
+        "shares": {name: round(shares[name], 6) for name in names},
+        "lloyd": config.lloyd.model_dump() if config.lloyd.steps else {"steps": 0},
+    }

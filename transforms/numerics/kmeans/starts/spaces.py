@@ -1,0 +1,78 @@
+"""Whether server points cluster better in the subspace of their leading directions or in full space.
+
+Both are tried on public points only, by cross-validation. With few points in many directions a subspace takes away
+noise; where clusters differ in more directions than it has, it takes away what tells them apart.
+"""
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from transforms.numerics.kmeans.starts import seeding
+
+FOLDS = 5
+REPEATS = 3
+RESTARTS = 4
+MOST_POINTS = 2000
+"""Points that are looked at, at most."""
+MARGIN = 1.0
+"""Standard errors by which full space must be better: the subspace is the published method."""
+
+
+def prefers_full_space(points: NDArray[np.float64], n_clusters: int) -> bool:
+    """Whether centers found in full space are nearer to held-out points than those found in the subspace.
+
+    The subspace has as many dimensions as there are clusters. With no more features than that it is full space, and
+    the answer is no: the outer product still tells whether rows are clipped. With too few points for folds it is no.
+
+    Args:
+      points: shape (q, d), public, feature units.
+      n_clusters: >= 1.
+    """
+    if points.shape[1] <= n_clusters or len(points) < 2 * n_clusters + FOLDS:
+        return False
+    kept = np.ascontiguousarray(points, dtype=np.float64)
+    return _prefers(kept.tobytes(), points.shape[1], n_clusters)
+
+
+def leading_view(points: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
+    """Centered points, shape (q, d), in their leading directions, shape (q, n_dims), n_dims <= d."""
+    centered = points - points.mean(axis=0)
+    with threadpool_limits(limits=1):
+        return np.asarray(centered @ np.linalg.eigh(centered.T @ centered)[1][:, -n_dims:])
+
+
+@functools.lru_cache(maxsize=32)
+def _prefers(octets: bytes, n_features: int, n_clusters: int) -> bool:
+    """`prefers_full_space` of hashable arguments, since sweeps ask it of every cell."""
+    points = np.frombuffer(octets).reshape(-1, n_features)
+    rng = np.random.default_rng([0, 8])
+    if len(points) > MOST_POINTS:
+        points = points[rng.choice(len(points), MOST_POINTS, replace=False)]
+    gains = np.zeros(len(points))
+    with threadpool_limits(limits=1):
+        for _ in range(REPEATS):
+            fold = rng.permutation(len(points)) % FOLDS
+            for each in range(FOLDS):
+                held = fold == each
+                gains[held] += _gains(points[~held], points[held], n_clusters)
+    error = float(gains.std()) / np.sqrt(len(gains))
+    return float(gains.mean()) > MARGIN * error
+
+
+def _gains(points: NDArray[np.float64], held: NDArray[np.float64], n_clusters: int) -> NDArray[np.float64]:
+    """By how much squared distances of held-out points, shape (n,), are smaller to centers found in full space."""
+    found = [_held_out(points, view, held, n_clusters) for view in (leading_view(points, n_clusters), points)]
+    return found[0] - found[1]
+
+
+def _held_out(
+    points: NDArray[np.float64], view: NDArray[np.float64], held: NDArray[np.float64], n_clusters: int
+) -> NDArray[np.float64]:
+    """Squared distances of held-out points to the means of clusters that k-means finds in a view of the others."""
+    labels = seeding.weighted_kmeans(view, np.ones(len(view)), n_clusters, RESTARTS, 0).labels
+    means = np.stack([points[labels == each].mean(axis=0) for each in np.unique(labels)])
+    squared = (held**2).sum(axis=1)[:, None] + (means**2).sum(axis=1) - 2.0 * held @ means.T
+    return np.asarray(squared.min(axis=1))
