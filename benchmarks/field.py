@@ -8,10 +8,13 @@ papers have it. diffprivlib gives pure epsilon by its own account ([what an audi
 What runs of ours are the rounds of a `fit` job on rows in memory. `SuLloyd`, `GLloyd` and `FastLloyd` are the published
 protocols without rounds before them, `FedDP-KMeans, paper` has the published allocation.
 
-    python -m benchmarks.field --data FOLDER --mnist FILE --out benchmarks/results/field.md
+Finished runs are kept in a file of JSON lines, so that a run that was stopped goes on where it was.
+
+    python -m benchmarks.field --data FOLDER --mnist FILE --draws 10 --runs FILE --out benchmarks/results/field.md
 """
 
 import argparse
+import functools
 import hashlib
 import json
 import logging
@@ -20,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,6 +75,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=9, help="of the six sets; a third of them of the large ones")
     parser.add_argument("--sets", nargs="+", choices=(*SIX, *LARGE), default=[*SIX, *LARGE])
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
+    parser.add_argument("--runs", type=Path, help="file of finished runs, JSON lines; they are not run again")
     parser.add_argument("--others", type=Path, help="Python of an environment with diffprivlib; installed if left out")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -82,8 +86,9 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1):
         python = arguments.others or _installed(Path(folder) / "venv")
+        kept = KeptRuns(arguments.runs)
         for name in arguments.sets:
-            lines += ["", *section(name, arguments, python, Path(folder))]
+            lines += ["", *section(name, arguments, python, Path(folder), kept)]
             measurement.show(lines[-2 - len(METHODS) :], None)
             if arguments.out:
                 arguments.out.write_text("\n".join(lines).rstrip() + "\n")
@@ -95,26 +100,60 @@ def _installed(folder: Path) -> Path:
     return install(folder)
 
 
-def section(name: str, arguments: argparse.Namespace, python: Path, folder: Path) -> Iterator[str]:
+class KeptRuns:
+    """Costs of finished runs by set, method, epsilon and draw, kept in a file of JSON lines if there is one."""
+
+    def __init__(self, path: Path | None):
+        self._path = path
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        self._costs = {tuple(key): value for *key, value in map(json.loads, lines)}
+
+    def costs(self, keys: Sequence[tuple[Any, ...]], work: Callable[[], list[float]]) -> list[float]:
+        """Those of the keys; runs `work`, which gives all of them, if one is missing."""
+        if not all(key in self._costs for key in keys):
+            for key, value in zip(keys, work(), strict=True):
+                self._costs[key] = value
+                if self._path:
+                    with self._path.open("a") as file:
+                        file.write(json.dumps([*key, value]) + "\n")
+        return [self._costs[key] for key in keys]
+
+
+def section(name: str, arguments: argparse.Namespace, python: Path, folder: Path, kept: KeptRuns) -> Iterator[str]:
     """Markdown lines of one set."""
     found: dict[tuple[str, float], list[float]] = {}
     draws = arguments.draws if name in SIX else max(1, arguments.draws // 3)
     for seed in range(draws):
         task = drawn(name, seed, arguments)
-        for epsilon, value in zip(
-            arguments.epsilons, others(task, arguments.epsilons, seed, python, folder), strict=True
-        ):
-            found.setdefault((OTHER, epsilon), []).append(value)
-        best = without_privacy(task, seed)
-        for epsilon in arguments.epsilons:
-            found.setdefault((NOT_PRIVATE, epsilon), []).append(best)
-            for method, settings in jobs(task, epsilon, seed):
-                value = cost(task, settings, f"{name} {method} {epsilon} {seed}")
+        for keys, work in runs(name, task, seed, arguments.epsilons, python, folder):
+            for (_, method, epsilon, _), value in zip(keys, kept.costs(keys, work), strict=True):
                 found.setdefault((method, epsilon), []).append(value)
         print(name, seed, file=sys.stderr, flush=True)
     rows, n_features = task.rows.shape
     title = f"## {name}: {rows:,} rows, {n_features} features, k = {task.n_clusters}, draws: {draws}"
     return iter([title, "", *_table(found, arguments.epsilons)])
+
+
+def runs(
+    name: str, task: Task, seed: int, epsilons: list[float], python: Path, folder: Path
+) -> Iterator[tuple[list[tuple[Any, ...]], Callable[[], list[float]]]]:
+    """Keys and work of all runs on a draw; the work of a call gives the costs of its keys."""
+    yield (
+        [(name, OTHER, epsilon, seed) for epsilon in epsilons],
+        functools.partial(others, task, epsilons, seed, python, folder),
+    )
+    yield (
+        [(name, NOT_PRIVATE, epsilon, seed) for epsilon in epsilons],
+        lambda: [without_privacy(task, seed)] * len(epsilons),
+    )
+    for epsilon in epsilons:
+        for method, settings in jobs(task, epsilon, seed):
+            label = f"{name} {method} {epsilon} {seed}"
+            yield [(name, method, epsilon, seed)], functools.partial(_one_cost, task, settings, label)
+
+
+def _one_cost(task: Task, settings: dict[str, Any], label: str) -> list[float]:
+    return [cost(task, settings, label)]
 
 
 def _table(found: dict[tuple[str, float], list[float]], epsilons: list[float]) -> Iterator[str]:

@@ -275,7 +275,8 @@ def sweep(desk: Desk, name: str) -> Digests:
 
 
 REPORTS: dict[str, Settings] = {
-    "nested": {},
+    "leaves": {},
+    "nested": {"reports": {"variant": "nested"}},
     "points": {"reports": {"variant": "points"}},
     "privunit": {"reports": {"variant": "privunit"}},
     "paper": {"reports": {"variant": "paper"}},

@@ -27,13 +27,13 @@ from benchmarks.machine import heading
 PAPER_COLUMN = {(100_000, 1.0): 1.21, (100_000, 4.0): 0.46, (1_000_000, 1.0): 0.298, (1_000_000, 4.0): 0.106}
 PAPER_COLUMN |= {(1_000_000, 8.0): 0.099}
 TARGETS = {(100_000, 1.0): 0.72, (100_000, 4.0): 0.14, (1_000_000, 1.0): 0.18, (1_000_000, 4.0): 0.02}
-METHODS = ("nested", "points", "privunit", "paper", "shuffle", "central")
+METHODS = ("leaves", "nested", "points", "privunit", "paper", "shuffle", "central")
 N_FEATURES = 100
 _BLOCK = 50_000
 
 
 class Cell(NamedTuple):
-    """One point of a figure: `method` is paper, nested, points, privunit, shuffle, clones or central."""
+    """One point of a figure: `method` is paper, leaves, nested, points, privunit, shuffle, clones or central."""
 
     figure: str
     method: str
@@ -45,10 +45,10 @@ class Cell(NamedTuple):
 
 def cells(largest: int) -> Iterator[Cell]:
     """All points, cheap ones first; none with more than `largest` clients."""
-    methods = ("paper", "nested", "points")
+    methods = ("paper", "leaves", "nested", "points")
     for epsilon in (1.0, 4.0):
         for n_clients in (20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000):
-            for method in methods[: 3 if epsilon > 1.0 else 2]:
+            for method in methods[: 4 if epsilon > 1.0 else 3]:
                 yield Cell("n", method, n_clients, epsilon)
     for n_clients in (10_000, 100_000, 1_000_000):
         yield Cell("shuffle", "shuffle", n_clients, 1.0)
@@ -57,7 +57,7 @@ def cells(largest: int) -> Iterator[Cell]:
     yield Cell("n", "privunit", 100_000, 4.0)
     for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0):
         for n_clients in (100_000, 1_000_000):
-            for method in methods[: 3 if epsilon > 2.0 else 2]:
+            for method in methods[: 4 if epsilon > 2.0 else 3]:
                 yield Cell("epsilon", method, n_clients, epsilon)
     for n_clusters in (2, 4, 8, 16, 32):
         for method in methods:
@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--figures", nargs="*", default=["n", "shuffle", "epsilon", "k", "r"])
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--epsilons", type=float, nargs="*", default=[0.5, 1.0, 2.0, 4.0, 8.0])
     parser.add_argument("--runs", type=Path, required=True, help="file of finished runs, JSON lines")
     parser.add_argument("--finished_only", action="store_true", help="show finished runs and start none")
     parser.add_argument("--speed", type=int, nargs="*", default=[300_000, 1_000_000, 3_000_000])
@@ -95,6 +96,7 @@ def measure(arguments: argparse.Namespace) -> dict[Cell, list[float]]:
     costs: dict[Cell, list[float]] = defaultdict(list)
     wanted = [cell for cell in cells(arguments.largest) if cell.figure in arguments.figures]
     wanted = [cell for cell in wanted if cell.n_clients <= arguments.largest and cell.method in arguments.methods]
+    wanted = [cell for cell in wanted if cell.epsilon in arguments.epsilons]
     for seed in range(arguments.seeds):
         for cell in sorted(wanted, key=lambda each: each.n_clients):
             key = (*cell[1:], seed)
@@ -116,7 +118,7 @@ def report_cost(cell: Cell, seed: int) -> float:
     """Cost of centers that were found from reports."""
     from threadpoolctl import threadpool_limits
 
-    from transforms.numerics.reports import decode_points, decode_tree
+    from transforms.numerics.reports import decode_leaves, decode_points
     from transforms.numerics.reports import encoder as report_encoder
     from transforms.numerics.reports.coins import SystemCoins
     from transforms.numerics.reports.sums import ReportSums
@@ -132,7 +134,7 @@ def report_cost(cell: Cell, seed: int) -> float:
             parts.append(report_encoder.encode(rows, parameters, nonces[start : start + _BLOCK], coins))
             sums = sums.merge(ReportSums.of(parts[-1], parameters))
         if parameters.depth:
-            centers = decode_tree.decode_tree(sums, parameters, seed).centers
+            centers = decode_leaves.decode(sums, parameters, seed).centers
         else:
             reports = report_encoder.Reports(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
             directions = decode_points.principal_directions(sums, parameters)

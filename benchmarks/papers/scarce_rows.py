@@ -1,4 +1,4 @@
-"""R-DPCFL where rows are scarce: 21 clients of 300 images of MNIST (14 x 14), ways to begin, each with the whole budget.
+"""R-DPCFL where rows are scarce: ways to begin, each with the whole budget, for 21 clients of 300 images of MNIST.
 
 Every method runs with batches of 50 and the other settings of `dp_clustered_fl`. "The job's defaults" decides in public
 how to begin, before anything is spent. "Until now" is what the job did before it could: one model for all below MSS 2.

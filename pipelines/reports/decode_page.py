@@ -109,7 +109,8 @@ def expected_error(parameters: ReportParameters, n_reports: int) -> float:
     typical = n_reports / parameters.n_clusters
     if parameters.depth == 0:
         return parameters.n_features / (typical * mean**2)
-    return n_reports * (1.0 + parameters.depth / 3.0) * parameters.n_features / (typical * mean) ** 2
+    levels = 1.0 if parameters.even_subsets else 1.0 + parameters.depth / 3.0
+    return n_reports * levels * parameters.n_features / (typical * mean) ** 2
 
 
 def _collection(parameters: CollectionParameters, n_reports: int) -> Section:

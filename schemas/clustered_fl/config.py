@@ -212,8 +212,8 @@ class ClusteringConfig(GrownSection):
         default=WhenScarce.AUTO,
         description="what algorithm r_dpcfl does where rows are too scarce for clusters to be seen: cluster for a full "
         "first batch and, while clusters are not believed, models of the clients' own; apart for such models from the "
-        "start; one_model for a full first batch and, without clusters, one model for all; auto for cluster or apart by "
-        "a simulation on public numbers",
+        "start; one_model for a full first batch and, without clusters, one model for all; auto for cluster or apart "
+        "by a simulation on public numbers",
     )
     switch_round: Count | None = Field(
         default=None,

@@ -47,10 +47,10 @@ class ReportOptions(Section):
     """How reports are made, and where they are."""
 
     mode: ReportMode = Field(default=ReportMode.LOCAL, description="local, or shuffle")
-    variant: ReportVariant = Field(
-        default=ReportVariant.NESTED,
-        description="nested, points for reports without levels, privunit for codewords sent in full, paper, or "
-        "split_and_mix for the many shuffled messages of the paper",
+    variant: ReportVariant | None = Field(
+        default=None,
+        description="leaves, nested, points for reports without levels, privunit for codewords sent in full, paper, or "
+        "split_and_mix for the many shuffled messages of the paper, or leave it out for leaves (mode shuffle: nested)",
     )
     min_batch: Count = Field(
         default=100_000,
@@ -66,6 +66,13 @@ class ReportOptions(Section):
     branching: Branching = Field(
         default=Branching.FIXED, description="fixed, or adaptive for Algorithm 2 of the paper, for decode"
     )
+
+    @property
+    def variant_used(self) -> ReportVariant:
+        """The variant that is given, or the default of the mode."""
+        if self.variant is not None:
+            return self.variant
+        return ReportVariant.LEAVES if self.mode is ReportMode.LOCAL else ReportVariant.NESTED
 
 
 class EncodeConfig(Section):
@@ -169,7 +176,7 @@ class CollectedReports(Section):
             "privacy.epsilon": (self.job.privacy.epsilon, guarantee.epsilon),
             "tree.radius": (self.job.tree.radius, parameters.radius),
             "reports.mode": (str(self.reports.mode), str(guarantee.mode)),
-            "reports.variant": (str(self.reports.variant), str(parameters.variant)),
+            "reports.variant": (str(self.reports.variant or parameters.variant), str(parameters.variant)),
             "reports.min_batch": (self.reports.min_batch, guarantee.min_batch),
         }
         for name, (wanted, found) in said.items():

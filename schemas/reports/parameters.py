@@ -45,6 +45,7 @@ _FARTHEST = 1e100
 class ReportVariant(enum.StrEnum):
     """What a report says.
 
+    LEAVES: as nested, with all sets of levels alike, so that all leaves of the tree have little noise.
     NESTED: one of many public codewords near the point, its sign that of a random set of levels of a tree.
     POINTS: the same without levels: every report stands for the point as a whole.
     PRIVUNIT: as nested, with codewords that the client draws in private and sends in full.
@@ -52,6 +53,7 @@ class ReportVariant(enum.StrEnum):
     SPLIT_AND_MIX: their Algorithms 9 to 11 for shuffled messages, many per client; not a `ReportParameters`.
     """
 
+    LEAVES = "leaves"
     NESTED = "nested"
     POINTS = "points"
     PRIVUNIT = "privunit"
@@ -275,6 +277,11 @@ class ReportParameters(CollectionTerms):
         if self.variant is not ReportVariant.PRIVUNIT:
             return 10
         return 8 + max(64, 1 << (self.n_features + 1).bit_length()) // 8
+
+    @property
+    def even_subsets(self) -> bool:
+        """Whether all subsets of levels are equally likely."""
+        return self.variant is ReportVariant.LEAVES
 
     @property
     def messages_per_client(self) -> int:

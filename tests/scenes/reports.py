@@ -69,7 +69,11 @@ class ForcedCoins:
 
 def vectors() -> dict[str, Any]:
     """Content of docs/report-vectors.json, by which encoders in other languages are checked."""
-    chosen = {"nested": {"tree__depth": 4}, "paper": {"tree__depth": 3, "reports__variant": "paper"}}
+    chosen = {
+        "nested": {"tree__depth": 4, "reports__variant": "nested"},
+        "leaves": {"tree__depth": 4},
+        "paper": {"tree__depth": 3, "reports__variant": "paper"},
+    }
     return {name: _vectors(parameters(3, privacy__epsilon=1.5, **more)) for name, more in chosen.items()}
 
 
@@ -94,7 +98,7 @@ def _vectors(public: ReportParameters) -> dict[str, Any]:
                 "code": int(report_encoder.tree_codes(lattice, public)[index]),
                 "nonce": str(nonces[index]),
                 "root": str(starts[index]),
-                "subset": int(codebook.draw_subsets(starts, public.depth)[index]),
+                "subset": int(codebook.draw_subsets(starts, public.depth, public.even_subsets)[index]),
                 "signs": np.packbits(codebook.rotation_signs(starts, width)[index] < 0, bitorder="little")
                 .tobytes()
                 .hex(),

@@ -6,15 +6,15 @@ import pytest
 from schemas.reports.parameters import Branching
 from tests.scenes.report_batches import MEANS, clusters, encoded, farthest
 from tests.scenes.reports import parameters
-from transforms.numerics.reports import decode_points, decode_tree
+from transforms.numerics.reports import decode_leaves, decode_points
 from transforms.numerics.reports.sums import ReportSums
 
 
-@pytest.mark.parametrize("variant", ["nested", "privunit"])
+@pytest.mark.parametrize("variant", ["leaves", "nested", "privunit"])
 def test_centers_are_found_among_many_reports(variant):
     public = parameters(privacy__epsilon=4.0, reports__variant=variant, tree__depth=4)
     points = clusters(6000)
-    decoded = decode_tree.decode_tree(ReportSums.of(encoded(public, points), public), public, 0)
+    decoded = decode_leaves.decode(ReportSums.of(encoded(public, points), public), public, 0)
     # One cluster is 2,000 reports; noise moves its center by about 0.07 radii. Seeded.
     assert farthest(decoded.centers) < 0.25
     assert np.abs(decoded.sizes - 2000.0).max() < 600.0
@@ -24,7 +24,7 @@ def test_the_papers_reports_find_centers_too():
     public = parameters(privacy__epsilon=8.0, reports__variant="paper", tree__depth=3)
     sums = ReportSums.of(encoded(public, clusters(12_000)), public)
     for branching in Branching:
-        assert farthest(decode_tree.decode_tree(sums, public, 0, branching).centers) < 0.35
+        assert farthest(decode_leaves.decode(sums, public, 0, branching).centers) < 0.35
 
 
 def test_points_find_centers_closer_than_a_tree_does():
@@ -40,5 +40,5 @@ def test_points_find_centers_closer_than_a_tree_does():
 def test_all_reports_of_one_point_and_one_cluster():
     public = parameters(n_clusters=1, privacy__epsilon=8.0)
     sums = ReportSums.of(encoded(public, np.tile(MEANS[:1], (2000, 1))), public)
-    decoded = decode_tree.decode_tree(sums, public, 0)
+    decoded = decode_leaves.decode(sums, public, 0)
     np.testing.assert_allclose(decoded.centers, MEANS[:1] / 10.0, atol=0.1)

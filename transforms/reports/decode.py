@@ -14,7 +14,7 @@ from apache_beam.pvalue import AsSingleton
 from schemas.choices import ReportMode
 from schemas.kmeans.model import ClusterModel
 from schemas.reports.parameters import Branching, ReportParameters
-from transforms.numerics.reports import decode_points, decode_tree
+from transforms.numerics.reports import decode_leaves, decode_points
 from transforms.numerics.reports.decode_points import CodewordMixture, SoftSums
 from transforms.numerics.reports.decode_tree import DecodedCenters
 from transforms.numerics.reports.sums import ReportSums
@@ -130,7 +130,7 @@ def _lowest(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.
 def _decode_tree(sums: ReportSums, params: DecodeParams) -> DecodedBatch:
     if not params.enough(sums.n_reports):
         return DecodedBatch(n_reports=sums.n_reports, model=None)
-    decoded = decode_tree.decode_tree(sums, params.parameters, params.seed, params.branching)
+    decoded = decode_leaves.decode(sums, params.parameters, params.seed, params.branching)
     return DecodedBatch.of(sums.n_reports, decoded, params.parameters.radius)
 
 

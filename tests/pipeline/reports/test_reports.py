@@ -22,7 +22,7 @@ from schemas.reports.config import load_decode_config
 from schemas.tables.contract import TableContract
 from tests.scenes import lake
 from tests.scenes.reports import assert_key_stays_out, parameters, settings
-from transforms.numerics.reports import decode_tree
+from transforms.numerics.reports import decode_leaves
 from transforms.numerics.reports.encoder import Reports
 from transforms.numerics.reports.sums import ReportSums
 from transforms.reports.batches import ReportBatch
@@ -73,7 +73,7 @@ def farthest(folder: pathlib.Path) -> float:
     return float(np.linalg.norm(MEANS - centers[:, None], axis=2).min(axis=0).max())
 
 
-@pytest.mark.parametrize("variant", ["nested", "points", "privunit", "paper"])
+@pytest.mark.parametrize("variant", ["leaves", "nested", "points", "privunit", "paper"])
 def test_a_lake_becomes_reports_and_reports_a_model(tmp_path, variant):
     path = lake.write_lake(tmp_path / "lake", points(), np.arange(N_CLIENTS), n_files=3, row_group_size=400)
     sections = {"privacy__epsilon": 8.0, "reports__variant": variant}
@@ -103,7 +103,7 @@ def test_the_jobs_equal_the_pure_functions_on_the_same_rows(finished):
     np.testing.assert_array_equal(found["nonce"].to_numpy(), wanted.nonces[order])
     np.testing.assert_array_equal(found["index"].to_numpy(), wanted.indices[order])
     model = pq.read_table(folder / "decoded" / "centers.parquet")
-    decoded = decode_tree.decode_tree(ReportSums.of(wanted, public), public, 0)
+    decoded = decode_leaves.decode(ReportSums.of(wanted, public), public, 0)
     np.testing.assert_array_equal(np.array(model["center"].to_pylist()), decoded.centers * public.radius)
     np.testing.assert_array_equal(model["noisy_size"].to_numpy(), decoded.sizes)
 
@@ -270,7 +270,7 @@ def test_every_window_of_a_stream_gets_a_model_of_its_own(variant):
         }
         for part, window in ((first, IntervalWindow(0, 60)), (second, IntervalWindow(60, 120))):
             if variant == "nested":
-                wanted = decode_tree.decode_tree(ReportSums.of(part, public), public, 0).centers * public.radius
+                wanted = decode_leaves.decode(ReportSums.of(part, public), public, 0).centers * public.radius
                 np.testing.assert_array_equal(by_window[window].model.centers, wanted)
             assert by_window[window].model.centers.shape == (3, 4)
 

@@ -14,7 +14,7 @@ def test_every_radius_gives_an_order_of_all_indices(radius):
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-@pytest.mark.parametrize("variant", ["nested", "points"])
+@pytest.mark.parametrize("variant", ["leaves", "nested", "points"])
 def test_every_index_is_at_most_e_epsilon_likelier_for_one_point_than_for_another(epsilon, variant):
     public = parameters(privacy__epsilon=epsilon, reports__variant=variant)
     for nonce in (0, 1, 2**64 - 1, 987654321):

@@ -13,7 +13,7 @@ from transforms.numerics.reports.mechanism import codeword_choice
 from transforms.numerics.reports.sums import ReportSums
 from transforms.reports.batches import ReportBatch, distinct_reports
 
-VARIANTS = st.sampled_from(["nested", "points", "privunit", "paper"])
+VARIANTS = st.sampled_from(["leaves", "nested", "points", "privunit", "paper"])
 ANY_POINTS = npst.arrays(np.float64, (5, 4), elements=st.floats(width=64))
 
 

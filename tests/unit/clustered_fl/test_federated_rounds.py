@@ -159,7 +159,7 @@ def test_clients_apart_form_clusters_once_these_are_believed():
 
 
 def test_a_later_look_asks_for_more_separation():
-    federation, state = _run_apart(rounds=2)
+    _, state = _run_apart(rounds=2)
     for least, found in ((state.separation - 0.6, True), (state.separation - 0.4, False)):
         asked = _federation(when_scarce=WhenScarce.APART, min_separation=least)
         assert is_apart(asked, run_rounds(asked, _clients(), _stream(), rounds=2)) is not found

@@ -30,7 +30,7 @@ def encode_text(**sections):
         ({"reports__variant": "split_and_mix"}, "reports.mode must be 'shuffle' for reports.variant split_and_mix"),
         (
             {"reports__variant": "pure"},
-            "reports.variant must be 'nested', 'points', 'privunit', 'paper' or 'split_and_mix'",
+            "reports.variant must be 'leaves', 'nested', 'points', 'privunit', 'paper' or 'split_and_mix'",
         ),
         ({"reports__varant": "paper"}, "did you mean reports.variant"),
         ({"tree__depth": 13}, "tree.depth must be 'auto' or an integer from 1 to 12, got 13"),
@@ -60,11 +60,14 @@ def test_decode_needs_a_path_and_takes_the_settings_of_encode():
 
 
 def test_the_depth_follows_from_the_signal_that_is_to_be_expected():
-    weak, strong = {"privacy__epsilon": 1.0}, {"privacy__epsilon": 4.0}
+    for epsilon in (1.0, 4.0):
+        assert parameters(100, n_clusters=8, privacy__epsilon=epsilon).depth == 8
+    nested = {"reports__variant": "nested"}
+    weak, strong = {"privacy__epsilon": 1.0} | nested, {"privacy__epsilon": 4.0} | nested
     assert parameters(100, n_clusters=8, reports__min_batch=100_000, **weak).depth == 6
     assert parameters(100, n_clusters=8, reports__min_batch=100_000, **strong).depth == 9
     assert parameters(100, n_clusters=8, reports__min_batch=1_000_000, **weak).depth == 9
-    assert parameters(100, n_clusters=8, reports__variant="paper", **strong).depth == 6
+    assert parameters(100, n_clusters=8, reports__variant="paper", privacy__epsilon=4.0).depth == 6
     assert parameters(tree__depth=2).depth == 2
     assert parameters(reports__variant="points").depth == 0
 
@@ -85,7 +88,7 @@ def test_an_epsilon_beyond_all_codewords_is_refused(epsilon):
         parameters(privacy__epsilon=epsilon)
 
 
-@pytest.mark.parametrize("variant", ["nested", "points", "privunit", "paper"])
+@pytest.mark.parametrize("variant", ["leaves", "nested", "points", "privunit", "paper"])
 def test_parameters_survive_json(variant):
     public = parameters(reports__variant=variant)
     assert ReportParameters.from_json(public.to_json()) == public

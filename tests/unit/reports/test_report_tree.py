@@ -6,7 +6,7 @@ import pytest
 from schemas.reports.parameters import WORD, SubsetChoice
 from tests.scenes.report_batches import clusters, encoded
 from tests.scenes.reports import KEY, parameters
-from transforms.numerics.reports import codebook, decode_points, decode_tree
+from transforms.numerics.reports import codebook, decode_leaves, decode_points, decode_tree
 from transforms.numerics.reports.decode_tree import Leaf
 from transforms.numerics.reports.sums import ReportSums, codewords
 
@@ -26,7 +26,7 @@ def test_sums_by_mask_are_those_of_the_reports_one_by_one():
     public = parameters(tree__depth=3)
     reports = encoded(public, clusters(40))
     starts = codebook.roots(public.key, reports.nonces)
-    vectors, masks = codewords(reports, public), codebook.draw_subsets(starts, 3)
+    vectors, masks = codewords(reports, public), codebook.draw_subsets(starts, 3, even=True)
     sums = ReportSums.of(reports, public)
     for mask in range(8):
         np.testing.assert_array_equal(sums.cells[mask], vectors[masks == mask].sum(axis=0))
@@ -63,13 +63,13 @@ def test_soft_sums_merge_exactly():
 
 
 @pytest.mark.parametrize("n_reports", [1, 2, 5])
-@pytest.mark.parametrize("variant", ["nested", "paper", "points"])
+@pytest.mark.parametrize("variant", ["leaves", "nested", "paper", "points"])
 def test_a_few_reports_give_some_centers_in_the_ball(n_reports, variant):
     public = parameters(reports__variant=variant)
     reports = encoded(public, clusters(n_reports))
     sums = ReportSums.of(reports, public)
     if public.depth:
-        centers = decode_tree.decode_tree(sums, public, 0).centers
+        centers = decode_leaves.decode(sums, public, 0).centers
     else:
         directions = decode_points.principal_directions(sums, public)
         mixture = decode_points.fit_mixture(decode_points.project(reports, public, directions), public, 0)

@@ -44,21 +44,26 @@ def words(starts: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArray[
     return mix(starts + positions * _STEP)
 
 
-def draw_subsets(starts: NDArray[np.uint64], depth: int) -> NDArray[np.int64]:
+def draw_subsets(starts: NDArray[np.uint64], depth: int, even: bool = False) -> NDArray[np.int64]:
     """The subset of levels of each report as a bit mask, shape (n,).
 
-    With probability 3 / (3 + depth) the mask is 0; otherwise it is uniform among those whose highest bit is that of
-    a level, and the level is uniform. (To within 2**-32, by the multiplication of 32 bits.)
+    If `even`, all of them are equally likely. Otherwise, with probability 3 / (3 + depth) the mask is 0, else it is
+    uniform among those whose highest bit is that of a level, and the level is uniform. (To within 2**-32, by the
+    multiplication of 32 bits.)
     """
     word = words(starts, np.zeros(1, dtype=np.uint64))
+    if even:
+        return (word & np.uint64((1 << depth) - 1)).astype(np.int64)
     slots = ((word >> np.uint64(32)) * np.uint64(depth + _EMPTY_SHARE)) >> np.uint64(32)
     levels = np.maximum(slots.astype(np.int64) - (_EMPTY_SHARE - 1), 0)
     highest = np.where(levels > 0, np.int64(1) << np.maximum(levels - 1, 0), 0)
     return highest | (word & np.maximum(highest - 1, 0).astype(np.uint64)).astype(np.int64)
 
 
-def subset_shares(depth: int) -> NDArray[np.float64]:
+def subset_shares(depth: int, even: bool = False) -> NDArray[np.float64]:
     """Probability of each mask, shape (2**depth,)."""
+    if even:
+        return np.full(1 << depth, 1.0 / (1 << depth))
     masks = np.arange(1 << depth)
     highest = np.array([1 << max(int(mask).bit_length() - 1, 0) for mask in masks])
     return np.asarray(np.where(masks == 0, float(_EMPTY_SHARE), 1.0 / highest) / (depth + _EMPTY_SHARE))

@@ -115,7 +115,8 @@ def decode_tree(
     masks, variance = subset_sums(sums, parameters)
     nodes = [node_sums(masks, level) for level in range(depth + 1)]
     # All nodes have about the noise variance of the deepest ones, whatever their level.
-    node_variance = variance * _union_variance([Leaf(depth, 0)], depth)
+    even = parameters.even_subsets
+    node_variance = variance * _union_variance([Leaf(depth, 0)], depth, even)
     counts = [_counts(level, spectrum, typical, node_variance) for level in nodes]
     leaves = find_leaves(counts, sums.n_reports, n_clusters, branching)
     held = np.array([float(counts[leaf.level][leaf.code]) for leaf in leaves])
@@ -127,7 +128,7 @@ def decode_tree(
     sizes = np.bincount(labels, held, n_clusters).astype(np.float64)
     safe = np.maximum(sizes, _LEAST_SHARE * typical)
     members = labels == np.arange(n_clusters)[:, None]
-    variances = np.array([_union_variance([leaves[i] for i in np.flatnonzero(own)], depth) for own in members])
+    variances = np.array([_union_variance([leaves[i] for i in np.flatnonzero(own)], depth, even) for own in members])
     shrunk = spectrum.filtered(members @ vectors, safe, variances * variance)
     return DecodedCenters(features_of(shrunk / safe[:, None]), sizes)
 
@@ -163,7 +164,7 @@ def subset_sums(sums: ReportSums, parameters: ReportParameters) -> tuple[NDArray
     """
     mean = codeword_moments(parameters.choices[-1][0]).mean
     scale = mean * np.sqrt(codebook.code_width(sums.cells.shape[1]))
-    shares = codebook.subset_shares(parameters.depth)
+    shares = codebook.subset_shares(parameters.depth, parameters.even_subsets)
     return sums.cells / (scale * shares)[:, None], sums.n_reports / mean**2
 
 
@@ -252,7 +253,7 @@ def _counts(nodes: NDArray[np.float64], spectrum: Spectrum, typical: float, vari
     return nodes[:, -1] / COUNT_COORDINATE
 
 
-def _union_variance(leaves: list[Leaf], depth: int) -> float:
+def _union_variance(leaves: list[Leaf], depth: int, even: bool = False) -> float:
     """Noise variance of a sum over some leaves, in units of n_reports / mean**2.
 
     Noise of different masks is independent; a union of leaves is a signed sum of masks.
@@ -262,4 +263,4 @@ def _union_variance(leaves: list[Leaf], depth: int) -> float:
     for leaf in leaves:
         indicator += (index & ((1 << leaf.level) - 1)) == leaf.code
     coefficients = codebook.walsh_hadamard(indicator[None])[0] / (1 << depth)
-    return float((coefficients**2 / codebook.subset_shares(depth)).sum())
+    return float((coefficients**2 / codebook.subset_shares(depth, even)).sum())

@@ -10,6 +10,8 @@ from transforms.numerics.reports.published_protocol import HISTOGRAM_SHARE
 from transforms.numerics.reports.sums import LIFTED
 
 _MORE_LEVELS = 3
+_MORE_LEAVES = 2
+"""Where levels cost nothing: four centers of a hundred share a leaf of 2**(log2 k + 5), on average."""
 _STRONG_SIGNAL = 4.0
 
 
@@ -28,7 +30,7 @@ def design(
       ConfigError: if the budget cannot be spent so.
     """
     guarantee = _guarantee(config)
-    variant, epsilon = config.reports.variant, guarantee.local_epsilon
+    variant, epsilon = config.reports.variant_used, guarantee.local_epsilon
     if variant is ReportVariant.PAPER:
         choices = bit_choices(epsilon, HISTOGRAM_SHARE)
     else:
@@ -66,13 +68,15 @@ def _depth(config: EncodeConfig, parameters: ReportParameters) -> int:
     Source: Chang et al. (2021), Appendix D, for ceil(log2 k) + 3 levels; three more keep more pairs of centers apart
     and cost a third more noise, which pays where there is little noise.
     """
-    if config.reports.variant is ReportVariant.POINTS or config.reports.mode is ReportMode.SHUFFLE:
+    if config.reports.variant_used is ReportVariant.POINTS or config.reports.mode is ReportMode.SHUFFLE:
         return 0
     if isinstance(config.tree.depth, int):
         return config.tree.depth
     depth = math.ceil(math.log2(parameters.n_clusters)) + 3 if parameters.n_clusters > 1 else 1
     if parameters.variant is ReportVariant.PAPER:
         return min(depth, MOST_LEVELS)
+    if parameters.variant is ReportVariant.LEAVES:
+        return min(depth + _MORE_LEAVES, MOST_LEVELS)
     mean = codeword_moments(parameters.choices[-1][0]).mean
     noise = (1.0 + depth / 3.0) * (parameters.n_features + LIFTED) * parameters.n_clusters**2
     strong = parameters.guarantee.min_batch * mean**2 / noise > _STRONG_SIGNAL

@@ -117,7 +117,7 @@ def signed_vectors(
     lattice: NDArray[np.float64], parameters: ReportParameters, starts: NDArray[np.uint64]
 ) -> NDArray[np.float64]:
     """Lifted points times the sign of their subset of levels, shape (n, d + 2)."""
-    subsets = codebook.draw_subsets(starts, parameters.depth)
+    subsets = codebook.draw_subsets(starts, parameters.depth, parameters.even_subsets)
     shared = np.bitwise_count(subsets & tree_codes(lattice, parameters))
     return lift(lattice) * (1.0 - 2.0 * (shared & 1))[:, None]
 

@@ -68,7 +68,7 @@ def _add_block(total: ReportSums, block: Reports, parameters: ReportParameters) 
         groups = published_protocol.draw_cells(starts, parameters.depth)
         terms = published_protocol.statistics(block.indices, starts, parameters.n_features)
     else:
-        groups = codebook.draw_subsets(starts, parameters.depth)
+        groups = codebook.draw_subsets(starts, parameters.depth, parameters.even_subsets)
         terms = codewords(block, parameters)
         total.moments[...] += (terms.T @ terms).astype(np.int64)
     lattice.add_by_group(total.cells, terms, groups)
