@@ -163,14 +163,14 @@ def _cell_row(each: PlannedCell) -> dict[str, Any]:
     }
 
 
-def _write_part(costs: list, known: dict[int, dict[str, Any]], path: str) -> None:
-    found = {number: {"cost": each.cost, "n_clusters": len(each.sizes)} for number, each in costs}
-    rows = [known[number] | found[number] for number in sorted(known)]
+def _write_part(found: list, known: dict[int, dict[str, Any]], path: str) -> None:
+    costs = {number: {"cost": each.cost, "n_clusters": len(each.sizes)} for number, each in found}
+    rows = [known[number] | costs[number] for number in sorted(known)]
     write_bytes(path, table_bytes(pa.Table.from_pylist(rows, schema=CELL_SCHEMA)))
 
 
-def _write_scored_part(metrics: list, known: dict[int, dict[str, Any]], path: str) -> None:
-    rows = [known[number] | _scores(each) for number, each in sorted(metrics, key=lambda pair: pair[0])]
+def _write_scored_part(found: list, known: dict[int, dict[str, Any]], path: str) -> None:
+    rows = [known[number] | _scores(each) for number, each in sorted(found, key=lambda pair: pair[0])]
     write_bytes(path, table_bytes(pa.Table.from_pylist(rows, schema=SCORED_CELL_SCHEMA)))
 
 
