@@ -36,15 +36,18 @@ from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, Zone
 from schemas.privacy.not_private import NOT_PRIVATE
-from schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, load_sweep_config
-from schemas.trusted_zone.sweep_results import CELL_SCHEMA
+from schemas.trusted_zone.metrics import Metrics
+from schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, SweepScores, load_sweep_config
+from schemas.trusted_zone.sweep_results import CELL_SCHEMA, SCORE_COLUMNS, SCORED_CELL_SCHEMA
 from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.progress import duration
+from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.rounds.protocol import Round
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
-from transforms.trusted_zone.evaluate_models import EvaluateModels
+from transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreParams
+from transforms.trusted_zone.score_cells import ScoreModels
 from transforms.trusted_zone.sweep_cells import Cell, RunCells
 
 _LOGGER = logging.getLogger(__name__)
@@ -83,7 +86,14 @@ def _own_rounds(each: PlannedCell) -> tuple[Round, ...]:
     )
 
 
-def build(root: beam.Pipeline, cells: Sequence[PlannedCell], rows: JobRows, key_uri: str, part: str) -> None:
+def build(
+    root: beam.Pipeline,
+    cells: Sequence[PlannedCell],
+    rows: JobRows,
+    key_uri: str,
+    part: str,
+    scored: SweepScores | None = None,
+) -> None:
     """Adds a part of a sweep to a pipeline.
 
     Args:
@@ -92,6 +102,7 @@ def build(root: beam.Pipeline, cells: Sequence[PlannedCell], rows: JobRows, key_
       rows: of all of them, as they can be read.
       key_uri: where noise stages find the run key.
       part: file to write, rows of `CELL_SCHEMA`.
+      scored: what is scored beyond the cost, which makes them rows of `SCORED_CELL_SCHEMA`.
     """
     shards = root | "List" >> ListShards(source=rows.source, contract=rows.contract)
     _ = shards | "CheckRows" >> CheckRows()
@@ -105,10 +116,22 @@ def build(root: beam.Pipeline, cells: Sequence[PlannedCell], rows: JobRows, key_
             found = pooled_fit.centers(shards, each.cell.config, rows.contract, f"Cell{each.number}")
             models.append(found | f"Number{each.number}" >> beam.Map(_numbered, each.number))
     everything = models | "AllModels" >> beam.Flatten(pipeline=root)
-    costs = shards | "Evaluate" >> EvaluateModels(models=everything, contract=rows.contract)
     names = {each.number: _cell_row(each) for each in cells}
+    if scored is None:
+        costs = shards | "Evaluate" >> EvaluateModels(models=everything, contract=rows.contract)
+        write = _write_part
+    else:
+        params = _score_params(rows, scored)
+        costs = shards | "Score" >> ScoreModels(models=everything, params=params)
+        write = _write_scored_part
     gathered = costs | "Gather" >> beam.combiners.ToList()
-    _ = gathered | "Write" >> PrivateSink(write=_write_part, places=(names, part))
+    _ = gathered | "Write" >> PrivateSink(write=write, places=(names, part))
+
+
+def _score_params(rows: JobRows, scored: SweepScores) -> ScoreParams:
+    """How the rows are scored; every cell has its own model."""
+    nobody = NearestCenters.of(np.zeros((1, 1)))
+    return ScoreParams(model=nobody, contract=rows.contract, label=scored.label, sample_rows=scored.silhouette_rows)
 
 
 def promise(cells: Sequence[PlannedCell]) -> Promise:
@@ -140,10 +163,24 @@ def _cell_row(each: PlannedCell) -> dict[str, Any]:
     }
 
 
-def _write_part(costs: list, known: dict[int, dict[str, Any]], path: str) -> None:
-    found = {number: {"cost": each.cost, "n_clusters": len(each.sizes)} for number, each in costs}
-    rows = [known[number] | found[number] for number in sorted(known)]
+def _write_part(found: list, known: dict[int, dict[str, Any]], path: str) -> None:
+    costs = {number: {"cost": each.cost, "n_clusters": len(each.sizes)} for number, each in found}
+    rows = [known[number] | costs[number] for number in sorted(known)]
     write_bytes(path, table_bytes(pa.Table.from_pylist(rows, schema=CELL_SCHEMA)))
+
+
+def _write_scored_part(found: list, known: dict[int, dict[str, Any]], path: str) -> None:
+    rows = [known[number] | _scores(each) for number, each in sorted(found, key=lambda pair: pair[0])]
+    write_bytes(path, table_bytes(pa.Table.from_pylist(rows, schema=SCORED_CELL_SCHEMA)))
+
+
+def _scores(found: Metrics) -> dict[str, Any]:
+    """Columns of a cell; an infinite cost stays one."""
+    agreement = {} if found.classes is None else dataclasses.asdict(found.classes)
+    scores = dataclasses.asdict(found.separation) | agreement
+    cost = math.inf if found.cost is None else found.cost
+    shared = {"cost": cost, "n_clusters": len(found.cluster_sizes)}
+    return shared | {name: scores.get(name) for name in SCORE_COLUMNS}
 
 
 def job_rows(cells: Sequence[PlannedCell], listed: Source | None = None) -> JobRows:
@@ -203,7 +240,7 @@ def execute(
             _LOGGER.info("cells %d to %d of %d: calibrating", first, first + len(part) - 1, total)
             cells = plan_cells(part, listed)
             with spending(_reservation(cells, config.ledger, f"{run_id}/{first}")):
-                _run_part(cells, options, folder, listed)
+                _run_part(cells, options, folder, listed, config.options.evaluate)
             ran = start + len(part)
             remaining = duration((time.monotonic() - began) * (len(left) - ran) / ran)
             _LOGGER.info("%d of %d cells are done, %s left", len(done) + ran, total, remaining)
@@ -236,7 +273,11 @@ def _charge(fits: Sequence[PlannedFit]) -> Charge:
 
 
 def _run_part(
-    cells: Sequence[PlannedCell], options: PipelineOptions, folder: SweepFolder, listed: Source | None
+    cells: Sequence[PlannedCell],
+    options: PipelineOptions,
+    folder: SweepFolder,
+    listed: Source | None,
+    scored: SweepScores | None,
 ) -> None:
     """One pipeline."""
     part = folder.new_part()
@@ -244,7 +285,7 @@ def _run_part(
     with folder.private() as private, own_key(private) as key_uri:
         with staged_by_client(job_rows(cells, listed), options, key_uri, os.path.join(private, "rows")) as rows:
             _LOGGER.info("running %d cells", len(cells))
-            add = functools.partial(build, cells=cells, rows=rows, key_uri=key_uri, part=partial)
+            add = functools.partial(build, cells=cells, rows=rows, key_uri=key_uri, part=partial, scored=scored)
             run_graph(add, options, promise(cells))
         os.replace(partial, part)
 

@@ -19,7 +19,7 @@ from schemas.privacy.not_private import NOT_PRIVATE
 from schemas.settings.json_schema import OpenContent
 from schemas.settings.refusal import Refusal
 from schemas.trusted_zone.sweep_config import SweepConfig
-from schemas.trusted_zone.sweep_results import CELL_SCHEMA
+from schemas.trusted_zone.sweep_results import cell_schema
 from transforms.files import gate
 from transforms.files.octets import table_bytes, write_bytes
 
@@ -40,6 +40,7 @@ class SweepFolder:
     def __init__(self, output: str, config: SweepConfig):
         self._output = output
         self._config = config
+        self._schema = cell_schema(scored=config.options.evaluate is not None)
 
     def open(self) -> None:
         """Creates the folder or takes it up again; what a killed process left of its private files goes.
@@ -110,14 +111,14 @@ class SweepFolder:
 
     def done(self) -> pa.Table:
         """Cells that are done."""
-        tables = [gate.read_table(path, _part_refusal(path), CELL_SCHEMA) for path in self._parts()]
-        return pa.concat_tables([CELL_SCHEMA.empty_table(), *tables])
+        tables = [gate.read_table(path, _part_refusal(path), self._schema) for path in self._parts()]
+        return pa.concat_tables([self._schema.empty_table(), *tables])
 
     def finish(self) -> tuple[pa.Table, pa.Table]:
         """Writes the report, the curves, and last all cells in the order of the sweep; returns cells and curves."""
         order = {cell.digest: number for number, cell in enumerate(self._config.cells)}
         rows = sorted(self.done().to_pylist(), key=lambda row: order[row["cell"]])
-        results = pa.Table.from_pylist(rows, schema=CELL_SCHEMA)
+        results = pa.Table.from_pylist(rows, schema=self._schema)
         points = summary(results)
         drawn = sweep_page.render(self._config, points)
         write_atomically(self._path(REPORT_FILE), drawn.page.encode())

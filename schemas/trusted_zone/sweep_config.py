@@ -14,8 +14,9 @@ from schemas.choices import PooledAlgorithm, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import SETTINGS, FitConfig, validated
 from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
+from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import Count, Epsilon, Section, Text, Whole, python_scalar
+from schemas.settings.section import Count, Epsilon, Scalar, Section, Text, Whole, python_scalar
 
 _SHARED = ("path", "partitions", "table", "client_id", "features", "on_invalid_rows", "max_rows_per_client", "name")
 """Settings of `data` that all cells share, because they read the same shards."""
@@ -40,6 +41,17 @@ def _distinct(value: object, rule: str = "a non-empty list without duplicates") 
     return tuple(value)
 
 
+class SweepScores(Section):
+    """What is scored of every cell beyond its cost."""
+
+    label: Text | None = Field(
+        default=None, description="a column of classes (strings, integers or booleans) to compare with, or leave it out"
+    )
+    silhouette_rows: Annotated[int, Field(strict=True, ge=0, le=20_000), Scalar] = Field(
+        default=2000, description="the number of rows to sample for the silhouette, an integer from 0 to 20000"
+    )
+
+
 class SweepOptions(Section):
     """What is varied."""
 
@@ -58,6 +70,9 @@ class SweepOptions(Section):
     )
     cells_per_pipeline: Count = Field(
         default=500, description="how many cells run at once, an integer >= 1; each such part is resumable"
+    )
+    evaluate: SweepScores | None = Field(
+        default=None, description="a section of scores beyond the cost, which may be empty, or leave it out"
     )
 
 
@@ -105,8 +120,9 @@ class SweepConfig:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all cells, 64 hex digits."""
-        return hashlib.sha256("".join(cell.digest for cell in self.cells).encode()).hexdigest()
+        """SHA-256 of all cells, and of what is scored of them, 64 hex digits."""
+        scored = "" if self.options.evaluate is None else self.options.evaluate.model_dump_json()
+        return hashlib.sha256(("".join(cell.digest for cell in self.cells) + scored).encode()).hexdigest()
 
 
 def load_sweep_config(text: str) -> SweepConfig:
@@ -128,6 +144,7 @@ def sweep_config(settings: object) -> SweepConfig:
     cells = tuple(_cells(base, options))
     _check_shared(cells)
     _check_own(cells)
+    _check_scored(cells, options)
     return SweepConfig(options=options, cells=cells)
 
 
@@ -244,6 +261,23 @@ def _check_own(cells: tuple[SweepCell, ...]) -> None:
                 f"sweep.settings must lead to different jobs, got the same one twice for {cell.method}; remove one."
             )
         found.add(cell.digest)
+
+
+def _check_scored(cells: tuple[SweepCell, ...], options: SweepOptions) -> None:
+    """Refuses scores of rows that are copied by client, which have no ranks and no other columns."""
+    for cell in cells if options.evaluate is not None else ():
+        if _by_client(cell.config):
+            raise ConfigError(
+                f"sweep.evaluate must be left out if a method needs clients whole, got it with {cell.method}; "
+                "run its methods in a sweep of their own, and evaluate the models."
+            )
+
+
+def _by_client(config: FitConfig | PooledFitConfig) -> bool:
+    """Whether a run reads the rows of each client together."""
+    if isinstance(config, PooledFitConfig):
+        return config.by_client
+    return config.privacy.unit is PrivacyUnit.CLIENT or config.data.max_rows_per_client is not None
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,12 @@ CELL_SCHEMA = pa.schema(
 """`results.parquet`: cost is the mean squared distance to the nearest center, feature units squared, of the rows that
 the fits read. Without epsilon, delta and what was spent where a method is not private."""
 
+SCORE_COLUMNS = ("silhouette", "calinski_harabasz", "davies_bouldin", "adjusted_rand", "fowlkes_mallows")
+"""Further columns of `results.parquet` if `sweep.evaluate` is given; null where a score is not defined."""
+SCORED_CELL_SCHEMA = pa.schema(
+    [*CELL_SCHEMA, *(pa.field(name, pa.float64()) for name in SCORE_COLUMNS)], metadata=NOT_PRIVATE_METADATA
+)
+
 POINT_SCHEMA = pa.schema(
     [
         pa.field("method", pa.string(), nullable=False),
@@ -39,3 +45,8 @@ POINT_SCHEMA = pa.schema(
 )
 """`summary.parquet`: mean over seeds with a 95% interval; `on_front` among the settings of one method; `auc` of the
 curve of method and settings over epsilon, the same in all its points, absent where there is none."""
+
+
+def cell_schema(*, scored: bool) -> pa.Schema:
+    """Columns of `results.parquet`; `scored` if `sweep.evaluate` is given."""
+    return SCORED_CELL_SCHEMA if scored else CELL_SCHEMA

@@ -13,7 +13,7 @@ from schemas.privacy.statement import PrivacyStatement
 from schemas.profile.result import PROFILE_SCHEMA
 from schemas.tables.prepared_layout import PreparedManifest
 from schemas.trusted_zone.metrics import ClassAgreement, ReferenceMatch, Separation
-from schemas.trusted_zone.sweep_results import CELL_SCHEMA, POINT_SCHEMA
+from schemas.trusted_zone.sweep_results import POINT_SCHEMA, SCORED_CELL_SCHEMA
 
 REFERENCE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -64,7 +64,7 @@ def prepared():
             "metrics.json",
             fields(Separation, ClassAgreement, ReferenceMatch) | {"n_rows", "cost", "nicv", "cluster_sizes"},
         ),
-        ("results.parquet and summary.parquet", {*CELL_SCHEMA.names, *POINT_SCHEMA.names}),
+        ("results.parquet and summary.parquet", {*SCORED_CELL_SCHEMA.names, *POINT_SCHEMA.names}),
         ("manifest.json", prepared()),
     ],
 )

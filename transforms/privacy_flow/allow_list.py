@@ -169,6 +169,7 @@ AUDITED: dict[str, Rule] = {
     "transforms.trusted_zone.evaluate_models:EvaluateModels": TRUSTED,
     "transforms.trusted_zone.evaluate_models:ScoreModel": TRUSTED,
     "transforms.trusted_zone.evaluate_models:WriteMetrics": TRUSTED,
+    "transforms.trusted_zone.score_cells:ScoreModels": TRUSTED,
     "transforms.trusted_zone.pooled_kmeans:ClusterByClient": TRUSTED,
     "transforms.trusted_zone.plain_lloyd:RunPlainLloyd": TRUSTED,
     "transforms.trusted_zone.pooled_kmeans:ClusterPooledRows": TRUSTED,
@@ -177,4 +178,5 @@ AUDITED: dict[str, Rule] = {
     "pipelines.trusted_zone.sweep:_centers": PUBLIC,
     "pipelines.trusted_zone.sweep:_numbered": TRUSTED,
     "pipelines.trusted_zone.sweep:_write_part": TRUSTED,
+    "pipelines.trusted_zone.sweep:_write_scored_part": TRUSTED,
 }

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -100,6 +100,14 @@ class ScoreParams:
     reference: np.ndarray | None = None
 
 
+class RankedBlock(NamedTuple):
+    """Rows as an evaluation adds them up: `points` (n, d), `ranks` (n,), and `classes`, see `ClusteringSums.of`."""
+
+    points: np.ndarray
+    ranks: np.ndarray
+    classes: tuple[list, np.ndarray]
+
+
 class _SumsFn(SmallBlocksFn):
     """First pass: what can be added up without knowing the clusters' means."""
 
@@ -110,11 +118,16 @@ class _SumsFn(SmallBlocksFn):
         """One statistic per shard."""
         params = self._params
         total = ClusteringSums.zeros(params.model, params.sample_rows)
-        digest = int.from_bytes(hashlib.blake2b(shard.path.encode(), digest_size=8).digest(), "little")
-        for rows in read_valid_rows(shard, params.contract, () if params.label is None else (params.label,)):
-            ranks, classes = row_ranks(digest, rows.places), _classes(rows, params.label, shard)
-            total = total.merge(ClusteringSums.of(rows.points, ranks, classes, params.model, params.sample_rows))
+        for points, ranks, classes in ranked_blocks(shard, params):
+            total = total.merge(ClusteringSums.of(points, ranks, classes, params.model, params.sample_rows))
         yield total
+
+
+def ranked_blocks(shard: ShardRef, params: ScoreParams) -> Iterator[RankedBlock]:
+    """Valid rows of a shard in blocks, with their ranks and classes."""
+    digest = int.from_bytes(hashlib.blake2b(shard.path.encode(), digest_size=8).digest(), "little")
+    for rows in read_valid_rows(shard, params.contract, () if params.label is None else (params.label,)):
+        yield RankedBlock(rows.points, row_ranks(digest, rows.places), _classes(rows, params.label, shard))
 
 
 def _classes(rows: ValidRows, label: str | None, shard: ShardRef) -> tuple[list, np.ndarray]:
@@ -143,14 +156,14 @@ class _ScatterFn(SmallBlocksFn):
         yield functools.reduce(ExactSum.merge, parts, ExactSum.zeros((model.n_clusters, 2)))
 
 
-def _means(sums: ClusteringSums, params: ScoreParams) -> np.ndarray:
+def cluster_means(sums: ClusteringSums, params: ScoreParams) -> np.ndarray:
     """Means of the clusters."""
     if not sums.cost.n_rows:
         raise InputError("data must have at least one valid row, got none; check data.path and partitions.")
     return sums.means(params.model)
 
 
-def _metrics(sums: ClusteringSums, scattered: ExactSum, params: ScoreParams) -> Metrics:
+def metrics_of(sums: ClusteringSums, scattered: ExactSum, params: ScoreParams) -> Metrics:
     """All scores."""
     sizes = sums.cost.sizes
     return Metrics(
@@ -209,11 +222,11 @@ class ScoreModel(beam.PTransform):
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Sums, then distances to the means they give, then scores."""
         sums = shards | "Sums" >> beam.ParDo(_SumsFn(self.params)) | "Merge" >> _merged()
-        means = sums | "Means" >> beam.Map(_means, self.params)
+        means = sums | "Means" >> beam.Map(cluster_means, self.params)
         scattered = (
             shards | "Scatter" >> beam.ParDo(_ScatterFn(self.params), AsSingleton(means)) | "MergeScatter" >> _merged()
         )
-        return sums | "Scores" >> beam.Map(_metrics, AsSingleton(scattered), self.params)
+        return sums | "Scores" >> beam.Map(metrics_of, AsSingleton(scattered), self.params)
 
 
 def _merged() -> beam.PTransform:

@@ -33,7 +33,8 @@ from transforms.profile.measure_clusters import SUMS, MeasureClusters
 from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
 from transforms.profile.rows import ProfileParams
 from transforms.rounds.aggregation import SumKeyedStatistics
-from transforms.trusted_zone.evaluate_models import EvaluateModels
+from transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreParams
+from transforms.trusted_zone.score_cells import ScoreModels
 from transforms.trusted_zone.sweep_cells import _CellStatisticsFn
 
 
@@ -278,6 +279,21 @@ def test_private_data_of_the_trusted_zone_reach_no_public_sink(world):
 
     sentence = refused(build, TRUSTED_ZONE)
     assert_path(sentence, ("List", "Evaluate", "Publish/Model"))
+
+
+def test_scores_of_cells_reach_no_public_sink(world):
+    def build(root):
+        scene = Scene(world, root)
+        models = root | "Models" >> beam.Create([(0, lake.MEANS)])
+        params = ScoreParams(model=NearestCenters.of(lake.MEANS), contract=scene.job.contract)
+        return (
+            scene.shards
+            | "Score" >> ScoreModels(models=models, params=params)
+            | "Publish" >> PublishModel(folder="out")
+        )
+
+    sentence = refused(build, TRUSTED_ZONE)
+    assert_path(sentence, ("List", "Score", "Publish/Model"))
 
 
 def test_pooled_centers_reach_no_private_round(world):

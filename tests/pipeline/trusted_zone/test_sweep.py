@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn import metrics
 from sklearn.cluster import KMeans
 
 from pipelines.trusted_zone import sweep, sweep_page
 from schemas.errors import ConfigError, InputError
 from schemas.tables.client_block import ClientBlock
 from schemas.trusted_zone.sweep_config import sweep_config
-from schemas.trusted_zone.sweep_results import CELL_SCHEMA, POINT_SCHEMA
+from schemas.trusted_zone.sweep_results import CELL_SCHEMA, POINT_SCHEMA, SCORED_CELL_SCHEMA
 from tests.scenes import lake, sweeps
 from tests.scenes.models import write_model
 from transforms.numerics.privacy.noise import draw_release
@@ -276,6 +277,33 @@ def test_encodings_must_be_learned_from_the_same_rows(tmp_path):
     job["sweep"]["methods"]["two"] = plain
     outcome = sweeps.run(job, tmp_path)
     assert outcome.code == 0, outcome.err
+
+
+def test_cells_are_scored_if_that_is_asked(desk, tmp_path):
+    """Scores of a pooled and of a private method are those of scikit-learn on the same labels."""
+    kinds = np.arange(N_ROWS) % 2
+    folder = tmp_path / "lake"
+    tables = [
+        lake.table_of(desk.points[rows], desk.clients[rows]).append_column("kind", pa.array(kinds[rows]))
+        for rows in np.array_split(np.arange(N_ROWS), 2)
+    ]
+    data = lake.write_files(folder, tables, 140)
+    methods = {"rows": sweeps.METHODS["rows"], "optimum": {"algorithm": "optimal"}}
+    settings = sweeps.settings(data, desk.server, methods, epsilons=[100.0], seeds=1)
+    settings["sweep"]["evaluate"] = {"label": "kind", "silhouette_rows": N_ROWS}
+    outcome = sweeps.run(settings, tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert pq.read_schema(tmp_path / "out" / "results.parquet").equals(SCORED_CELL_SCHEMA, check_metadata=True)
+    private, row = sweeps.rows(tmp_path)
+    assert private["silhouette"] == pytest.approx(row["silhouette"], abs=0.05)
+    fitted = KMeans(3, n_init=10, random_state=0).fit(desk.points)
+    assert row["cost"] == pytest.approx(fitted.inertia_ / N_ROWS, rel=1e-6)
+    assert row["silhouette"] == pytest.approx(metrics.silhouette_score(desk.points, fitted.labels_), rel=1e-6)
+    dispersion = metrics.calinski_harabasz_score(desk.points, fitted.labels_)
+    assert row["calinski_harabasz"] == pytest.approx(dispersion, rel=1e-6)
+    assert row["davies_bouldin"] == pytest.approx(metrics.davies_bouldin_score(desk.points, fitted.labels_), rel=1e-6)
+    assert row["adjusted_rand"] == pytest.approx(metrics.adjusted_rand_score(kinds, fitted.labels_), abs=1e-9)
+    assert row["fowlkes_mallows"] == pytest.approx(metrics.fowlkes_mallows_score(kinds, fitted.labels_), abs=1e-9)
 
 
 def test_a_report_that_fails_costs_no_result(small, monkeypatch):

@@ -104,6 +104,25 @@ def test_the_digest_of_a_sweep_is_that_of_its_cells():
     assert plain.digest != sweep_config(job(sweep__seeds=[1, 0])).digest
 
 
+def test_what_is_scored_is_part_of_the_digest_of_a_sweep():
+    methods = {"rows": {"algorithm": "feddp_kmeans"}}
+    plain = sweep_config(job(sweep__methods=methods))
+    scored = sweep_config(job(sweep__methods=methods, sweep__evaluate={}))
+    labelled = sweep_config(job(sweep__methods=methods, sweep__evaluate={"label": "kind"}))
+    assert len({plain.digest, scored.digest, labelled.digest}) == 3
+    assert [each.digest for each in plain.cells] == [each.digest for each in labelled.cells]
+
+
+@pytest.mark.parametrize("method", ["clients", "k-FED"])
+def test_scores_of_clients_that_are_read_whole_are_refused(method):
+    methods = {
+        "clients": {"algorithm": "feddp_kmeans", "privacy": {"unit": "client"}},
+        "k-FED": {"algorithm": "k_fed"},
+    }
+    with pytest.raises(ConfigError, match=f"sweep.evaluate must be left out .* got it with {method}; run its methods"):
+        sweep_config(job(sweep__methods={method: methods[method]}, sweep__evaluate={}, sweep__settings=None))
+
+
 def test_seeds_are_a_number_or_a_list():
     assert sweep_config(job(sweep__seeds=3)).options.seeds == (0, 1, 2)
     assert sweep_config(job(sweep__seeds=[7, 3])).options.seeds == (7, 3)
