@@ -44,6 +44,7 @@ DELTA = 1e-4
 SMALL = TrainingParams(rounds=40, local_epochs=1, batch_size=50, learning_rate=0.4, clipping_norm=1.0)
 SMALL_ROWS, PAPER_ROWS, TOY_ROWS = 1000, 6600, 50
 PULLS = (0.002, 0.01)
+RESNET_WIDTH = 64
 FIRST_BATCHES = (50, 100, 250, 500, None)
 BATCHES = (25, 50, 100, 250)
 
@@ -160,7 +161,8 @@ def federation_of(
     }
     clustering = ClusteringParams(algorithm=method.algorithm, **settings | options)
     n_rows, n_features = data.rows[0].features.shape
-    shape = ModelShape(kind=kind, n_features=n_features, n_classes=10)
+    n_hidden = RESNET_WIDTH if kind is ModelKind.RESNET else 0
+    shape = ModelShape(kind=kind, n_features=n_features, n_classes=10, n_hidden=n_hidden)
     public_seed = seed.to_bytes(32, "big")
     sizes = (n_rows,) * len(TRUTH)
     training, clustering, _ = begin(training, clustering, budget, sizes, shape.n_parameters, public_seed)

@@ -17,7 +17,7 @@ TEST_ROWS = 2000
 
 
 class Images(NamedTuple):
-    """Images (n, side, side) and labels (n,), for training and for tests."""
+    """Images (n, side, side), or (n, 3, side, side), and labels (n,), for training and for tests."""
 
     train: NDArray[np.float32]
     train_labels: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Clients(NamedTuple):
 
 
 def load(path: Path, side: int) -> Images:
-    """MNIST with values in [0, 1]; side 14 takes means of 2 x 2 pixels."""
+    """Images with values in [0, 1]; side 14 takes means of 2 x 2 pixels of 28 x 28."""
     with np.load(path) as file:
         parts = [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
     train, test = (_shrunk(part, side) for part in (parts[0], parts[2]))
@@ -56,13 +56,13 @@ def clients(images: Images, shift: str, n_rows: int, seed: int) -> Clients:
 def shifted(images: NDArray[np.float32], labels: NDArray[np.int64], shift: str, cluster: int) -> ClientRows:
     """Images turned by `cluster` quarters, or labels plus `cluster` modulo ten."""
     if shift == "rotation":
-        images = np.rot90(images, cluster, axes=(1, 2))
+        images = np.rot90(images, cluster, axes=(-2, -1))
     else:
         labels = (labels + cluster) % 10
     return bounded_rows(images.reshape(len(images), -1), labels)
 
 
 def _shrunk(images: NDArray[np.uint8], side: int) -> NDArray[np.float32]:
-    step = images.shape[1] // side
-    blocks = images.reshape(len(images), side, step, side, step)
-    return (blocks.mean(axis=(2, 4)) / 255.0).astype(np.float32)
+    step = images.shape[-1] // side
+    blocks = images.reshape(*images.shape[:-2], side, step, side, step)
+    return (blocks.mean(axis=(-3, -1)) / 255.0).astype(np.float32)

@@ -292,6 +292,14 @@ FIGURES: dict[str, Figure] = {
     "r-dpcfl-settings": _settings("Figure 6 with E = 200, b = 32, c = 3", "paper"),
     "r-dpcfl-cnn": _settings("Figure 6 with a convolutional network", "cnn"),
     "r-dpcfl-options": _settings("appendix C.6: selections; E_c; copies in the first round", "options", " --seeds 2"),
+    "r-dpcfl-cifar": Figure(
+        R_DPCFL,
+        "Figures 6 to 9, CIFAR10 and ResNet18",
+        "papers.r_dpcfl_settings",
+        "--data DATA --images cifar10 --side 32 --rows 6600 --seeds 4 --epsilons 2 3 4 5 10 --sections cifar "
+        "--out OUT/r_dpcfl_cifar.md",
+        "--data DATA --images cifar10 --side 32 --rows 8 --rounds 2 --sections cifar --out OUT/r_dpcfl_cifar.md",
+    ),
     "r-dpcfl-fashion": _digits(
         "Figure 6, FMNIST", "rotation", "paper", 4, "dp_clustered_fl_fashion.md", " --images fashion_mnist"
     ),

@@ -3,8 +3,9 @@
 `paper` has E = 200, b = 32, c = 3 of the paper on images of 14 x 14 with softmax regression, 1,000 rows per client and
 one epsilon. `cnn` trains the small convolutional network of `training.model: cnn` and needs JAX. `options` varies the
 share of rounds with selections (appendix C.6), what they compare models by, the round E_c after which they start, and
-copies of images in the first round (appendix H is not at hand: its hints are not known). Runs, clients and columns are
-those of `papers.dp_clustered_fl`.
+copies of images in the first round (appendix H is not at hand: its hints are not known). `cifar` is the paper's own
+CIFAR10 with ResNet18, which needs JAX, the images, and weeks of a CPU; give it few `--rows` and `--rounds`. Runs,
+clients and columns are those of `papers.dp_clustered_fl`.
 
     python -m benchmarks.papers.r_dpcfl_settings --data FOLDER --sections paper --out FILE
 """
@@ -28,8 +29,9 @@ from transforms.clustered_fl.silo_accounting import selection_rounds
 
 PAPER = TrainingParams(rounds=200, local_epochs=1, batch_size=32, learning_rate=0.05, clipping_norm=3.0)
 """E, K, b and c of the paper; the rate is the better one of two that were tried, and those of the paper are unknown."""
-CNN = dataclasses.replace(SMALL, rounds=20)
-PAPER_METHODS = ("oracle", "R-DPCFL", "IFCA, identical start", "MR-MTL, pull 0.002", "Local", "Global")
+CIFAR = dataclasses.replace(PAPER, learning_rate=5e-4)
+CNN = dataclasses.replace(SMALL, rounds=10)
+PAPER_METHODS = ("oracle", "R-DPCFL", "IFCA, identical start", "Local")
 CNN_METHODS = ("oracle", "R-DPCFL", "Local")
 SHARES = (0.025, 0.1, 0.3, 1.0)
 SWITCHES = (2, 10, 20, 40)
@@ -42,6 +44,7 @@ def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds the images")
     parser.add_argument("--images", default="mnist", help="name of their file, such as fashion_mnist")
+    parser.add_argument("--side", type=int, default=14, help="pixels of a side; they divide those of the images")
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, required=True)
     parser.add_argument("--rows", type=int, default=1_000, help="rows of a client")
     parser.add_argument("--seeds", type=int, default=1)
@@ -49,7 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="E in place of the section's own")
     arguments = parser.parse_args()
     lines = heading("R-DPCFL by its settings")
-    images = load(arguments.data / f"{arguments.images}.npz", 14)
+    images = load(arguments.data / f"{arguments.images}.npz", arguments.side)
     with threadpool_limits(limits=1):
         for name in arguments.sections:
             for section in SECTIONS[name](images, arguments):
@@ -69,6 +72,12 @@ def paper_section(images: Images, arguments: argparse.Namespace) -> Iterator[lis
 def cnn_section(images: Images, arguments: argparse.Namespace) -> Iterator[list[str]]:
     """Few rounds of the convolutional network."""
     yield _accuracies(images, arguments, "rotation", _rounds(CNN, arguments), CNN_METHODS, ModelKind.CNN)
+
+
+def cifar_section(images: Images, arguments: argparse.Namespace) -> Iterator[list[str]]:
+    """CIFAR10 and ResNet18, both shifts."""
+    for shift in SHIFTS:
+        yield _accuracies(images, arguments, shift, _rounds(CIFAR, arguments), PAPER_METHODS, ModelKind.RESNET)
 
 
 def _rounds(training: TrainingParams, arguments: argparse.Namespace) -> TrainingParams:
@@ -97,10 +106,16 @@ def _accuracies(
             seconds = f"{sum(each.seconds for each in found) / len(found):.0f}"
             minority, accuracy = mean(o.minority for o in found), mean(o.accuracy for o in found)
             rows.append([name, f"{epsilon:g}", accuracy, minority, *_clusters(found), seconds])
-    title = f"{kind}, {shift}, 14 x 14, N = {arguments.rows:,}, E = {training.rounds}, b = {training.batch_size}"
+    title = f"{kind}, {shift}, {_size(arguments, training)}"
     lines = [f"## {title}, c = {training.clipping_norm:g}", ""]
     lines += [f"Learning rate {training.learning_rate:g}, delta 1e-4, {len(cells)} seeds; accuracy in percent."]
     return lines + table(["", "epsilon", "accuracy", "minority", "true clusters", "MSS", "CPU s per run"], rows)
+
+
+def _size(arguments: argparse.Namespace, training: TrainingParams) -> str:
+    """Of images, clients, rounds and batches."""
+    side = f"{arguments.side} x {arguments.side}"
+    return f"{side}, N = {arguments.rows:,}, E = {training.rounds}, b = {training.batch_size}"
 
 
 def _clusters(found: Sequence[Outcome]) -> list[str]:
@@ -115,7 +130,7 @@ def options_section(images: Images, arguments: argparse.Namespace) -> Iterator[l
     training = _rounds(SMALL, arguments)
     head = ["", *(f"epsilon {epsilon:g}: accuracy | true" for epsilon in OPTION_EPSILONS)]
     head = [word for each in head for word in each.split(" | ")]
-    size = f"14 x 14, N = {arguments.rows:,}, E = {training.rounds}, b = {training.batch_size}, {len(cells)} seeds"
+    size = f"{_size(arguments, training)}, {len(cells)} seeds"
     rows = []
     for name in ("R-DPCFL", "IFCA, identical start"):
         for score in SelectionScore:
@@ -166,6 +181,7 @@ SECTIONS: dict[str, Callable[[Images, argparse.Namespace], Iterator[list[str]]]]
     "paper": paper_section,
     "cnn": cnn_section,
     "options": options_section,
+    "cifar": cifar_section,
 }
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ ALIKE = {
     "r-dpcfl-rotation-paper": "r-dpcfl-rotation",
     "r-dpcfl-label-flip-paper": "r-dpcfl-rotation",
     "r-dpcfl-fashion": "r-dpcfl-rotation",
+    "r-dpcfl-cifar": "r-dpcfl-settings, with a model that needs JAX and its own images",
     "r-dpcfl-cnn": "r-dpcfl-settings, with a model that needs JAX",
 }
 """Figures that run the code of another one, at the same toy size."""

@@ -1,21 +1,26 @@
 """Rounds of clustered federated learning on toy clients, all algorithms."""
 
 import dataclasses
+import hashlib
+import json
 import random as shuffling
 
 import numpy as np
 import pytest
 
-from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, WhenScarce
+from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
 from schemas.clustered_fl.records import UPDATE_UNIT, FederatedState, ModelShape
-from schemas.errors import ProtocolError
+from schemas.errors import InputError, ProtocolError
 from tests.scenes.federation import silo, terms
+from transforms.clustered_fl.rounds import run_stream
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
+from transforms.numerics.clustered_fl.dense_model import DenseModel
 from transforms.numerics.clustered_fl.dp_sgd import model_of
 from transforms.numerics.clustered_fl.loop import run_rounds
 from transforms.numerics.clustered_fl.round import (
     Phase,
     RoundSums,
+    _selected,
     client_step,
     initial_state,
     is_apart,
@@ -24,7 +29,7 @@ from transforms.numerics.clustered_fl.round import (
     slots_of,
     sum_updates,
 )
-from transforms.numerics.privacy.keystream import KeyStream
+from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 TRUTH = (0, 0, 1, 1, 1)
 ROUNDS = 12
@@ -70,6 +75,45 @@ def _updates(federation, state, key=7):
 def test_who_knows_the_clusters_learns(algorithm):
     federation = _federation(algorithm)
     assert min(_accuracy(federation, run_rounds(federation, _clients(), _stream()))) > 0.9
+
+
+@pytest.mark.parametrize("algorithm", ["r_dpcfl", "ifca"])
+def test_who_selects_by_loss_learns(algorithm):
+    federation = _federation(algorithm, select_by=SelectionScore.LOSS)
+    found = run_rounds(federation, _clients(), _stream())
+    assert min(_accuracy(federation, found)) > 0.9
+
+
+def test_the_model_of_least_loss_may_have_fewer_correct_rows():
+    rows = bounded_rows(np.zeros((10, 2)), np.repeat([0, 1], [6, 4]))
+    sure, unsure = np.zeros(6), np.zeros(6)
+    sure[4], unsure[5] = 10.0, 0.1
+    for score, chosen in ((SelectionScore.ACCURACY, 0), (SelectionScore.LOSS, 1)):
+        federation = _federation("ifca", select_by=score)
+        state = dataclasses.replace(initial_state(federation), models=np.stack([sure, unsure]))
+        certain = dataclasses.replace(federation.silos[0], select_epsilon=np.inf)
+        assert _selected(federation, state, rows, certain, _stream()) == chosen
+
+
+def test_newer_terms_have_streams_of_their_own_and_older_ones_keep_theirs():
+    federation = _federation("r_dpcfl")
+    older = dataclasses.asdict(federation)
+    del older["training"]["first_copies"], older["clustering"]["select_by"]
+    terms = hashlib.sha256(json.dumps(older, sort_keys=True, default=bytes.hex).encode()).hexdigest()
+    before = KeyStream(bytes(32), encode_label("clustered_fl", terms)).uint64(1)[0]
+    several = dataclasses.replace(federation.training, first_copies=2)
+    others = (dataclasses.replace(federation, training=several), _federation("r_dpcfl", select_by=SelectionScore.LOSS))
+    assert run_stream(bytes(32), federation).uint64(1)[0] == before
+    assert len({before, *(run_stream(bytes(32), each).uint64(1)[0] for each in others)}) == 3
+
+
+def test_copies_count_as_rows(monkeypatch):
+    federation = _federation("r_dpcfl")
+    several = dataclasses.replace(federation, training=dataclasses.replace(federation.training, first_copies=2))
+    monkeypatch.setattr(DenseModel, "most_rows", property(lambda model: 100))
+    client_step(federation, initial_state(federation), _clients()[0], 0, _stream())
+    with pytest.raises(InputError, match="a client must have at most 50 rows for this model, got more"):
+        client_step(several, initial_state(several), _clients()[0], 0, _stream())
 
 
 def test_one_model_cannot_serve_opposite_clients():

@@ -49,8 +49,19 @@ def test_batches_as_large_as_the_client_are_not_sampled():
 
 def test_jobs_without_newer_settings_keep_their_digests():
     assert set(ClusteringConfig().model_dump()) == {"view", "start", "pull"}
-    given = ClusteringConfig(min_separation=0.0, switch_round=3, selection_share=0.2)
+    given = ClusteringConfig(min_separation=0.0, switch_round=3, selection_share=0.2, select_by="loss")
     assert ClusteringConfig.model_validate(given.model_dump()) == given
+    job = federation.job("lake")
+    assert "first_copies" not in rejection.checked(ClusteredFLConfig, job).training.model_dump()
+    several = rejection.checked(ClusteredFLConfig, federation.job("lake", training__first_copies=5))
+    assert several.training.model_dump()["first_copies"] == 5
+
+
+def test_noise_of_copies_stays_below_the_largest():
+    training, budget = training_params(first_copies=9), silo_budget(epsilon=0.2, first_round_noise_ratio=100.0)
+    with pytest.raises(ConfigError, match="noise multipliers must be at most 8192"):
+        silo_plan(1000, training, clustering_params(), budget)
+    assert silo_plan(1000, training_params(), clustering_params(), budget).first_round_multiplier < 8192
 
 
 def test_clusters_are_left_in_a_round_that_there_is():

@@ -34,13 +34,16 @@ class CnnModel(JaxModel):
             raise ValueError("stream must be given for filters, got None; filters must start apart.")
         return np.concatenate([layer_start(stream, *sizes) for sizes in self._layers()])
 
-    def network(self, jax: Any) -> Callable[[Any, Any], Any]:
-        """As `JaxModel.network`."""
-        side, layers = math.isqrt(self.n_features), self._layers()
-        if side * side != self.n_features:
+    def check(self) -> None:
+        """As `JaxModel.check`."""
+        if math.isqrt(self.n_features) ** 2 != self.n_features:
             raise ConfigError(
                 f"the number of features must be a square for model cnn, got {self.n_features}; use model mlp."
             )
+
+    def network(self, jax: Any) -> Callable[[Any, Any], Any]:
+        """As `JaxModel.network`."""
+        side, layers = math.isqrt(self.n_features), self._layers()
 
         def logits(parameters: Any, row: Any) -> Any:
             values, start = row.reshape(1, 1, side, side), 0

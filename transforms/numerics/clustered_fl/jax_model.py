@@ -56,7 +56,11 @@ class JaxModel(abc.ABC):
 
     @abc.abstractmethod
     def network(self, jax: Any) -> Callable[[Any, Any], Any]:
-        """Logits, shape (n_classes,), of parameters and a row in feature units; raises ConfigError for other rows."""
+        """Logits, shape (n_classes,), of parameters and a row in feature units."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raises ConfigError unless rows can be images."""
 
     @property
     def most_rows(self) -> int:
@@ -129,6 +133,7 @@ def library() -> Any:
 @functools.cache
 def compiled(model: JaxModel) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Logits of rows, and gradients of single rows, both compiled."""
+    model.check()
     jax = library()
     network = model.network(jax)
 

@@ -49,6 +49,14 @@ class ResNetModel(JaxModel):
         before = [(), *shapes[:-1]]
         return np.concatenate([_tensor_start(stream, *each) for each in zip(shapes, before, strict=True)])
 
+    def check(self) -> None:
+        """As `JaxModel.check`."""
+        if image_channels(self.n_features) == 0:
+            raise ConfigError(
+                f"the number of features must be a square, or three times one, for model resnet, got "
+                f"{self.n_features}; use model mlp."
+            )
+
     def network(self, jax: Any) -> Callable[[Any, Any], Any]:
         """As `JaxModel.network`."""
         shapes, channels = self._shapes(), image_channels(self.n_features)
@@ -66,12 +74,7 @@ class ResNetModel(JaxModel):
         return logits
 
     def _shapes(self) -> list[tuple[int, ...]]:
-        """Of all tensors; raises ConfigError for rows that are no images."""
-        if image_channels(self.n_features) == 0:
-            raise ConfigError(
-                f"the number of features must be a square, or three times one, for model resnet, got "
-                f"{self.n_features}; use model mlp."
-            )
+        """Of all tensors."""
         return resnet_tensors(image_channels(self.n_features), self.width, self.n_classes)
 
 
