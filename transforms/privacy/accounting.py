@@ -155,8 +155,8 @@ def nearly_calibrated(unit: PrivacyUnit, rounds: Sequence[RoundSpec], epsilon: f
       ConfigError: as `calibrate` does.
     """
     specs = tuple(rounds)
-    _check_budget(epsilon, delta)
-    _check_specs(specs, Allocation.TUNED)
+    check_budget(epsilon, delta)
+    check_specs(specs, Allocation.TUNED)
     found = _tuned(specs)(_first_level(specs, epsilon, delta, Allocation.TUNED))
     _check_lattice(found, epsilon)
     return PrivacyPlan(unit=unit, epsilon=math.inf, delta=delta, discretization_slack=0.0, rounds=found)

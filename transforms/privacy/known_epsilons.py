@@ -15,8 +15,8 @@ from transforms.privacy.discretization import discretization_slack
 
 _LARGEST_EPSILON = 100.0
 _LEAST_MULTIPLIER = 1e-3
-_ABSOLUTE_MARGIN, _RELATIVE_MARGIN = 1e-14, 1e-12
-"""Taken off delta for the rounding of the formula, whose terms are at most 1 and some 30 times delta."""
+_ABSOLUTE_MARGIN, _RELATIVE_MARGIN = 1e-14, 1e-9
+"""Taken off delta for the rounding of the formula. Its terms are at most 1, and at most some 10,000 times delta."""
 _TIGHT = 0.998
 _MOST = 256
 _known: dict[tuple[object, ...], float] = {}
