@@ -17,6 +17,9 @@ from examples.runners.worker_environment import start_pool
 _STATE, _CONF = "cluster.json", "conf"
 _JOB_SERVER = pathlib.Path(__file__).with_name("LoopbackJobServer.java")
 _JOB_SERVER_HEAP = "-Xmx512m"
+_SPARING = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of each Java process. Python does the work of a job; Java's second compiler takes half of what Java takes in
+all, for code that runs for seconds."""
 _SLOTS = 2
 _CACHE_SECONDS, _RESTART_SECONDS, _SLOT_SECONDS = 10, 20, 30
 """How long Flink keeps workers that no task uses, how long it waits before it starts a job again, and for slots.
@@ -136,7 +139,7 @@ class FlinkCluster:
     def start_job_server(self, jar: pathlib.Path) -> None:
         """Starts Beam's job server and waits for it."""
         ports = self.ports
-        words = ["java", _JOB_SERVER_HEAP, "-cp", str(jar), str(_JOB_SERVER)]
+        words = ["java", *_SPARING, _JOB_SERVER_HEAP, "-cp", str(jar), str(_JOB_SERVER)]
         words += ["--job-host=127.0.0.1", f"--job-port={ports.job}"]
         words += [f"--artifact-port={ports.artifact}", f"--expansion-port={ports.expansion}"]
         words += [f"--flink-master=127.0.0.1:{ports.rest}", f"--artifacts-dir={self.folder / 'artifacts'}"]
@@ -194,6 +197,8 @@ class FlinkCluster:
         shutil.copytree(home / "conf", conf)
         settings = _flat(yaml.safe_load((home / "conf" / "config.yaml").read_text()))
         settings |= {
+            "env.java.opts.jobmanager": " ".join(_SPARING),
+            "env.java.opts.taskmanager": " ".join(_SPARING),
             "rest.port": self.ports.rest,
             "rest.bind-address": "127.0.0.1",
             "rest.address": "127.0.0.1",
