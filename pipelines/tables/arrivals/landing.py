@@ -154,7 +154,9 @@ def check_kept(client: TopicClient, broker: Broker, records: Sequence[WindowOffs
                 raise client.gone()
 
 
-def _build(root: beam.Pipeline, places: tuple[RecordPlace, ...], client: TopicClient, columns: MessageColumns) -> None:
+def _build(
+    root: beam.Pipeline, places: tuple[RecordPlace, ...], client: TopicClient, columns: MessageColumns | PackedColumns
+) -> None:
     """Adds the copying to an empty pipeline."""
     _ = root | "CopyMessages" >> CopyMessages(places=places, client=client, columns=columns)
 
