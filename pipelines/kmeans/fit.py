@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import glob
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -22,7 +23,7 @@ from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.options import JobOptions, worker_limits
-from pipelines.run.run_keys import run_keys
+from pipelines.run.run_keys import HoldKey, run_keys
 from pipelines.tables.client_staging import staged_by_client
 from pipelines.tables.features import with_features
 from schemas.choices import MaskScheme, Trust
@@ -88,11 +89,8 @@ def build(
         _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
     each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
     each |= {"contract": contract, "key_uri": key_uri, "folder": folder if bound else None}
-    run_rounds = (
-        RunRounds(**each, limits=limits, staged=staged)
-        if masking is None
-        else RunMaskedRounds(**each, masking=masking, sums=sums)
-    )
+    more = {"limits": limits, "staged": staged} if masking is None else {"masking": masking, "sums": sums}
+    run_rounds = (RunRounds if masking is None else RunMaskedRounds)(**each, **more)
     state = shards | "Rounds" >> run_rounds
     _ = state | "Publish" >> PublishModel(folder=folder)
 
@@ -116,6 +114,17 @@ def _masking(config: FitConfig, folder: str) -> Masking | None:
     )
 
 
+@contextlib.contextmanager
+def _held_masking(config: FitConfig, folder: str, hold: HoldKey) -> Iterator[Masking | None]:
+    """`_masking` under the secret of the run, while it is held."""
+    masking = _masking(config, folder)
+    if masking is None:
+        yield None
+        return
+    with hold(masking.secret_uri, SECRET_SETTING) as secret:
+        yield dataclasses.replace(masking, secret_uri=secret, noise_key="" if masking.shares is None else secret)
+
+
 def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: RunAccount | None = None) -> FitResult:
     """Runs a planned job to its end.
 
@@ -135,12 +144,7 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
     with contextlib.ExitStack() as secrets:
         hold = secrets.enter_context(run_keys(folder)) if account is None else account.held_key
         key_uri = secrets.enter_context(hold(planned.config.key_uri or FileSystems.join(folder, KEY_FILE)))
-        masking = _masking(planned.config, folder)
-        if masking is not None:
-            secret = secrets.enter_context(hold(masking.secret_uri, SECRET_SETTING))
-            masking = dataclasses.replace(
-                masking, secret_uri=secret, noise_key="" if masking.shares is None else secret
-            )
+        masking = secrets.enter_context(_held_masking(planned.config, folder, hold))
         fingerprint = "" if account is None else account.start(planned)
         halves = None if planned.halves is None else secrets.enter_context(planned.halves.staged(folder))
         if masking is not None and halves is not None:

@@ -142,11 +142,7 @@ class ClientsRole:
                 "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
                 "signatures whoever writes to --exchange can send shares of nobody, so run `dapple party new`."
             )
-        if config.epoch is not None:
-            raise ConfigError(
-                "recurring.epoch must be left out for this job, got one; only fit and stream, which play all roles, "
-                "keep the sums of windows and combine them: release windows there, or use recurring.memory alone."
-            )
+        _check_one_run(config)
         if config.ledger is not None:
             raise ConfigError(
                 f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
@@ -382,6 +378,15 @@ class ClientsRole:
 
     def _path(self, index: int) -> str:
         return FileSystems.join(self.released, f"{index:02d}.parquet")
+
+
+def _check_one_run(config: FitConfig) -> None:
+    """Refuses a window of an epoch, whose release adds up sums of other runs."""
+    if config.epoch is not None:
+        raise ConfigError(
+            "recurring.epoch must be left out for this job, got one; only fit and stream, which play all roles, keep "
+            "the sums of windows and combine them: release windows there, or use recurring.memory alone."
+        )
 
 
 def _check_listed(config: FitConfig, client: str) -> None:

@@ -209,7 +209,10 @@ def test_a_window_follows_the_one_before(place):
         ({"epoch": {"max_windows": 2}}, r"max_windows must be left out at privacy\.unit record"),
         ({"epoch": {"min_separation": 2}}, r"min_separation must be left out at privacy\.unit record"),
         ({"epoch": {"once": None}}, r"once must be given at privacy\.unit record"),
-        ({"job": {"trust": "masked"}, "data": {"client_id": "who"}}, r"trust must be central"),
+        (
+            {"job": {"trust": "masked"}, "data": {"client_id": "who"}},
+            r"key_uri must be given for recurring\.epoch with trust masked",
+        ),
         ({"data": {"client_id": "who", "max_rows_per_client": 1}}, r"max_rows_per_client must be left out"),
     ],
 )
