@@ -9,8 +9,8 @@ clients of 50; clients of the census are silos by occupation and education. Each
 in noise and in the seed of public randomness. Costs are mean squared distances of all rows to the nearest center, at
 delta 1e-6. What runs are the rounds of a `fit` job on rows in memory, without Beam's workers around them.
 
-    python -m benchmarks.server_choices --data DATA --parts space_chosen space_costs --out benchmarks/results/server_choices.md
-    python -m benchmarks.server_choices --data DATA --parts shares --out benchmarks/results/server_shares.md
+    python -m benchmarks.server_choices --data DATA --parts space_chosen space_costs --out FILE
+    python -m benchmarks.server_choices --data DATA --parts shares --out FILE
 """
 
 import argparse

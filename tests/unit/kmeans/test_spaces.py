@@ -13,6 +13,15 @@ def test_a_subspace_that_misses_clusters_is_left():
     assert spaces.prefers_full_space(in_many_directions(), 4)
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_units_do_not_matter(scale):
+    assert spaces.prefers_full_space(scale * in_many_directions(), 4)
+
+
+def test_equal_points_keep_the_subspace():
+    assert not spaces.prefers_full_space(np.zeros((60, 8)), 4)
+
+
 def test_few_points_in_many_directions_keep_the_subspace():
     assert not spaces.prefers_full_space(in_few_directions(), 3)
 

@@ -33,8 +33,9 @@ def prefers_full_space(points: NDArray[np.float64], n_clusters: int) -> bool:
     """
     if points.shape[1] <= n_clusters or len(points) < 2 * n_clusters + FOLDS:
         return False
-    kept = np.ascontiguousarray(points, dtype=np.float64)
-    return _prefers(kept.tobytes(), points.shape[1], n_clusters)
+    # Squares of huge coordinates would be infinite.
+    largest = float(np.abs(points).max()) or 1.0
+    return _prefers((points / largest).astype(np.float64).tobytes(), points.shape[1], n_clusters)
 
 
 def leading_view(points: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
