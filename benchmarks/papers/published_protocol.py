@@ -57,8 +57,9 @@ def report(n_draws: int) -> list[str]:
 
 def draw(n_clients: int, epsilon: float, seed: int) -> Draw:
     """One draw of mixture, hyperplanes and sums."""
-    from transforms.numerics.reports import codebook, decode_tree, published_protocol
+    from transforms.numerics.reports import codebook, published_protocol
     from transforms.numerics.reports import encoder as report_encoder
+    from transforms.numerics.reports.decoding import decode_tree
     from transforms.numerics.reports.sums import ReportSums
 
     rng = np.random.default_rng([seed, 8])

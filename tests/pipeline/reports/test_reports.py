@@ -22,7 +22,7 @@ from schemas.reports.config import load_decode_config
 from schemas.tables.contract import TableContract
 from tests.scenes import lake
 from tests.scenes.reports import assert_key_stays_out, parameters, settings
-from transforms.numerics.reports import decode_leaves
+from transforms.numerics.reports.decoding import decode_leaves
 from transforms.numerics.reports.encoder import Reports
 from transforms.numerics.reports.sums import ReportSums
 from transforms.reports.batches import ReportBatch

@@ -5,8 +5,9 @@ import pytest
 
 from tests.scenes.report_batches import clusters, encoded
 from tests.scenes.reports import parameters
-from transforms.numerics.reports import codebook, decode_leaves, decode_tree
-from transforms.numerics.reports.decode_leaves import LeafView
+from transforms.numerics.reports import codebook
+from transforms.numerics.reports.decoding import decode_leaves, decode_tree
+from transforms.numerics.reports.decoding.decode_leaves import LeafView
 from transforms.numerics.reports.encoder import lattice_points, lift, tree_codes
 from transforms.numerics.reports.sums import ReportSums
 

@@ -6,8 +6,9 @@ import pytest
 from schemas.reports.parameters import WORD, SubsetChoice
 from tests.scenes.report_batches import clusters, encoded
 from tests.scenes.reports import KEY, parameters
-from transforms.numerics.reports import codebook, decode_leaves, decode_points, decode_tree
-from transforms.numerics.reports.decode_tree import Leaf
+from transforms.numerics.reports import codebook
+from transforms.numerics.reports.decoding import decode_leaves, decode_points, decode_tree
+from transforms.numerics.reports.decoding.decode_tree import Leaf
 from transforms.numerics.reports.sums import ReportSums, codewords
 
 
