@@ -94,6 +94,7 @@ _CHOICES = frozenset(
         "schemas.choices:ReportMode",
         "schemas.choices:TableFormat",
         "schemas.choices:UpdateView",
+        "schemas.choices:WhenScarce",
         "schemas.masked.pairwise_messages:Leg",
         "schemas.privacy.flow:Zone",
         "schemas.privacy.plan:Geometry",

@@ -27,7 +27,7 @@ def test_sums_by_mask_are_those_of_the_reports_one_by_one():
     public = parameters(tree__depth=3)
     reports = encoded(public, clusters(40))
     starts = codebook.roots(public.key, reports.nonces)
-    vectors, masks = codewords(reports, public), codebook.draw_subsets(starts, 3, even=True)
+    vectors, masks = codewords(reports, public), codebook.draw_subsets(starts, 3)
     sums = ReportSums.of(reports, public)
     for mask in range(8):
         np.testing.assert_array_equal(sums.cells[mask], vectors[masks == mask].sum(axis=0))
