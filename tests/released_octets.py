@@ -275,8 +275,8 @@ def sweep(desk: Desk, name: str) -> Digests:
 
 
 REPORTS: dict[str, Settings] = {
-    "leaves": {},
-    "nested": {"reports": {"variant": "nested"}},
+    "leaves": {"reports": {"variant": "leaves"}},
+    "nested": {},
     "points": {"reports": {"variant": "points"}},
     "privunit": {"reports": {"variant": "privunit"}},
     "paper": {"reports": {"variant": "paper"}},

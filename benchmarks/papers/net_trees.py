@@ -27,7 +27,7 @@ from benchmarks.machine import heading
 from benchmarks.papers import net_tree, published_protocol
 from benchmarks.papers.one_round import Cell, parameters_of
 from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
-from transforms.numerics.reports.decode_tree import in_ball
+from transforms.numerics.reports.decoding.decode_tree import in_ball
 from transforms.numerics.reports.published_protocol import sphere_norm
 
 ROWS, N_CLUSTERS = 20_000, 8

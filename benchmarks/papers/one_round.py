@@ -118,9 +118,9 @@ def report_cost(cell: Cell, seed: int) -> float:
     """Cost of centers that were found from reports."""
     from threadpoolctl import threadpool_limits
 
-    from transforms.numerics.reports import decode_leaves, decode_points
     from transforms.numerics.reports import encoder as report_encoder
     from transforms.numerics.reports.coins import SystemCoins
+    from transforms.numerics.reports.decoding import decode_leaves, decode_points
     from transforms.numerics.reports.sums import ReportSums
 
     drawn = separated_mixture.draw(seed, cell.n_clients, N_FEATURES, cell.n_clusters, cell.separation)

@@ -79,8 +79,9 @@ def decoded(  # type: ignore[no-untyped-def]
       rng: of the noise of the sums.
       seed: of the decoder.
     """
-    from transforms.numerics.reports import codebook, decode_tree, published_protocol
+    from transforms.numerics.reports import codebook, published_protocol
     from transforms.numerics.reports import encoder as report_encoder
+    from transforms.numerics.reports.decoding import decode_tree
     from transforms.numerics.reports.sums import ReportSums
 
     n_features = rows.shape[1]

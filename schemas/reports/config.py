@@ -50,7 +50,8 @@ class ReportOptions(Section):
     variant: ReportVariant | None = Field(
         default=None,
         description="leaves, nested, points for reports without levels, privunit for codewords sent in full, paper, or "
-        "split_and_mix for the many shuffled messages of the paper, or leave it out for leaves (mode shuffle: nested)",
+        "split_and_mix for the many shuffled messages of the paper, or leave it out for leaves in mode local "
+        "with 32 features or more, else nested",
     )
     min_batch: Count = Field(
         default=100_000,
@@ -66,13 +67,6 @@ class ReportOptions(Section):
     branching: Branching = Field(
         default=Branching.FIXED, description="fixed, or adaptive for Algorithm 2 of the paper, for decode"
     )
-
-    @property
-    def variant_used(self) -> ReportVariant:
-        """The variant that is given, or the default of the mode."""
-        if self.variant is not None:
-            return self.variant
-        return ReportVariant.LEAVES if self.mode is ReportMode.LOCAL else ReportVariant.NESTED
 
 
 class EncodeConfig(Section):

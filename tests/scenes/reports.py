@@ -71,7 +71,7 @@ def vectors() -> dict[str, Any]:
     """Content of docs/report-vectors.json, by which encoders in other languages are checked."""
     chosen = {
         "nested": {"tree__depth": 4, "reports__variant": "nested"},
-        "leaves": {"tree__depth": 4},
+        "leaves": {"tree__depth": 4, "reports__variant": "leaves"},
         "paper": {"tree__depth": 3, "reports__variant": "paper"},
     }
     return {name: _vectors(parameters(3, privacy__epsilon=1.5, **more)) for name, more in chosen.items()}

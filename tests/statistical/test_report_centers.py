@@ -6,7 +6,7 @@ import pytest
 from schemas.reports.parameters import Branching
 from tests.scenes.report_batches import MEANS, clusters, encoded, farthest
 from tests.scenes.reports import parameters
-from transforms.numerics.reports import decode_leaves, decode_points
+from transforms.numerics.reports.decoding import decode_leaves, decode_points
 from transforms.numerics.reports.sums import ReportSums
 
 

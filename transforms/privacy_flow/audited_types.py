@@ -95,6 +95,7 @@ _CHOICES = frozenset(
         "schemas.choices:TableFormat",
         "schemas.choices:SelectionScore",
         "schemas.choices:UpdateView",
+        "schemas.choices:WhenScarce",
         "schemas.masked.pairwise_messages:Leg",
         "schemas.privacy.flow:Zone",
         "schemas.privacy.plan:Geometry",

@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.papers.dp_clustered_fl import METHODS, SMALL, federation_of, run
 from benchmarks.papers.federated_clients import SHIFTS, clients, load
+from schemas.choices import WhenScarce
 from transforms.numerics.clustered_fl.loop import run_rounds
 from transforms.numerics.privacy.keystream import KeyStream
 
@@ -59,7 +60,7 @@ def test_number_of_clusters_is_found(images):
 def test_too_much_noise_means_one_model(images):
     data = clients(images, "rotation", 100, seed=3)
     federation = federation_of(METHODS["R-DPCFL"], SMALL, data, 0.1, seed=3)
-    guarded = dataclasses.replace(federation.clustering, min_separation=2.0)
+    guarded = dataclasses.replace(federation.clustering, min_separation=2.0, when_scarce=WhenScarce.ONE_MODEL)
     state = run_rounds(
         dataclasses.replace(federation, clustering=guarded), data.rows, KeyStream(bytes(32), b""), rounds=1
     )

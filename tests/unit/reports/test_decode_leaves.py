@@ -5,8 +5,9 @@ import pytest
 
 from tests.scenes.report_batches import clusters, encoded
 from tests.scenes.reports import parameters
-from transforms.numerics.reports import codebook, decode_leaves, decode_tree
-from transforms.numerics.reports.decode_leaves import LeafView
+from transforms.numerics.reports import codebook
+from transforms.numerics.reports.decoding import decode_leaves, decode_tree
+from transforms.numerics.reports.decoding.decode_leaves import LeafView
 from transforms.numerics.reports.encoder import lattice_points, lift, tree_codes
 from transforms.numerics.reports.sums import ReportSums
 
@@ -67,7 +68,7 @@ def test_centers_shrink_when_more_reports_are_found_than_there_are(found, shrunk
 
 
 def test_leaf_sums_and_second_moments_are_those_of_the_points():
-    public = parameters(privacy__epsilon=8.0, tree__depth=2)
+    public = parameters(privacy__epsilon=8.0, tree__depth=2, reports__variant="leaves")
     points = clusters(30_000)
     view = LeafView.of(ReportSums.of(encoded(public, points), public), public)
     lattice = lattice_points(points, public.radius)
@@ -80,7 +81,7 @@ def test_leaf_sums_and_second_moments_are_those_of_the_points():
 
 
 def test_spread_points_are_left_to_the_tree(monkeypatch):
-    public = parameters(tree__depth=4)
+    public = parameters(tree__depth=4, reports__variant="leaves")
     sums = ReportSums.of(encoded(public, clusters(500)), public)
     tree = decode_tree.decode_tree(sums, public, 0)
     assert not np.array_equal(decode_leaves.decode(sums, public, 0).centers, tree.centers)

@@ -120,7 +120,7 @@ def test_parameters_that_break_their_promise_are_refused_by_the_client():
         dataclasses.replace(bits, choices=bits.choices[:1])
     with pytest.raises(ConfigError, match="must be those of variant paper, got sizes"):
         dataclasses.replace(public, variant=bits.variant)
-    with pytest.raises(ConfigError, match="must be those of variant leaves, got sizes"):
+    with pytest.raises(ConfigError, match="must be those of variant nested, got sizes"):
         dataclasses.replace(bits, variant=public.variant)
 
 

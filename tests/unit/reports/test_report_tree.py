@@ -6,8 +6,9 @@ import pytest
 from schemas.reports.parameters import WORD, SubsetChoice
 from tests.scenes.report_batches import clusters, encoded
 from tests.scenes.reports import KEY, parameters
-from transforms.numerics.reports import codebook, decode_leaves, decode_points, decode_tree
-from transforms.numerics.reports.decode_tree import Leaf
+from transforms.numerics.reports import codebook
+from transforms.numerics.reports.decoding import decode_leaves, decode_points, decode_tree
+from transforms.numerics.reports.decoding.decode_tree import Leaf
 from transforms.numerics.reports.sums import ReportSums, codewords
 
 
@@ -26,7 +27,7 @@ def test_sums_by_mask_are_those_of_the_reports_one_by_one():
     public = parameters(tree__depth=3)
     reports = encoded(public, clusters(40))
     starts = codebook.roots(public.key, reports.nonces)
-    vectors, masks = codewords(reports, public), codebook.draw_subsets(starts, 3, even=True)
+    vectors, masks = codewords(reports, public), codebook.draw_subsets(starts, 3)
     sums = ReportSums.of(reports, public)
     for mask in range(8):
         np.testing.assert_array_equal(sums.cells[mask], vectors[masks == mask].sum(axis=0))

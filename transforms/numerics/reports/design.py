@@ -10,6 +10,8 @@ from transforms.numerics.reports.published_protocol import HISTOGRAM_SHARE
 from transforms.numerics.reports.sums import LIFTED
 
 _MORE_LEVELS = 3
+_MANY_FEATURES = 32
+"""With few, centers are not nearly orthogonal, and hyperplanes cut clusters."""
 _MORE_LEAVES = 2
 """Where levels cost nothing: four centers of a hundred share a leaf of 2**(log2 k + 5), on average."""
 _STRONG_SIGNAL = 4.0
@@ -30,7 +32,7 @@ def design(
       ConfigError: if the budget cannot be spent so.
     """
     guarantee = _guarantee(config)
-    variant, epsilon = config.reports.variant_used, guarantee.local_epsilon
+    variant, epsilon = _variant(config, len(features)), guarantee.local_epsilon
     if variant is ReportVariant.PAPER:
         choices = bit_choices(epsilon, HISTOGRAM_SHARE)
     else:
@@ -62,13 +64,22 @@ def _guarantee(config: EncodeConfig) -> ReportGuarantee:
     )
 
 
+def _variant(config: EncodeConfig, n_features: int) -> ReportVariant:
+    """The variant that is given; else `leaves` where it was measured to be better, with many features in mode local."""
+    reports = config.reports
+    if reports.variant is not None:
+        return reports.variant
+    many = n_features >= _MANY_FEATURES and reports.mode is ReportMode.LOCAL
+    return ReportVariant.LEAVES if many else ReportVariant.NESTED
+
+
 def _depth(config: EncodeConfig, parameters: ReportParameters) -> int:
     """Levels of the tree: none where reports have none, else as given or by the signal that is to be expected.
 
     Source: Chang et al. (2021), Appendix D, for ceil(log2 k) + 3 levels; three more keep more pairs of centers apart
     and cost a third more noise, which pays where there is little noise.
     """
-    if config.reports.variant_used is ReportVariant.POINTS or config.reports.mode is ReportMode.SHUFFLE:
+    if parameters.variant is ReportVariant.POINTS or config.reports.mode is ReportMode.SHUFFLE:
         return 0
     if isinstance(config.tree.depth, int):
         return config.tree.depth

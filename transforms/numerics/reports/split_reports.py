@@ -12,7 +12,7 @@ from schemas.reports.parameters import ReportGuarantee
 from schemas.reports.split_parameters import SplitParameters
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.numerics.reports import codebook
-from transforms.numerics.reports.decode_tree import DecodedCenters
+from transforms.numerics.reports.decoded_centers import DecodedCenters
 from transforms.numerics.reports.encoder import lattice_points
 from transforms.numerics.reports.split_and_mix import (
     VECTOR_BITS,

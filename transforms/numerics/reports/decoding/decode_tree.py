@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from schemas.reports.parameters import Branching, ReportParameters, ReportVariant
 from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
 from transforms.numerics.reports import codebook, published_protocol
+from transforms.numerics.reports.decoded_centers import DecodedCenters, in_ball
 from transforms.numerics.reports.encoder import COUNT_UNITS
 from transforms.numerics.reports.mechanism import codeword_moments
 from transforms.numerics.reports.sums import LIFTED, ReportSums
@@ -25,13 +26,6 @@ _LEAST_SHARE = 0.25
 """No mean is taken over fewer reports than this share of a cluster of average size."""
 LIFTED_NORM = float(np.hypot(1.0, COUNT_UNITS / SUM_UNITS))
 COUNT_COORDINATE = COUNT_UNITS / SUM_UNITS / LIFTED_NORM
-
-
-class DecodedCenters(NamedTuple):
-    """Centers: `centers` (n_clusters, n_features) in units of the radius, and `sizes` (n_clusters,) in reports."""
-
-    centers: NDArray[np.float64]
-    sizes: NDArray[np.float64]
 
 
 class Spectrum(NamedTuple):
@@ -239,11 +233,6 @@ def cluster_leaves(
 def features_of(lifted: NDArray[np.float64]) -> NDArray[np.float64]:
     """Points in the unit ball from noisy means of lifted unit vectors, none of which can be longer than 1."""
     return in_ball(in_ball(lifted)[:, :-LIFTED] * LIFTED_NORM)
-
-
-def in_ball(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points at their nearest place in the unit ball."""
-    return points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0)
 
 
 def _counts(nodes: NDArray[np.float64], spectrum: Spectrum, typical: float, variance: float) -> NDArray[np.float64]:

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from schemas.reports.parameters import Branching, ReportParameters, ReportVariant
 from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
-from transforms.numerics.reports import codebook, decode_tree
-from transforms.numerics.reports.decode_tree import RESTARTS, DecodedCenters, features_of
+from transforms.numerics.reports import codebook
+from transforms.numerics.reports.decoded_centers import DecodedCenters
+from transforms.numerics.reports.decoding import decode_tree
+from transforms.numerics.reports.decoding.decode_tree import RESTARTS, features_of
 from transforms.numerics.reports.mechanism import codeword_moments
 from transforms.numerics.reports.sums import ReportSums
 
@@ -118,10 +120,11 @@ def _start(view: LeafView, n_clusters: int, seed: int) -> NDArray[np.float64]:
 def _fitted(view: LeafView, directions: NDArray[np.float64]) -> _Fit:
     """Directions after some steps towards where first and second moments are likeliest, shares of leaves in turn."""
     n_clusters = len(directions)
-    sizes, precisions = np.zeros(n_clusters), np.zeros(n_clusters)
+    sizes: NDArray[np.float64] = np.zeros(n_clusters)
+    precisions: NDArray[np.float64] = np.zeros(n_clusters)
     for _ in range(_STEPS):
         owners, counts = _owned(view, directions)
-        sizes = np.bincount(owners, counts, n_clusters)
+        sizes = np.bincount(owners, counts, n_clusters).astype(np.float64)
         bounded = np.maximum(sizes, _LEAST_SHARE * view.n_reports / n_clusters)
         shares = bounded / bounded.sum()
         counts = counts * min(1.0, view.n_reports / bounded.sum())

@@ -1,0 +1,1 @@
+"""From sums of reports to centers."""
