@@ -10,7 +10,7 @@ from apache_beam.utils.shared import Shared
 from pipelines.run.graph import run_graph
 from pipelines.run.options import beam_options
 from pipelines.run.round_driver import run_chunks
-from schemas.choices import FederatedAlgorithm
+from schemas.choices import FederatedAlgorithm, SelectionScore
 from schemas.clustered_fl.labeled_contract import LabeledContract
 from schemas.clustered_fl.records import FederatedState, Federation
 from schemas.errors import ProtocolError
@@ -65,6 +65,11 @@ def clients(tmp_path_factory) -> Clients:
 @pytest.mark.parametrize("algorithm", list(FederatedAlgorithm), ids=str)
 def test_pipelines_equal_the_loop(tmp_path, clients, algorithm):
     terms = federation.federation(algorithm, rounds=4, pull=0.5 if algorithm is FederatedAlgorithm.MR_MTL else 0.0)
+    assert trained(tmp_path, clients, terms).digest() == federation.looped(terms).digest()
+
+
+def test_pipelines_select_by_loss_as_the_loop_does(tmp_path, clients):
+    terms = federation.federation(FederatedAlgorithm.IFCA, rounds=3, select_by=SelectionScore.LOSS)
     assert trained(tmp_path, clients, terms).digest() == federation.looped(terms).digest()
 
 
