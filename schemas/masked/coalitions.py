@@ -49,7 +49,7 @@ def _words(who: str, holds: bool) -> str:
 def _by_the_aggregator(masked: MaskedConfig) -> list[tuple[str, bool]]:
     return [
         ("one reader of the releases", True),
-        ("one client", True),
+        *_of_clients(masked, "one client"),
         ("the aggregator, who sees no release", True),
         ("the aggregator and a reader of the releases", False),
         ("the aggregator and a client", False),
@@ -60,7 +60,7 @@ def _by_both(masked: MaskedConfig) -> list[tuple[str, bool]]:
     return [
         ("one reader of the releases", True),
         ("the aggregator and readers of the releases", True),
-        ("clients and readers of the releases", True),
+        *_of_clients(masked, "clients and readers of the releases"),
         ("the aggregator and " + ("a client" if _one_secret(masked) else "the collector"), False),
     ]
 
@@ -80,6 +80,14 @@ def _by_clients(masked: MaskedConfig) -> list[tuple[str, bool]]:
         (f"the aggregator, the collector, all readers of the releases and {part}", True),
         (f"more than {masked.corrupt:g} of the listed senders", False),
     ]
+
+
+def _of_clients(masked: MaskedConfig, who: str) -> list[tuple[str, bool]]:
+    """Clients, with a shared secret by what they read: a tag is a digest of a message under a key that all have."""
+    if not _one_secret(masked):
+        return [(who, True)]
+    guess = "whose tags tell whether a guess of another client's whole message is right"
+    return [(f"{who}, without the list of those present", True), (f"{who}, with that list, {guess}", False)]
 
 
 def _one_secret(masked: MaskedConfig) -> bool:

@@ -11,6 +11,8 @@ from apache_beam.internal import pickler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.masked.coalitions import coalitions
+from schemas.masked.config import MaskedConfig
 from transforms.numerics.masked.shared_masks import SENDER_BYTES, TAG_BYTES, RoundMasks, message_bytes
 from transforms.numerics.privacy.keystream import encode_label
 
@@ -137,3 +139,15 @@ def test_a_secret_has_32_bytes():
     with pytest.raises(ValueError, match="key must be 32 bytes"):
         round_masks(secret=bytes(16))
     assert not hasattr(round_masks(), "__dict__")
+
+
+def test_a_tag_tells_whoever_has_the_secret_whether_a_guess_of_a_message_is_right():
+    """Why `privacy.json` promises nothing against clients who read the list of those present."""
+    secret, guesses = statistics_of(1), statistics_of(3, seed=1)
+    seen = round_masks().mask([b"a"], secret).tags
+    found = [round_masks().mask([b"a"], each[None, :]).tags == seen for each in (*guesses, secret[0])]
+    assert found == [False, False, False, True]
+    for noise_by in ("aggregator", "both"):
+        rows = coalitions(MaskedConfig(secret_uri="secret", noise_by=noise_by))
+        assert [row["holds"] for row in rows if "whose tags tell" in row["parties"]] == [False]
+        assert all("tags" not in row["parties"] for row in coalitions(MaskedConfig(scheme="pairwise", threshold=2)))
