@@ -41,6 +41,7 @@ class Cell(NamedTuple):
     epsilon: float
     n_clusters: int = 8
     separation: float = 100.0
+    n_features: int = N_FEATURES
 
 
 def cells(largest: int) -> Iterator[Cell]:
@@ -65,13 +66,18 @@ def cells(largest: int) -> Iterator[Cell]:
     for separation in (1.0, 2.0, 4.0, 8.0, 16.0, 100.0):
         for method in methods:
             yield Cell("r", method, 100_000, 4.0, 8, separation)
+    for epsilon in (1.0, 4.0):
+        for n_features in (8, 16, 32, 64, 100):
+            for method in ("leaves", "nested"):
+                yield Cell("d", method, 100_000, epsilon, n_features=n_features)
 
 
 def main() -> None:
     parser = measurement.script(__doc__)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first_seed", type=int, default=0, help="later ones are draws that nobody has tuned on")
     parser.add_argument("--largest", type=int, default=1_000_000)
-    parser.add_argument("--figures", nargs="*", default=["n", "shuffle", "epsilon", "k", "r"])
+    parser.add_argument("--figures", nargs="*", default=["n", "shuffle", "epsilon", "k", "r", "d"])
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--epsilons", type=float, nargs="*", default=[0.5, 1.0, 2.0, 4.0, 8.0])
     parser.add_argument("--runs", type=Path, required=True, help="file of finished runs, JSON lines")
@@ -97,7 +103,7 @@ def measure(arguments: argparse.Namespace) -> dict[Cell, list[float]]:
     wanted = [cell for cell in cells(arguments.largest) if cell.figure in arguments.figures]
     wanted = [cell for cell in wanted if cell.n_clients <= arguments.largest and cell.method in arguments.methods]
     wanted = [cell for cell in wanted if cell.epsilon in arguments.epsilons]
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for cell in sorted(wanted, key=lambda each: each.n_clients):
             key = (*cell[1:], seed)
             if key not in known and arguments.finished_only:
@@ -123,8 +129,8 @@ def report_cost(cell: Cell, seed: int) -> float:
     from transforms.numerics.reports.decoding import decode_leaves, decode_points
     from transforms.numerics.reports.sums import ReportSums
 
-    drawn = separated_mixture.draw(seed, cell.n_clients, N_FEATURES, cell.n_clusters, cell.separation)
-    parameters = parameters_of(cell, np.random.default_rng([seed, 5]).bytes(16))
+    drawn = separated_mixture.draw(seed, cell.n_clients, cell.n_features, cell.n_clusters, cell.separation)
+    parameters = parameters_of(cell, np.random.default_rng([seed, 5]).bytes(16), cell.n_features)
     nonces = np.sort(np.random.default_rng([seed, 6]).integers(0, 2**64, cell.n_clients, dtype=np.uint64))
     sums, parts = ReportSums.zeros(parameters), []
     with threadpool_limits(limits=1):
@@ -188,7 +194,7 @@ def central_cost(cell: Cell, seed: int) -> float | None:
 
     if "central_tree" not in set(Algorithm):
         return None
-    drawn = separated_mixture.draw(seed, cell.n_clients, N_FEATURES, cell.n_clusters, cell.separation)
+    drawn = separated_mixture.draw(seed, cell.n_clients, cell.n_features, cell.n_clusters, cell.separation)
     with tempfile.TemporaryDirectory() as temporary:
         separated_mixture.write_lake(Path(temporary), drawn.rows, max(1, cell.n_clients // 8))
         settings = {
@@ -246,6 +252,7 @@ def report(costs: dict[Cell, list[float]], speeds: list[dict[str, float]]) -> li
     lines += _table("Shuffled reports and the central tree, central (1, 1e-6)", costs, ("shuffle",), ("n_clients",))
     lines += _table("Number of clusters (n = 100,000, epsilon 4)", costs, ("k",), ("n_clusters",))
     lines += _table("Separation (n = 100,000, epsilon 4)", costs, ("r",), ("separation",))
+    lines += _table("Number of features (n = 100,000)", costs, ("d",), ("epsilon", "n_features"))
     columns = ("reports", "CPU s", "CPU s per million", "per further million", "peak RSS MB")
     lines += ["## Decoding", "", "CPU time is that of the whole command, its start included.", ""]
     lines += [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]

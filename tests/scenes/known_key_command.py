@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from unittest import mock
 
-from pipelines.__main__ import main
+from pipelines.command.main import main
 from pipelines.run import run_keys
 
 
