@@ -17,7 +17,7 @@ import yaml
 
 from examples.flower import __main__ as example
 from examples.flower import federation
-from pipelines.__main__ import main as dapple
+from pipelines.command.main import main as dapple
 from schemas.kmeans.fit_config import load_config
 from schemas.masked.config import validated_aggregate
 
