@@ -51,7 +51,7 @@ class ReportOptions(Section):
         default=None,
         description="leaves, nested, points for reports without levels, privunit for codewords sent in full, paper, or "
         "split_and_mix for the many shuffled messages of the paper, or leave it out for leaves in mode local "
-        "with 32 features or more, else nested",
+        "with 8 features or more, else nested",
     )
     min_batch: Count = Field(
         default=100_000,

@@ -10,7 +10,7 @@ from transforms.numerics.reports.published_protocol import HISTOGRAM_SHARE
 from transforms.numerics.reports.sums import LIFTED
 
 _MORE_LEVELS = 3
-_MANY_FEATURES = 32
+_MANY_FEATURES = 8
 """With few, centers are not nearly orthogonal, and hyperplanes cut clusters."""
 _MORE_LEAVES = 2
 """Where levels cost nothing: four centers of a hundred share a leaf of 2**(log2 k + 5), on average."""
