@@ -10,6 +10,7 @@ of `cluster_rules` and `histogram_mixture` then see the same released numbers. E
 - plane: k = 8, d = 2, at least five stddevs apart; 200 server points of the mixture and 100 uniform ones.
 
     python -m benchmarks.papers.cluster_counts --out benchmarks/results/feddp_kmeans/cluster_counts.md
+    python -m benchmarks.papers.cluster_counts --settings ten clients --epsilons 1 --restarts 50 --out OUT.md
 """
 
 import collections
@@ -126,9 +127,9 @@ def _weighted(state: FedDPState, histogram: Release) -> Released:
     return Released(points, noisy, server_points.shrunken_weights(noisy, histogram.stddev), histogram.stddev)
 
 
-def chosen(of: Released, seed: int) -> dict[str, int]:
+def chosen(of: Released, seed: int, restarts: int = RESTARTS) -> dict[str, int]:
     """The number of clusters by each rule."""
-    found = cluster_rules.curve(of.points, of.weights, RESTARTS, seed)
+    found = cluster_rules.curve(of.points, of.weights, restarts, seed)
     left = histogram_mixture.misfits(of, found.clusterings[-1])
     return {
         "elbow": cluster_rules.elbow(found),
@@ -142,7 +143,7 @@ def chosen(of: Released, seed: int) -> dict[str, int]:
     }
 
 
-def draw(name: str, seed: int, epsilons: tuple[float, ...]) -> Found:
+def draw(name: str, seed: int, epsilons: tuple[float, ...], restarts: int) -> Found:
     """Numbers that the rules choose in one draw of data, by rule, setting and epsilon."""
     data, by_client = SETTINGS[name](seed), name == "clients"
     block = in_memory.client_block(data.rows, CLIENT_ROWS if by_client else None)
@@ -150,17 +151,17 @@ def draw(name: str, seed: int, epsilons: tuple[float, ...]) -> Found:
     for epsilon in epsilons:
         unit, choice = "client" if by_client else "record", {"max": MOST, "choose": "elbow"}
         config = in_memory.job("feddp_kmeans", unit, epsilon, choice, seed)
-        for rule, number in chosen(released(config, data.server, block, seed), seed).items():
+        for rule, number in chosen(released(config, data.server, block, seed), seed, restarts).items():
             found[rule, name, epsilon] = [number - data.n_clusters]
     return found
 
 
-def report(found: Found, epsilons: tuple[float, ...]) -> list[str]:
+def report(found: Found, epsilons: tuple[float, ...], restarts: int = RESTARTS) -> list[str]:
     """Markdown lines: a table per setting, and one of means."""
     lines = heading("FedDP-KMeans: rules for the number of clusters")
     n_draws = sorted({len(each) for each in found.values()})
     lines += [
-        f"Draws: {' or '.join(map(str, n_draws))} of data and noise; up to {MOST} clusters; k-means with {RESTARTS}"
+        f"Draws: {' or '.join(map(str, n_draws))} of data and noise; up to {MOST} clusters; k-means with {restarts}"
     ]
     lines += ["restarts. A cell has the times that the true number was found, and the mean absolute error.", ""]
     rules, names = list(dict.fromkeys(key[0] for key in found)), list(dict.fromkeys(key[1] for key in found))
@@ -198,16 +199,17 @@ def main() -> None:
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
     parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--restarts", type=int, default=RESTARTS, help="of k-means on the released weights; fit has 50")
     arguments = parser.parse_args()
     epsilons, found = tuple(arguments.epsilons), collections.defaultdict[tuple[str, str, float], list[int]](list)
     with threadpool_limits(limits=1):
         for seed in range(arguments.draws):
             for name in arguments.settings:
-                for key, errors in draw(name, seed, epsilons).items():
+                for key, errors in draw(name, seed, epsilons, arguments.restarts).items():
                     found[key] += errors
             if arguments.out:
-                arguments.out.write_text("\n".join(report(found, epsilons)) + "\n")
-    measurement.show(report(found, epsilons), arguments.out)
+                arguments.out.write_text("\n".join(report(found, epsilons, arguments.restarts)) + "\n")
+    measurement.show(report(found, epsilons, arguments.restarts), arguments.out)
 
 
 if __name__ == "__main__":
