@@ -27,7 +27,9 @@ def client_block(rows: Rows, client_rows: int | None) -> ClientBlock:
     return ClientBlock(rows, np.arange(0, len(rows) + 1, client_rows, dtype=np.int64))
 
 
-def job(algorithm: str, unit: str, epsilon: float, n_clusters: int, seed: int, **sections: Any) -> FitConfig:
+def job(
+    algorithm: str, unit: str, epsilon: float, n_clusters: int | Mapping[str, Any], seed: int, **sections: Any
+) -> FitConfig:
     """A fit whose files nobody opens; `sections` replace or add sections."""
     client = unit == "client"
     settings: dict[str, Any] = {
