@@ -253,8 +253,13 @@ def report(costs: dict[Cell, list[float]], speeds: list[dict[str, float]]) -> li
     lines += _table("Number of clusters (n = 100,000, epsilon 4)", costs, ("k",), ("n_clusters",))
     lines += _table("Separation (n = 100,000, epsilon 4)", costs, ("r",), ("separation",))
     lines += _table("Number of features (n = 100,000)", costs, ("d",), ("epsilon", "n_features"))
+    return lines + (_speeds(speeds) if speeds else [])
+
+
+def _speeds(speeds: list[dict[str, float]]) -> list[str]:
+    """What decoding costs."""
     columns = ("reports", "CPU s", "CPU s per million", "per further million", "peak RSS MB")
-    lines += ["## Decoding", "", "CPU time is that of the whole command, its start included.", ""]
+    lines = ["## Decoding", "", "CPU time is that of the whole command, its start included.", ""]
     lines += [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     for before, each in zip([None, *speeds], speeds, strict=False):
         rate = f"{each['cpu'] / each['n'] * 1e6:.2f}"
@@ -275,6 +280,8 @@ def _table(
     for cell, values in costs.items():
         if cell.figure in figures and values:
             rows[tuple(getattr(cell, axis) for axis in axes)][cell.method] = values
+    if not rows:
+        return []
     methods = [name for name in METHODS if any(name in found for found in rows.values())]
     extra = ["target", "published protocol"] if known else []
     lines = [f"## {title}", "", f"| {' | '.join([*axes, *methods, *extra])} |"]
