@@ -205,3 +205,12 @@ def check_on_a_runner(broker: KafkaBroker, folder: pathlib.Path, flags: Iterable
             assert outcome.code == 0, outcome.err
     assert len(place.released("folders")) == 2
     assert place.released("messages") == place.released("folders")
+
+
+class Killed(BaseException):
+    """What a kill leaves: nothing that follows is run."""
+
+
+def kill(*_: object) -> None:
+    """Stands for a function in which a process dies."""
+    raise Killed

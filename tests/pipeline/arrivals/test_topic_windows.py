@@ -9,7 +9,7 @@ from pipelines.tables.arrivals import window_rows
 from pipelines.tables.arrivals.broker import connected
 from schemas.errors import InputError
 from tests.scenes import lake
-from tests.scenes.brokers import DAY, START, StreamPlace, Topic, equal_noise, row_message
+from tests.scenes.brokers import DAY, START, Killed, StreamPlace, Topic, equal_noise, kill, row_message
 from transforms.arrivals.consume import TopicClient, messages
 
 pytestmark = pytest.mark.kafka
@@ -98,21 +98,17 @@ def test_a_topic_that_is_altered_while_it_is_read_is_refused(place, topic, monke
     assert not place.released("compacts")
 
 
-class Killed(BaseException):
-    """What a kill leaves: nothing that follows is run."""
-
-
 @pytest.mark.parametrize("point", ["cut", "copied", "released"])
 def test_a_retry_reads_what_was_written_down(place, topic, point, monkeypatch):
     """An attempt ends after the cut, after the copy, or after the release; messages that arrive then change nothing."""
     name = f"ends-{point}"
     with monkeypatch.context() as patch:
         if point == "cut":
-            patch.setattr(window_rows.Landing, "copy", _kill)
+            patch.setattr(window_rows.Landing, "copy", kill)
         elif point == "copied":
-            patch.setattr("pipelines.kmeans.stream.job.run_settings", _kill)
+            patch.setattr("pipelines.kmeans.stream.job.run_settings", kill)
         else:
-            patch.setattr(window_rows.TopicRows, "released", _kill)
+            patch.setattr(window_rows.TopicRows, "released", kill)
         with pytest.raises(Killed):
             place.stream(name, topic)
     records = {each: each.read_bytes() for each in place.record(name, DATES[0]).parent.iterdir()}
@@ -123,10 +119,6 @@ def test_a_retry_reads_what_was_written_down(place, topic, point, monkeypatch):
     assert place.stream(name, topic, until=DATES[0]).code == 0
     assert place.released(name)[DATES[0]] == place.released("folders")[DATES[0]]
     assert all(path.read_bytes() == content for path, content in records.items())
-
-
-def _kill(*_):
-    raise Killed
 
 
 def test_what_is_appended_after_the_cut_is_in_the_next_window(place, broker, monkeypatch):

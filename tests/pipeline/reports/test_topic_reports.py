@@ -14,7 +14,7 @@ from schemas.reports.rows import to_table
 from tests.pipeline.kmeans.test_stream_waits import Clock
 from tests.pipeline.reports.test_report_windows import DATES, EMPTY, MEANS, N_CLIENTS, SHUFFLED, put, released, reports
 from tests.scenes import crashes, lake
-from tests.scenes.brokers import DAY, START, Topic
+from tests.scenes.brokers import DAY, START, Killed, Topic, kill
 from tests.scenes.crashes import Point
 from tests.scenes.reports import parameters
 from transforms.reports.encode import keyed_reports
@@ -105,24 +105,16 @@ def test_a_job_that_waits_decodes_the_same(place, topic, wanted, monkeypatch):
     assert released(place / "models") == wanted
 
 
-class Killed(BaseException):
-    """What a kill leaves: nothing that follows is run."""
-
-
-def _kill(*_):
-    raise Killed
-
-
 @pytest.mark.parametrize("point", ["cut", "copied", "released"])
 def test_a_retry_reads_what_was_written_down(place, topic, wanted, point, monkeypatch):
     """Reports that arrive after the cut change no window, whatever time they have; those decoded stay as they are."""
     with monkeypatch.context() as patch:
         if point == "cut":
-            patch.setattr(window_rows.Landing, "copy", _kill)
+            patch.setattr(window_rows.Landing, "copy", kill)
         elif point == "copied":
-            patch.setattr("pipelines.reports.windows.run_settings", _kill)
+            patch.setattr("pipelines.reports.windows.run_settings", kill)
         else:
-            patch.setattr(window_rows.TopicRows, "released", _kill)
+            patch.setattr(window_rows.TopicRows, "released", kill)
         with pytest.raises(Killed):
             decode(place, topic)
     record = place / "copies" / "_offsets" / "phones" / f"{DATES[0]}.json"
