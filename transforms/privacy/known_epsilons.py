@@ -3,20 +3,19 @@
 To compose privacy loss distributions takes libraries whose import alone takes half a second. Gaussian releases are one
 Gaussian mechanism together, whose delta at an epsilon has a closed form, so whoever knows what the composition has
 found can see in microseconds that it is an upper bound and no loose one. What is known is a hint, and never believed.
-
-Source: Balle, Wang (2018), "Improving the Gaussian Mechanism for Differential Privacy", Theorem 8, for the formula.
 """
 
 import math
 from collections.abc import Sequence
 
 from schemas.privacy.plan import Mechanism, RoundPlan
+from transforms.numerics.privacy.gaussian_mechanism import log_delta
 from transforms.privacy.discretization import discretization_slack
 
 _LARGEST_EPSILON = 100.0
 _LEAST_MULTIPLIER = 1e-3
 _ABSOLUTE_MARGIN, _RELATIVE_MARGIN = 1e-14, 1e-9
-"""Taken off delta for the rounding of the formula. Its terms are at most 1, and at most some 10,000 times delta."""
+"""Taken off delta for the rounding of the formula, which is far less."""
 _TIGHT = 0.998
 _MOST = 256
 _known: dict[tuple[object, ...], float] = {}
@@ -32,22 +31,6 @@ def merged_multiplier(rounds: Sequence[RoundPlan]) -> float:
     gaussian = (each for each in releases if each.spec.mechanism is not Mechanism.DISCRETE_LAPLACE)
     precision = math.fsum(each.noise_multiplier**-2 for each in gaussian)
     return 1.0 / math.sqrt(precision) if precision > 0.0 else math.inf
-
-
-def gaussian_delta(multiplier: float, epsilon: float) -> float:
-    """Delta of a Gaussian mechanism at epsilon.
-
-    Args:
-      multiplier: noise stddev / sensitivity, at least 0.001.
-      epsilon: from 0 to 100.
-    """
-    shift, slope = 0.5 / multiplier, epsilon * multiplier
-    return _upper_tail(slope - shift) - math.exp(epsilon) * _upper_tail(slope + shift)
-
-
-def _upper_tail(value: float) -> float:
-    """Chance that a standard normal is larger."""
-    return 0.5 * math.erfc(value / math.sqrt(2.0))
 
 
 def is_tight(rounds: Sequence[RoundPlan], spent: float, target: float, delta: float) -> bool:
@@ -69,9 +52,9 @@ def is_tight(rounds: Sequence[RoundPlan], spent: float, target: float, delta: fl
     if not (0.0 < continuous < _LARGEST_EPSILON and _LEAST_MULTIPLIER < multiplier < 1.0 / _LEAST_MULTIPLIER):
         return False
     allowed = delta - slack.delta
-    found = gaussian_delta(multiplier, continuous)
+    found = math.exp(log_delta(multiplier, continuous))
     bounds = found * (1.0 + _RELATIVE_MARGIN) + _ABSOLUTE_MARGIN <= allowed
-    return bounds and gaussian_delta(multiplier, continuous * _TIGHT) > allowed
+    return bounds and math.exp(log_delta(multiplier, continuous * _TIGHT)) > allowed
 
 
 def propose(rounds: tuple[RoundPlan, ...], target: float, delta: float, spent: float) -> None:

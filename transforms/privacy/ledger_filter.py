@@ -35,6 +35,7 @@ from schemas.privacy.charge import Charge, LatticeNoise, Limit
 from schemas.privacy.plan import Mechanism
 from schemas.settings.json_schema import parsed
 from schemas.settings.refusal import Refusal
+from transforms.numerics.privacy.gaussian_mechanism import log_delta
 from transforms.privacy.discretization import upper_ratio
 
 MOST_RUNS = 10_000
@@ -104,8 +105,8 @@ def fits(limit: Limit, spent: Spent) -> bool:
         return True
     epsilon = limit.epsilon - limit.basic_epsilon
     lattice = spent.ratio <= _RATIO_PART * epsilon and spent.n_gaussian <= MOST_RUNS
-    log_delta = _log_gaussian_delta(math.sqrt(spent.precision), (1.0 - _RATIO_PART) * epsilon)
-    return lattice and log_delta <= math.log(_continuous_delta(limit))
+    found = log_delta(spent.precision**-0.5, (1.0 - _RATIO_PART) * epsilon)
+    return lattice and found <= math.log(_continuous_delta(limit))
 
 
 def check(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
@@ -292,12 +293,3 @@ def _ratio(limit: Limit, noise: LatticeNoise) -> float:
     """A + B of one run, B with this run's portion of the tails."""
     portion = _TAIL_PART / MOST_RUNS * (limit.delta - limit.basic_delta)
     return noise.lower + upper_ratio(noise, limit.epsilon - math.log(portion))
-
-
-def _log_gaussian_delta(mu: float, epsilon: float) -> float:
-    """Logarithm of the delta of a Gaussian mechanism with sensitivity / stddev `mu` at `epsilon` (Balle, Wang 2018)."""
-    from scipy.special import log_ndtr
-
-    first = float(log_ndtr(0.5 * mu - epsilon / mu))
-    second = epsilon + float(log_ndtr(-0.5 * mu - epsilon / mu))
-    return first + math.log1p(-math.exp(second - first)) if second < first else -math.inf

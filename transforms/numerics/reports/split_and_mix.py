@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from dp_accounting import gaussian_mechanism
 from numpy.typing import NDArray
-from scipy import special
 
 from schemas.errors import ConfigError
 from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
 from transforms.numerics.privacy import noise
+from transforms.numerics.privacy.gaussian_mechanism import log_delta
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.numerics.reports.decoded_centers import DecodedCenters, in_ball
 
@@ -274,23 +274,14 @@ def gaussian_stddev(epsilon: float, delta: float) -> float:
 
     Raises:
       ConfigError: if the search finds none.
-
-    Source: Balle, Wang (2018), "Improving the Gaussian mechanism", Theorem 8.
     """
     found = float(gaussian_mechanism.get_sigma_gaussian(epsilon, delta * _CHECKED))
-    if not math.isfinite(found) or not _log_delta(found, epsilon) <= math.log(delta):
+    if not math.isfinite(found) or not log_delta(found, epsilon) <= math.log(delta):
         raise ConfigError(
             f"privacy.epsilon and privacy.delta must be numbers that some noise meets, got {epsilon:g} and {delta:g}; "
             "choose others."
         )
     return found
-
-
-def _log_delta(stddev: float, epsilon: float) -> float:
-    """Logarithm of the delta that Gaussian noise keeps at sensitivity 1."""
-    above = float(special.log_ndtr(0.5 / stddev - epsilon * stddev))
-    below = epsilon + float(special.log_ndtr(-0.5 / stddev - epsilon * stddev))
-    return above + math.log1p(-math.exp(below - above)) if below < above else -math.inf
 
 
 def next_prime(least: int) -> int:
