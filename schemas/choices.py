@@ -109,7 +109,7 @@ class ExcessNoise(enum.StrEnum):
 
 
 class Auto(enum.StrEnum):
-    """A number of rounds, shards or levels that is not given as an integer."""
+    """A number of rounds, shards or levels, or shares of the budget, that the job leaves open."""
 
     AUTO = "auto"
 

@@ -76,23 +76,12 @@ class SharesConfig(Section):
     sums: Positive = Field(description="the share of the sums per cluster, a finite number > 0")
     counts: Positive = Field(description="the share of the counts per cluster, a finite number > 0")
 
-    @pydantic.model_validator(mode="wrap")
-    @classmethod
-    def _or_auto(cls, value: object, parse: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
-        return cls.model_construct() if value == Auto.AUTO else parse(value)
 
-    @pydantic.model_serializer(mode="wrap")
-    def _dump_auto(self, dump: pydantic.SerializerFunctionWrapHandler) -> Any:
-        return str(Auto.AUTO) if self.automatic else dump(self)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [handler(core), {"const": str(Auto.AUTO)}]}
-
-    @property
-    def automatic(self) -> bool:
-        """Whether they are to be chosen before anything is spent: `auto` in place of a section."""
-        return not self.model_fields_set
+def _auto_or_shares(value: object) -> object:
+    """`auto`, a section of shares, or nothing."""
+    if value is None or isinstance(value, SharesConfig):
+        return value
+    return Auto.AUTO if value == Auto.AUTO else SharesConfig.model_validate(value)
 
 
 class PrivacyConfig(Section):
@@ -104,7 +93,7 @@ class PrivacyConfig(Section):
     allocation: Allocation = Field(
         default=Allocation.TUNED, description="tuned, or paper for the allocation of Scott, Lampert, Saulpic 2025"
     )
-    shares: SharesConfig | None = Field(
+    shares: Annotated[SharesConfig | Auto | None, BeforeValidator(_auto_or_shares)] = Field(
         default=None,
         description="a section with outer_product, weights, sums and counts, auto to choose them and the Lloyd rounds "
         "by simulation on the server data, or leave it out",
@@ -408,7 +397,7 @@ class AnyFit(Section):
 
     @pydantic.model_validator(mode="after")
     def _shares_can_be_chosen(self) -> Self:
-        if self.privacy.shares is None or not self.privacy.shares.automatic:
+        if self.privacy.shares is not Auto.AUTO:
             return self
         if self.expected_units is None:
             raise ConfigError(

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.kmeans.plan import simulated_shares
-from schemas.choices import Algorithm, Trust
+from schemas.choices import Algorithm, Auto, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.lloyd_config import DPLloydFit
@@ -109,7 +109,7 @@ def resolved(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:
     if config.algorithm is not Algorithm.FEDDP_KMEANS:
         return config
     config = feddp_space.decided(config, server)
-    if config.privacy.shares is None or not config.privacy.shares.automatic:
+    if config.privacy.shares is not Auto.AUTO:
         return config
     return simulated_shares.chosen(config, server, PROTOCOLS[config.algorithm])
 

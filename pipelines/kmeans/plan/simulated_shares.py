@@ -139,7 +139,7 @@ def to_json(config: FitConfig) -> dict[str, Any]:
     """What was chosen, as `privacy.json` and `dapple plan` say it."""
     given = config.privacy.shares
     full = config.feddp_kmeans.space is StartSpace.FULL
-    shares: dict[str, float] = {} if given is None else given.model_dump()
+    shares: dict[str, float] = given.model_dump() if isinstance(given, SharesConfig) else {}
     names: Sequence[str] = [name for name in shares if not (full and name == "outer_product")]
     return {
         "space": str(config.feddp_kmeans.space),

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pipelines.command import flex_template
-from schemas.choices import Algorithm
+from schemas.choices import Algorithm, Auto
 from schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 
@@ -36,6 +36,9 @@ class Docs(enum.Enum):
     EPSILON = ("privacy_epsilon", ["1", "0.5", "1.0e-6", ".5", "2."], ["", "e", "1e", "one", "1 2", "."])
     STEPS = ("lloyd_steps", ["0", "12"], ["-1", "1.5", ""])
     KEEP = ("keep_staging", ["true", "false"], ["True", "yes", ""])
+
+
+OPEN_SHARES = {"clipping_norm": "2", "privacy_shares": "auto", "plan_assumed_rows": "3000"}
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +124,7 @@ def test_parameters_make_the_job():
         "keep_staging": "true",
     }
     config = validated(flex_template.job_of(given))
+    assert validated(flex_template.job_of(given | OPEN_SHARES)).privacy.shares is Auto.AUTO
     assert config.data.features == ("age", "hours")
     assert config.data.partitions == {"dt": "2026-11-20"}
     assert (config.n_clusters.max, config.privacy.epsilon, config.keep_staging) == (20, 1.0, True)

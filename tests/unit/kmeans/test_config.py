@@ -62,6 +62,7 @@ key_uri: keys/noise.key
 seed: 7
 """
 
+SHARES = {"outer_product": 0.2, "weights": 0.2, "sums": 0.4, "counts": 0.2}
 ABSENT = object()
 
 
@@ -145,6 +146,9 @@ WRONG_VALUES = [
     ("privacy.unit", ABSENT, "privacy.unit must be given, got nothing; give record or client"),
     ("privacy.allocation", "best", "privacy.allocation must be 'tuned' or 'paper', got 'best'; give tuned"),
     ("privacy.shares", {"sums": 1}, "privacy.shares.outer_product must be given, got nothing; give the share"),
+    ("privacy.shares", SHARES | {"sums": 0}, "privacy.shares.sums must be greater than 0, got 0; give the share"),
+    ("privacy.shares", SHARES | {"sum": 1}, "privacy.shares.sum is not a setting; did you mean privacy.shares.sums?"),
+    ("privacy.shares", "automatic", "privacy.shares must be a section of settings, got 'automatic'; give a section"),
     ("privacy.shares", 3, "privacy.shares must be a section of settings, got 3; give a section with outer_product"),
     ("privacy", ABSENT, "privacy must be given, got nothing; give the section of the guarantee with unit, epsilon"),
     ("privacy", None, "privacy must be a section of settings, got nothing; give the section of the guarantee"),

@@ -30,6 +30,9 @@ JOBS = {
     "feddp_kmeans, masked and recurring": f"{{algorithm: feddp_kmeans, {DATA}, {SERVER}, n_clusters: 4, {PRIVACY}, "
     "clipping: {norm: server_radius}, lloyd: {steps: 1}, trust: masked, "
     "masked: {scheme: pairwise, secret_uri: /secret, threshold: 3}, recurring: {previous: /last}}",
+    "feddp_kmeans that leaves its shares open": f"{{algorithm: feddp_kmeans, {DATA}, {SERVER}, n_clusters: 3, "
+    "privacy: {unit: record, epsilon: 1.0, delta: 1.0e-6, shares: auto}, clipping: {norm: 2}, "
+    "plan: {assumed_rows: 3000}}",
     "feddp_kmeans that chooses and encodes": f"{{algorithm: feddp_kmeans, {DATA}, {SERVER}, "
     f"n_clusters: {{max: 20, choose: elbow}}, {PRIVACY}, clipping: {{norm: private, quantile: 0.9}}, "
     "encode: {age: {kind: standardize, from: server}, hours: {kind: one_hot, vocabulary: [1, 2]}}}",
@@ -85,6 +88,11 @@ DIGESTS = {
         "ee9ec9adc5160eb0b745ac9173963220bc5d30682cec6fea75fc85b546246318",
         "a103480967dadd312d4fda2a874083e97e4129d25fe0922d799ea9bcbf13a0f0",
         "ae9dcdee0899fe94fb7b6d476a0c248db50464b0de8bfd3da2cd8bfb3d5536eb",
+    ),
+    "feddp_kmeans that leaves its shares open": (
+        "20caea239a2360e4ccf6ec6be8d611f89421f04f517e87fbb44d7fe297391761",
+        "991f0dbbb1060d2d9b3e338f287ef1498a749c796d7204689ccac3c9cbddd1f8",
+        "2c9cbdcc0b382a0f92d3779f07ad9a3ca7de6d07f31d1555d27a4e9dadbb2966",
     ),
     "feddp_kmeans that chooses and encodes": (
         "9e6fb49a11a4b801642731596b4cad1dd9ca912082d9a733b1dd5e858694050a",

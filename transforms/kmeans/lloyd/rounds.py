@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Allocation, StartSpace
+from schemas.choices import Allocation, Auto, StartSpace
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.plan import Mechanism, PrivacyPlan, PrivacyUnit, ReleaseSpec, RoundPlan, RoundSpec
 from schemas.tables.client_block import ClientBlock
@@ -51,7 +51,7 @@ def shares_of(config: FitConfig) -> Shares:
       ValueError: if they are still to be chosen.
     """
     given = config.privacy.shares
-    if given is not None and given.automatic:
+    if isinstance(given, Auto):
         raise ValueError("shares must be chosen before they are asked for; resolve the job on its server data first.")
     if given is None:
         tuned = config.privacy.allocation is Allocation.TUNED
