@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import hashlib
-import json
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
 from pipelines.kmeans.plan.replay import replay
+from pipelines.masked.clients_settings import check_settings, shared_digest
 from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import Place, Summary
@@ -21,8 +20,8 @@ from pipelines.run.run_keys import RunNonce
 from pipelines.tables.client_staging import clear_copy, staged_by_client
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import check_public
-from schemas.choices import MaskScheme, Trust
-from schemas.errors import ConfigError, ProtocolError
+from schemas.choices import MaskScheme
+from schemas.errors import ProtocolError
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.masked.exchange import ExchangePlan
 from schemas.masked.pairwise_messages import Leg, PairwiseParams
@@ -47,19 +46,6 @@ COUNTERSIGNED = "countersigned"
 """What a client has done that has signed what it was shown of a closed round."""
 SHARES = "shares"
 """What the key of whoever unmasks is for."""
-_LOCAL = (
-    "data.path",
-    "data.table",
-    "data.partitions",
-    "server_data.path",
-    "recurring.previous",
-    "masked.secret_uri",
-    "masked.identity_uri",
-    "key_uri",
-    "prepare",
-    "keep_staging",
-)
-"""Settings in which clients of one run may differ."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,47 +115,14 @@ class ClientsRole:
         Raises:
           ConfigError: if it is not one of masked aggregation under a secret that lasts, or the key is of another party.
         """
-        if config.trust is not Trust.MASKED:
-            raise ConfigError(f"trust must be masked for this job, got {config.trust}; run the job fit.")
-        secret = config.masked.secret_uri
-        if secret is None:
-            raise ConfigError(
-                "masked.secret_uri must be given for this job, got nothing; give the place of the secret that all "
-                "clients share, or with scheme pairwise of this client's own."
-            )
-        if config.masked.shares is not None and config.masked.parties is None:
-            raise ConfigError(
-                "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
-                "signatures whoever writes to --exchange can send shares of nobody, so run `dapple party new`."
-            )
-        _check_one_run(config)
-        if config.ledger is not None:
-            raise ConfigError(
-                f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
-            )
-        own = {"secret_uri": secret, "identity_uri": config.masked.identity_uri}
-        for flag, folder in (("--exchange", exchange), ("--released", released)):
-            for name, place in own.items():
-                if place is not None and _is_inside(place, folder):
-                    raise ConfigError(
-                        f"masked.{name} must be outside of {flag}, which others can read, got {place}; move it."
-                    )
-        _check_listed(config, client)
+        check_settings(config, exchange, released, client)
         parties = signing_parties(config.masked.parties, config.masked.identity_uri, client)
         return cls(planned=plan_fit(config), exchange=Exchange(exchange, parties), released=released.rstrip("/"))
 
     @property
     def settings_digest(self) -> str:
         """SHA-256 of the settings that all clients share, and of the content of the server data."""
-        shared = self.planned.config.model_dump(mode="json")
-        for name in _LOCAL:
-            section, _, key = name.rpartition(".")
-            part = shared.get(section) if section else shared
-            if isinstance(part, dict):
-                part.pop(key, None)
-        server = self.planned.server
-        shared["server_digest"] = None if server is None else server.digest
-        return hashlib.sha256(json.dumps(shared, sort_keys=True, allow_nan=False).encode()).hexdigest()
+        return shared_digest(self.planned)
 
     def plan(self) -> ExchangePlan:
         """The plan of the run: the nonce is news, all else is what this client's own settings give.
@@ -378,29 +331,6 @@ class ClientsRole:
 
     def _path(self, index: int) -> str:
         return FileSystems.join(self.released, f"{index:02d}.parquet")
-
-
-def _check_one_run(config: FitConfig) -> None:
-    """Refuses a window of an epoch, whose release adds up sums of other runs."""
-    if config.epoch is not None:
-        raise ConfigError(
-            "recurring.epoch must be left out for this job, got one; only fit and stream, which play all roles, keep "
-            "the sums of windows and combine them: release windows there, or use recurring.memory alone."
-        )
-
-
-def _check_listed(config: FitConfig, client: str) -> None:
-    """With parties, stops whoever sends under a name that is no client's."""
-    parties = config.masked.parties
-    if client and parties is not None and (client in OFFICES or client not in parties):
-        raise ConfigError(f"--client must be a client that masked.parties list, got {client}; name one of them.")
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    """Whether a path lies in a folder, however both are spelled."""
-    if FileSystems.get_scheme(path) in (None, "file") and FileSystems.get_scheme(folder) in (None, "file"):
-        path, folder = os.path.realpath(path), os.path.realpath(folder)
-    return path.startswith(folder.rstrip("/") + "/")
 
 
 def planned_role(run: Run[FitConfig]) -> ClientsRole:

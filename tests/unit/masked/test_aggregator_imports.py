@@ -20,6 +20,7 @@ CLIENTS = {
     "pipelines.masked.upload",
     "pipelines.masked.unmask",
     "pipelines.masked.clients_role",
+    "pipelines.masked.clients_settings",
 }
 RELEASING = {
     "pipelines.kmeans.plan.planned_fit",

@@ -1,0 +1,107 @@
+"""Settings of the clients' jobs of masked aggregation: which jobs clients may run, and what they must agree on."""
+
+import hashlib
+import json
+import os
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.kmeans.plan.planned_fit import PlannedFit
+from schemas.choices import Trust
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import FitConfig
+from schemas.masked.parties import OFFICES
+
+_LOCAL = (
+    "data.path",
+    "data.table",
+    "data.partitions",
+    "server_data.path",
+    "recurring.previous",
+    "masked.secret_uri",
+    "masked.identity_uri",
+    "key_uri",
+    "prepare",
+    "keep_staging",
+)
+"""Settings in which clients of one run may differ."""
+
+
+def check_settings(config: FitConfig, exchange: str, released: str, client: str) -> None:
+    """Refuses a job that no client of masked aggregation may run by itself.
+
+    Args:
+      config: the job.
+      exchange: folder of the run.
+      released: folder of the releases so far.
+      client: name of the client that sends; empty for whoever unmasks.
+
+    Raises:
+      ConfigError: if it is not one of masked aggregation under a secret that lasts, another role's setting is given, a
+        secret lies where others read, or no party has the name of the client.
+    """
+    if config.trust is not Trust.MASKED:
+        raise ConfigError(f"trust must be masked for this job, got {config.trust}; run the job fit.")
+    if config.masked.secret_uri is None:
+        raise ConfigError(
+            "masked.secret_uri must be given for this job, got nothing; give the place of the secret that all "
+            "clients share, or with scheme pairwise of this client's own."
+        )
+    if config.masked.shares is not None and config.masked.parties is None:
+        raise ConfigError(
+            "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
+            "signatures whoever writes to --exchange can send shares of nobody, so run `dapple party new`."
+        )
+    _check_one_run(config)
+    if config.ledger is not None:
+        raise ConfigError(
+            f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
+        )
+    _check_places(config, exchange, released)
+    _check_listed(config, client)
+
+
+def shared_digest(planned: PlannedFit) -> str:
+    """SHA-256 of the settings that all clients share, and of the content of the server data."""
+    shared = planned.config.model_dump(mode="json")
+    for name in _LOCAL:
+        section, _, key = name.rpartition(".")
+        part = shared.get(section) if section else shared
+        if isinstance(part, dict):
+            part.pop(key, None)
+    shared["server_digest"] = None if planned.server is None else planned.server.digest
+    return hashlib.sha256(json.dumps(shared, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _check_one_run(config: FitConfig) -> None:
+    """Refuses a window of an epoch, whose release adds up sums of other runs."""
+    if config.epoch is not None:
+        raise ConfigError(
+            "recurring.epoch must be left out for this job, got one; only fit and stream, which play all roles, keep "
+            "the sums of windows and combine them: release windows there, or use recurring.memory alone."
+        )
+
+
+def _check_places(config: FitConfig, exchange: str, released: str) -> None:
+    """Refuses a secret that lies in a folder that others can read."""
+    own = {"secret_uri": config.masked.secret_uri, "identity_uri": config.masked.identity_uri}
+    for flag, folder in (("--exchange", exchange), ("--released", released)):
+        for name, place in own.items():
+            if place is not None and _is_inside(place, folder):
+                raise ConfigError(
+                    f"masked.{name} must be outside of {flag}, which others can read, got {place}; move it."
+                )
+
+
+def _check_listed(config: FitConfig, client: str) -> None:
+    """With parties, stops whoever sends under a name that is no client's."""
+    parties = config.masked.parties
+    if client and parties is not None and (client in OFFICES or client not in parties):
+        raise ConfigError(f"--client must be a client that masked.parties list, got {client}; name one of them.")
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    """Whether a path lies in a folder, however both are spelled."""
+    if FileSystems.get_scheme(path) in (None, "file") and FileSystems.get_scheme(folder) in (None, "file"):
+        path, folder = os.path.realpath(path), os.path.realpath(folder)
+    return path.startswith(folder.rstrip("/") + "/")
