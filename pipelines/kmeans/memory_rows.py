@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from schemas.errors import InputError
-from schemas.tables.contract import group_by_client
+from schemas.tables.client_block import group_by_client
 
 POINT = "point"
 """Column of all features together, where they have no names."""

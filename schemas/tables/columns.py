@@ -64,6 +64,18 @@ def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a plain type holds lists, of one length or any."""
+    return pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def is_identifier(kind: pa.DataType) -> bool:
+    """Whether a plain type can name clients: integers, strings or bytes."""
+    types = pa.types
+    octets = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return types.is_integer(kind) or is_text(kind) or octets or types.is_fixed_size_binary(kind)
+
+
 def floats(column: pa.ChunkedArray) -> NDArray[np.floating]:
     """Numbers of a plain column; float32 stays, everything else becomes float64; nulls are NaN."""
     if not pa.types.is_float32(column.type):

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from schemas.choices import InvalidRows
 from schemas.errors import ConfigError, InputError
-from schemas.tables.client_block import ClientBlock
-from schemas.tables.columns import check_identifiers, is_text
+from schemas.tables.client_block import ClientBlock, group_by_client
+from schemas.tables.columns import check_identifiers
 from schemas.tables.columns import find as _find
 from schemas.tables.columns import floats as _floats
+from schemas.tables.columns import is_identifier as _is_identifier
+from schemas.tables.columns import is_list as _is_list
 from schemas.tables.columns import is_numeric as _is_numeric
 from schemas.tables.columns import mismatch as _mismatch
 from schemas.tables.columns import plain as _plain
@@ -317,34 +319,6 @@ class TableContract:
         )
 
 
-def group_by_client(ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]:
-    """Stable grouping of rows by client.
-
-    Args:
-      ids: shape (n_rows,), integers, strings or bytes without nulls; dictionary-encoded or not.
-
-    Returns:
-      `order`, int64, shape (n_rows,): rows sorted by client, stably; `offsets`, int64, shape (n_clients + 1,):
-      order[offsets[i]:offsets[i + 1]] are the rows of client i; `unique`, length n_clients: the clients' ids, in
-      the order in which they first appear.
-
-    Raises:
-      ValueError: if an id is null.
-
-    Example:
-      >>> group_by_client(pa.chunked_array([["b", "a"], ["b"]]))[0].tolist()
-      [0, 2, 1]
-    """
-    plain = _plain(ids)
-    if plain.null_count:
-        raise ValueError("ids must have no nulls, got some; drop those rows first.")
-    encoded = plain.combine_chunks().dictionary_encode()
-    clients = encoded.indices.to_numpy()
-    counts = np.bincount(clients, minlength=len(encoded.dictionary))
-    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    return np.argsort(clients, kind="stable").astype(np.int64, copy=False), offsets, encoded.dictionary
-
-
 def _named_width(config: DataConfig, n_features: int | None) -> int | None:
     """Width of a list column: as it is known, as the job says, or the number of its names."""
     if config.width is not None and n_features not in (None, config.width):
@@ -360,16 +334,6 @@ def _named_width(config: DataConfig, n_features: int | None) -> int | None:
             f"got {n_names} names; give one for each, in their order."
         )
     return n_features if n_names is None else n_names
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-
-
-def _is_identifier(kind: pa.DataType) -> bool:
-    types = pa.types
-    octets = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-    return types.is_integer(kind) or is_text(kind) or octets or types.is_fixed_size_binary(kind)
 
 
 def _list_points(chunk: pa.Array, width: int) -> NDArray[np.floating]:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from schemas.clustered_fl.labeled_contract import LabeledContract, LabeledRows
 from schemas.clustered_fl.records import ClientRows
 from schemas.errors import InputError, PrivacyFlowError
+from schemas.tables.client_block import group_by_client
 from schemas.tables.columns import plain
-from schemas.tables.contract import group_by_client
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import gate
 from transforms.files.octets import write_bytes

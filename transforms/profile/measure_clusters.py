@@ -15,7 +15,7 @@ from apache_beam.pvalue import AsSingleton, TaggedOutput
 from numpy.typing import NDArray
 
 from schemas.profile.plan import ProfilePlan, histogram_path, percentile_path
-from schemas.tables.contract import group_by_client
+from schemas.tables.client_block import group_by_client
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import row_spill
 from transforms.files.row_spill import Spilled

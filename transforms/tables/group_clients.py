@@ -17,7 +17,8 @@ from apache_beam.pvalue import AsSingleton
 from numpy.typing import NDArray
 
 from schemas.errors import InputError
-from schemas.tables.contract import TableContract, group_by_client
+from schemas.tables.client_block import group_by_client
+from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedFile, PreparedManifest
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from schemas.tables.snapshot import Snapshot

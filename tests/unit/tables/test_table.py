@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from schemas.choices import InvalidRows
 from schemas.errors import ConfigError, InputError, SchemaMismatchError
 from schemas.settings import rejection
-from schemas.tables.contract import TableContract, group_by_client
+from schemas.tables.client_block import group_by_client
+from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from transforms.tables.read import ServerFiles
 
