@@ -21,10 +21,10 @@ from schemas.choices import (
     Trust,
 )
 from schemas.errors import ConfigError
-from schemas.kmeans.cluster_choice import ClusterChoice, ClusterCount
-from schemas.kmeans.feddp_config import FedDPOptions, LloydConfig, QualityConfig
 from schemas.kmeans.recurring.config import RecurringConfig
 from schemas.kmeans.recurring.epoch import EpochConfig
+from schemas.kmeans.sections.cluster_choice import ClusterChoice, ClusterCount
+from schemas.kmeans.sections.feddp_config import FedDPOptions, LloydConfig, QualityConfig
 from schemas.masked.config import MaskedConfig, check_masked
 from schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, SettingName, check_justified
 from schemas.privacy.plan import PrivacyUnit

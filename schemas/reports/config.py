@@ -8,7 +8,7 @@ from pydantic import Field
 
 from schemas.choices import Auto, InvalidRows, ReportMode
 from schemas.errors import ConfigError
-from schemas.kmeans.cluster_choice import MOST_CLUSTERS
+from schemas.kmeans.sections.cluster_choice import MOST_CLUSTERS
 from schemas.privacy.plan import PrivacyUnit
 from schemas.reports.parameters import MOST_LEVELS, MOST_STATED_EPSILON, Branching, ReportVariant
 from schemas.reports.split_parameters import CollectionParameters

@@ -11,8 +11,8 @@ import pytest
 
 from pipelines.kmeans.plan.planned_fit import plan_fit
 from schemas.errors import PrivacyFlowError
-from schemas.kmeans.feddp_config import LloydConfig
 from schemas.kmeans.fit_config import validated
+from schemas.kmeans.sections.feddp_config import LloydConfig
 from tests.scenes import lake
 from transforms.rounds import bound_broadcast
 from transforms.rounds.bound_broadcast import bound, can_bind, state_digest

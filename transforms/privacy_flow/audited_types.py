@@ -191,8 +191,8 @@ _SETTINGS = frozenset(
     {
         # Public settings of a job that its steps read.
         "schemas.kmeans.any_fit:ClientBoundsConfig",
-        "schemas.kmeans.feddp_config:DiameterConfig",
-        "schemas.kmeans.feddp_config:SimplifyConfig",
+        "schemas.kmeans.sections.feddp_config:DiameterConfig",
+        "schemas.kmeans.sections.feddp_config:SimplifyConfig",
         "schemas.kmeans.lloyd_config:DPLloydConfig",
         "schemas.kmeans.model:NoisyCost",
         "schemas.kmeans.pooled_config:KFedOptions",

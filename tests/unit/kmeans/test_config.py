@@ -11,9 +11,9 @@ import pytest
 from schemas.choices import Allocation, Auto, ClippingCenter, ClippingRule, InvalidRows
 from schemas.errors import ConfigError
 from schemas.kmeans import any_fit as config_module
-from schemas.kmeans.feddp_config import LloydConfig, SimplifyConfig
 from schemas.kmeans.feddp_fit import FedDPKMeansFit
 from schemas.kmeans.fit_config import FITS, load_config, validated
+from schemas.kmeans.sections.feddp_config import LloydConfig, SimplifyConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import yaml_text
 from schemas.settings.digest import config_digest

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import ClippingRule, StartSpace
-from schemas.kmeans.feddp_config import DiameterConfig, SimplifyConfig
 from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.sections.feddp_config import DiameterConfig, SimplifyConfig
 from schemas.privacy.release import Release
 from transforms.kmeans.feddp_kmeans.state import FedDPState
 from transforms.kmeans.lloyd.server import await_means, public_state

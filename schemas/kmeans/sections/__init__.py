@@ -1,0 +1,1 @@
+"""Sections of settings that a private `fit` job has, whatever its algorithm."""
