@@ -5,148 +5,31 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from schemas.choices import (
-    Algorithm,
-    Allocation,
-    Assignment,
-    Auto,
-    ClippingCenter,
-    ClippingRule,
-    StartSpace,
-    Trust,
-)
+from schemas.choices import Algorithm, Allocation, Assignment, Auto, ClippingCenter, ClippingRule, StartSpace, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.recurring.config import RecurringConfig
 from schemas.kmeans.recurring.epoch import EpochConfig
+from schemas.kmeans.sections.clipping_config import ClippingConfig
 from schemas.kmeans.sections.cluster_choice import ClusterChoice, ClusterCount
 from schemas.kmeans.sections.feddp_config import FedDPOptions, LloydConfig, QualityConfig
+from schemas.kmeans.sections.privacy_config import PrivacyConfig
 from schemas.masked.config import MaskedConfig, check_masked
 from schemas.privacy.curator import DeploymentConfig, PlanOptions, PublicText, SettingName, check_justified
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import (
-    Count,
-    Epsilon,
-    Flag,
-    GrownSection,
-    Positive,
-    Scalar,
-    Section,
-    Share,
-    Text,
-    Whole,
-    is_number,
-    python_scalar,
-)
+from schemas.settings.section import Flag, Section, Text, Whole
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
 from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 
-CLIPPING_NORMS = (1e-60, 1e60)
-"""Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
 _CURATORS = ("plan", "deployment", "justification")
 """Sections that change nothing of a run; jobs without them keep the digests that they had before there were any."""
 _ONCE_OF_EVERY_JOB = ("dp_lloyd", "tree")
 """Sections of one algorithm that were those of every job, and null in most; a new algorithm adds none."""
-
-
-def _clipping_norm(value: object) -> object:
-    """`server_radius`, `private`, `domain` or a number among `CLIPPING_NORMS`."""
-    value = python_scalar(value)
-    if isinstance(value, str) and value in set(ClippingRule):
-        return ClippingRule(value)
-    rule = f"'server_radius', 'private' or a number from {CLIPPING_NORMS[0]:g} to {CLIPPING_NORMS[1]:g}"
-    if not is_number(value, *CLIPPING_NORMS):
-        raise rejection.broken_rule(rule)
-    return float(value)  # type: ignore[arg-type]
-
-
-ClientBound = Annotated[float, Field(strict=True, ge=1e-6, le=1e12, allow_inf_nan=False), Scalar]
-
-
-class SharesConfig(Section):
-    """Shares of the budget of FedDP-Init; only their ratios matter."""
-
-    outer_product: Positive = Field(description="the share of the outer product, a finite number > 0")
-    weights: Positive = Field(description="the share of the histogram of server points, a finite number > 0")
-    sums: Positive = Field(description="the share of the sums per cluster, a finite number > 0")
-    counts: Positive = Field(description="the share of the counts per cluster, a finite number > 0")
-
-
-def _auto_or_shares(value: object) -> object:
-    """`auto`, a section of shares, or nothing."""
-    if value is None or isinstance(value, SharesConfig):
-        return value
-    return Auto.AUTO if value == Auto.AUTO else SharesConfig.model_validate(value)
-
-
-class PrivacyConfig(Section):
-    """What the whole run may spend; there are no defaults for what decides the guarantee."""
-
-    unit: PrivacyUnit = Field(description="record or client: what one neighbor adds or removes")
-    epsilon: Epsilon = Field(description="the total epsilon of the run, a finite number > 0")
-    delta: Share = Field(description="the total delta of the run, a number strictly between 0 and 1")
-    allocation: Allocation = Field(
-        default=Allocation.TUNED, description="tuned, or paper for the allocation of Scott, Lampert, Saulpic 2025"
-    )
-    shares: Annotated[SharesConfig | Auto | None, BeforeValidator(_auto_or_shares)] = Field(
-        default=None,
-        description="a section with outer_product, weights, sums and counts, auto to choose them and the Lloyd rounds "
-        "by simulation on the server data, or leave it out",
-    )
-
-
-class ClientBoundsConfig(Section):
-    """Public bounds on the norm of each statistic of a client (Scott et al. 2025, appendix G.5)."""
-
-    outer_product: ClientBound | None = Field(
-        default=None, description="the largest Frobenius norm of a client's outer product, in squared feature units"
-    )
-    histogram: ClientBound | None = Field(default=None, description="the most rows of a client in a histogram (L1)")
-    sums: ClientBound | None = Field(
-        default=None, description="the largest L2 norm of a client's stacked means, in feature units"
-    )
-    counts: ClientBound | None = Field(default=None, description="the most clusters that a client counts in (L1)")
-    lloyd_sums: ClientBound | None = Field(
-        default=None, description="the largest L2 norm of a client's stacked sums in a Lloyd round, in feature units"
-    )
-    lloyd_counts: ClientBound | None = Field(
-        default=None, description="the most rows of a client that a Lloyd round counts (L1)"
-    )
-
-
-class ClippingConfig(GrownSection):
-    """Public bounds on what one row, and one client, may contribute."""
-
-    newer: ClassVar[Mapping[str, object]] = {"bounds": None}
-
-    norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
-        description="the largest L2 norm of a centered row, a number > 0 in feature units, "
-        "server_radius for the radius of the server data, private for a noisy quantile of the rows' norms, or "
-        "domain for half the diagonal of dp_lloyd.domain"
-    )
-    center: ClippingCenter = Field(
-        default=ClippingCenter.SERVER_MEAN, description="server_mean to subtract the mean of the server data, or none"
-    )
-    quantile: Share = Field(
-        default=0.95, description="the share of rows inside a private norm, strictly between 0 and 1"
-    )
-    share: Share = Field(
-        default=0.05, description="the share of the budget that a private norm may spend, strictly between 0 and 1"
-    )
-    client_rows: Count | None = Field(
-        default=None,
-        description="the public typical number of rows of a client, an integer >= 1, for privacy unit client",
-    )
-    bounds: ClientBoundsConfig | None = Field(
-        default=None,
-        description="a section of public bounds on clients' statistics, for privacy unit client and allocation paper, "
-        "or leave it out for medians over server data",
-    )
 
 
 class AnyFit(Section):

@@ -11,8 +11,8 @@ import pydantic
 
 from schemas.choices import Algorithm, ClippingCenter, ClippingRule, LloydStart, LloydVariant
 from schemas.errors import ConfigError
-from schemas.kmeans.any_fit import CLIPPING_NORMS
 from schemas.kmeans.lloyd_config import DPLloydConfig
+from schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
 from schemas.kmeans.tree_config import TreeConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection

@@ -190,7 +190,7 @@ _PRIVACY = frozenset(
 _SETTINGS = frozenset(
     {
         # Public settings of a job that its steps read.
-        "schemas.kmeans.any_fit:ClientBoundsConfig",
+        "schemas.kmeans.sections.clipping_config:ClientBoundsConfig",
         "schemas.kmeans.sections.feddp_config:DiameterConfig",
         "schemas.kmeans.sections.feddp_config:SimplifyConfig",
         "schemas.kmeans.lloyd_config:DPLloydConfig",

@@ -16,9 +16,9 @@ from threadpoolctl import threadpool_limits
 
 from schemas.choices import StartSpace
 from schemas.errors import ConfigError
-from schemas.kmeans.any_fit import SharesConfig
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.sections.feddp_config import LloydConfig
+from schemas.kmeans.sections.privacy_config import SharesConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans import simulated_fit

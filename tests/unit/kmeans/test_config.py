@@ -10,10 +10,11 @@ import pytest
 
 from schemas.choices import Allocation, Auto, ClippingCenter, ClippingRule, InvalidRows
 from schemas.errors import ConfigError
-from schemas.kmeans import any_fit as config_module
 from schemas.kmeans.feddp_fit import FedDPKMeansFit
 from schemas.kmeans.fit_config import FITS, load_config, validated
+from schemas.kmeans.sections.clipping_config import ClippingConfig
 from schemas.kmeans.sections.feddp_config import LloydConfig, SimplifyConfig
+from schemas.kmeans.sections.privacy_config import PrivacyConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import yaml_text
 from schemas.settings.digest import config_digest
@@ -120,8 +121,8 @@ def test_full_job_is_read_as_written():
 
 @pytest.mark.parametrize("section", ["epsilon", "delta"])
 def test_no_default_decides_the_guarantee(section):
-    assert config_module.PrivacyConfig.model_fields[section].is_required()
-    assert config_module.ClippingConfig.model_fields["norm"].is_required()
+    assert PrivacyConfig.model_fields[section].is_required()
+    assert ClippingConfig.model_fields["norm"].is_required()
 
 
 NORM_RULE = "clipping.norm must be 'server_radius', 'private' or a number from 1e-60 to 1e+60"

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from schemas.choices import Algorithm, ClippingCenter, ClippingRule
 from schemas.errors import ConfigError
-from schemas.kmeans.any_fit import CLIPPING_NORMS
 from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
 from transforms.kmeans.lloyd.state import ClippingBounds, MeansSettings, MeansState
 from transforms.numerics.kmeans import bounds, centers
 from transforms.numerics.kmeans.centers import NoisyMeans

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.choices import Allocation, Assignment
-from schemas.kmeans.any_fit import ClientBoundsConfig
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, NoisyCost
+from schemas.kmeans.sections.clipping_config import ClientBoundsConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import Release
 from transforms.numerics.kmeans.centers import Prior
