@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: they stop a run as an error would, so that it cleans up, and are told as what they are."""
+"""Ctrl-C, SIGTERM, a closed terminal: they stop a run as an error would, so that it cleans up, and are told as such."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ SENTENCE = (
     "interrupted; what is in the output folder is complete or absent, and the same command, with the --run_id of this "
     "run, starts again or goes on."
 )
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 5.0
 """Seconds that threads of a runner have to end."""
 
@@ -23,15 +23,18 @@ class Interruption:
 
     Attributes:
       asked: set by the first signal; the second one ends the process at once.
+      before: handlers of the signals that are watched. Those that are switched off are not, as by nohup.
     """
 
     def __init__(self) -> None:
         self.asked = False
+        found = {each: signal.getsignal(each) for each in _SIGNALS}
+        self.before = {each: handler for each, handler in found.items() if handler not in (signal.SIG_IGN, None)}
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal."""
         self.asked = True
-        for each in _SIGNALS:
+        for each in self.before:
             signal.signal(each, signal.SIG_DFL)
         raise KeyboardInterrupt
 
@@ -43,11 +46,12 @@ def interruptible() -> Iterator[Interruption]:
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    before = {each: signal.signal(each, interruption.stop) for each in _SIGNALS}
+    for each in interruption.before:
+        signal.signal(each, interruption.stop)
     try:
         yield interruption
     finally:
-        for each, handler in before.items():
+        for each, handler in interruption.before.items():
             signal.signal(each, handler)
 
 

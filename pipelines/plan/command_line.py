@@ -92,11 +92,15 @@ TOOLS: Mapping[str, Tool] = {
     ),
     "clean": Tool(
         module="pipelines.plan.leftovers",
-        usage="dapple clean FOLDER [--ledger FILE] [--hours N] [--delete] [--abandon]",
+        usage="dapple clean FOLDER [--ledger FILE] [--hours N] [--flink_master HOST:PORT] [--delete] [--abandon]",
         flags={
             "folder": {"help": "in which outputs of runs lie"},
             "--ledger": _LEDGER,
             "--hours": {"default": 24.0, "type": float, "help": "untouched for so long; default: 24"},
+            "--flink_master": {
+                "default": None,
+                "help": "Flink's REST interface; jobs there of killed runs are named, and stopped with --delete",
+            },
             "--delete": {"action": "store_true", "help": "remove what is listed, keys and copies of rows included"},
             "--abandon": {"action": "store_true", "help": "also what a run could still take up"},
         },

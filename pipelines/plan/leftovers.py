@@ -1,4 +1,8 @@
-"""`dapple clean`: folders that killed runs left beside their outputs, with keys and copies of rows in them."""
+"""`dapple clean`: folders that killed runs left beside their outputs, with keys and copies of rows in them.
+
+A job in a Flink cluster goes on when its driver is killed. It is found by the name of its run, and stopped before the
+folder goes.
+"""
 
 import argparse
 import contextlib
@@ -16,6 +20,8 @@ from pipelines.kmeans.plan.epoch_halves import STAGED
 from pipelines.ledger.store import Ledger
 from pipelines.plan.command_line import parsed
 from pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE
+from pipelines.run.jobs import on_flink
+from pipelines.run.jobs.on_flink import FlinkJob
 from pipelines.tables.private_source import LISTING_FILE
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.ledger_entry import RunStatus, run_states
@@ -37,6 +43,7 @@ class Leftover:
       hours: since anything in it was changed.
       kept: why it stays unless it is given up; "" if nothing can be made of it.
       alien: why it is never removed; "" otherwise.
+      jobs: of the run that go on in the cluster, by name.
     """
 
     path: str
@@ -44,6 +51,7 @@ class Leftover:
     hours: float
     kept: str
     alien: str
+    jobs: tuple[str, ...] = ()
 
     def goes(self, given: argparse.Namespace) -> bool:
         """Whether it is removed."""
@@ -60,6 +68,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     Raises:
       ConfigError: if there is no such folder on a local disk.
       LedgerRefusedError: if the ledger cannot be read.
+      RunnerError: if a cluster is named and does not answer, or a job there does not end.
     """
     given = parsed("clean", argv)
     if not os.path.isdir(given.folder):
@@ -67,13 +76,37 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
             f"the folder must be one on a local disk, got {given.folder}; give that in which outputs lie."
         )
     states = None if given.ledger is None else run_states(Ledger(given.ledger).entries())
-    found = [each for each in _leftovers(given.folder, states) if each.hours >= given.hours]
+    going = () if given.flink_master is None else on_flink.running_jobs(given.flink_master)
+    every = [_with_jobs(each, going) for each in _leftovers(given.folder, states)]
+    found = [each for each in every if each.hours >= given.hours]
+    stopped = _stopped(given, [job for job in going if any(_stops(each, job, given) for each in found)])
     deleted = [each.path for each in found if each.goes(given) and _removed(each.path)]
     for each in found:
-        sys.stdout.write(_line(each, each.path in deleted) + "\n")
+        sys.stdout.write(_line(each, each.path in deleted, stopped) + "\n")
     if not found:
         sys.stdout.write(f"Nothing in {given.folder} that a run has left for {given.hours:g} hours.\n")
-    return {"folder": given.folder, "found": [each.to_json() for each in found], "deleted": deleted}
+    known = {name for each in every for name in each.jobs}
+    others = [job.name for job in going if job.name not in known]
+    sys.stdout.writelines(f"{name}: goes on in the cluster; no folder here is of its run.\n" for name in others)
+    jobs = {"stopped": stopped, "others": others} if given.flink_master is not None else {}
+    return {"folder": given.folder, "found": [each.to_json() for each in found], "deleted": deleted} | jobs
+
+
+def _with_jobs(found: Leftover, going: Sequence[FlinkJob]) -> Leftover:
+    """A folder, with the jobs of its run that go on."""
+    return dataclasses.replace(found, jobs=tuple(job.name for job in going if job.is_of(found.run_id)))
+
+
+def _stops(found: Leftover, job: FlinkJob, given: argparse.Namespace) -> bool:
+    """Whether a job is stopped for a folder: nobody waits for it, whether the run can be taken up or not."""
+    return given.delete and not found.alien and job.name in found.jobs
+
+
+def _stopped(given: argparse.Namespace, jobs: Sequence[FlinkJob]) -> list[str]:
+    """Stops jobs; returns their names."""
+    if jobs:
+        on_flink.stop(given.flink_master, jobs)
+    return [job.name for job in jobs]
 
 
 def _leftovers(folder: str, states: Mapping[str, RunStatus] | None) -> Iterator[Leftover]:
@@ -159,9 +192,11 @@ def _removed(path: str) -> bool:
     return True
 
 
-def _line(found: Leftover, deleted: bool) -> str:
+def _line(found: Leftover, deleted: bool, stopped: Sequence[str] = ()) -> str:
     """What is said of a folder."""
     head = f"{found.path}: run {found.run_id}, untouched for {found.hours:.0f} hours"
+    for job in found.jobs:
+        head += f", {job} is stopped" if job in stopped else f", {job} goes on in the cluster"
     if deleted:
         return f"{head}; removed."
     if found.alien:

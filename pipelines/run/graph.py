@@ -1,6 +1,7 @@
 """A pipeline checked and run to its end on any runner, its errors told in one sentence."""
 
 import contextlib
+import sys
 import threading
 import time
 import types
@@ -97,6 +98,15 @@ class _WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
         return [each for each in list(self.control_conn._futures_by_id.values()) if not each.is_done()]
 
     def close(self) -> None:
+        """Ends it; who is interrupted waits for a moment only, since a process may stand still."""
+        if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            self._close()
+            return
+        closing = threading.Thread(target=self._close, name="close_worker", daemon=True)
+        closing.start()
+        closing.join(_HASTE_SECONDS)
+
+    def _close(self) -> None:
         """Ends it, when it has done what it is at: it would wait for ever for the rest of its input."""
         while self.worker_thread.is_alive() and self._unanswered():
             time.sleep(_WATCH_SECONDS)
@@ -104,7 +114,7 @@ class _WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
         super().close()
 
 
-_CANCEL_SECONDS, _WATCH_SECONDS = 20.0, 0.5
+_CANCEL_SECONDS, _WATCH_SECONDS, _HASTE_SECONDS = 20.0, 0.5, 2.0
 _LOST = f"schemas.errors.RunnerError: {LOST_WORKER}"
 
 

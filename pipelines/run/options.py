@@ -135,10 +135,11 @@ def beam_options(flags: Sequence[str]) -> PipelineOptions:
     """Beam options with Dapple's defaults: the local runner, and nothing of the launcher's session shipped.
 
     Raises:
-      ConfigError: for a flag that no Beam option class knows.
+      ConfigError: for a flag that no Beam option class knows, or a limit of workers that is out of range.
     """
     _refuse_unknown(flags)
     options = GivenOptions(list(flags))
+    _check_limits(options)
     standard = options.view_as(StandardOptions)
     if standard.runner is None:
         standard.runner = DEFAULT_RUNNER
@@ -161,16 +162,22 @@ def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
     Raises:
       ConfigError: for numbers that are out of range.
     """
-    given = options.view_as(WorkerOptions)
-    if given.cores is not None and not 1 <= given.cores <= _MOST_CORES:
-        raise ConfigError(f"--cores must be from 1 to {_MOST_CORES}, got {given.cores}; leave it out to use them all.")
-    if not 0 <= given.cache_megabytes <= 1 << 24:
-        raise ConfigError(f"--cache_megabytes must be from 0 to {1 << 24}, got {given.cache_megabytes}; give fewer.")
+    given = _check_limits(options)
     alone = shuffles_in_memory(options) and options.view_as(DirectOptions).direct_num_workers == 1
     cores = given.cores or (min(joblib.cpu_count(), _MOST_CORES) if alone else 0)
     limits = WorkerLimits(run=secrets.token_hex(8), cores=cores, cache_bytes=given.cache_megabytes << 20)
     with CACHES.held(limits.run), CREWS.held(limits.run):
         yield limits
+
+
+def _check_limits(options: PipelineOptions) -> WorkerOptions:
+    """What workers may use, as it was given; raises ConfigError, before anything is charged."""
+    given = options.view_as(WorkerOptions)
+    if given.cores is not None and not 1 <= given.cores <= _MOST_CORES:
+        raise ConfigError(f"--cores must be from 1 to {_MOST_CORES}, got {given.cores}; leave it out to use them all.")
+    if not 0 <= given.cache_megabytes <= 1 << 24:
+        raise ConfigError(f"--cache_megabytes must be from 0 to {1 << 24}, got {given.cache_megabytes}; give fewer.")
+    return given
 
 
 def _refuse_unknown(flags: Sequence[str]) -> None:

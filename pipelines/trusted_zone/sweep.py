@@ -248,6 +248,8 @@ def execute(
     except BaseException:
         folder.discard_empty()
         raise
+    finally:
+        folder.release()
 
 
 def _reservation(cells: Sequence[PlannedCell], ledger: str | None, name: str) -> Reservation | None:

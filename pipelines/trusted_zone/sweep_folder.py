@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.run.folder import locked
 from pipelines.run.versions import versions
 from pipelines.trusted_zone import sweep_page
 from pipelines.trusted_zone.sweep_summary import summary
@@ -41,12 +42,15 @@ class SweepFolder:
         self._output = output
         self._config = config
         self._schema = cell_schema(scored=config.options.evaluate is not None)
+        self._lock = -1
 
     def open(self) -> None:
         """Creates the folder or takes it up again; what a killed process left of its private files goes.
 
+        Nobody else has it until `release`.
+
         Raises:
-          ConfigError: if something else lies there, or the sweep is complete.
+          ConfigError: if something else lies there, the sweep is complete, or another run of it is under way.
         """
         if FileSystems.get_scheme(self._output) is not None:
             raise ConfigError(f"--output must be a local folder for a sweep, got {self._output}; copy it afterwards.")
@@ -75,8 +79,25 @@ class SweepFolder:
             raise ConfigError(
                 f"--output must be a folder that can be made, got {self._output}; choose another."
             ) from error
+        self._claim()
         for left in glob.glob(f"{_PRIVATE}*", root_dir=self._output):
             shutil.rmtree(self._path(left), ignore_errors=True)
+
+    def _claim(self) -> None:
+        """Takes the lock of the folder: another run would lose its private files, or have its parts overwritten."""
+        self._lock = os.open(self._output, os.O_RDONLY)
+        if not locked(self._lock):
+            self.release()
+            raise ConfigError(
+                f"--output must be of one run at a time, got {self._output}, to which another sweep writes; wait for "
+                "it to end or choose another one."
+            )
+
+    def release(self) -> None:
+        """Gives up the lock of the folder."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     @contextlib.contextmanager
     def private(self) -> Iterator[str]:

@@ -15,7 +15,9 @@ from pipelines.command import main
 from pipelines.kmeans.outputs import files
 from pipelines.run.folder import RunFolder, check_no_link
 from pipelines.run.options import OUTPUT_FLAGS
+from pipelines.trusted_zone.sweep_folder import SweepFolder
 from schemas.errors import ConfigError
+from schemas.trusted_zone.sweep_config import sweep_config
 from tests.scenes import federation, lake, ledgers, reports, sweeps
 
 
@@ -235,3 +237,21 @@ def test_the_log_does_not_tell_whether_a_client_lies_in_two_files(tmp_path):
     whole = np.arange(120) // 2
     split = np.append(np.insert(whole, 60, 60), 60)
     assert said(tmp_path / "a", whole) == said(tmp_path / "b", split)
+
+
+def test_two_sweeps_of_one_folder_do_not_meet(tmp_path):
+    """The second one once deleted the key of the first, and both were charged for parts of one name."""
+    methods = {"optimum": {"algorithm": "optimal", "optimal": {"steps": 1, "restarts": 1, "starts": 1}}}
+    server = lake.write_server(tmp_path / "server.parquet")
+    config = sweep_config(sweeps.settings(str(tmp_path / "lake"), server, methods))
+    first, second = (SweepFolder(str(tmp_path / "out"), config) for _ in range(2))
+    first.open()
+    with first.private() as private:
+        (tmp_path / "link").symlink_to(tmp_path)
+        for other in (second, SweepFolder(str(tmp_path / "link" / "out"), config)):
+            with pytest.raises(ConfigError, match="must be of one run at a time"):
+                other.open()
+        assert os.path.isdir(private)
+    first.release()
+    second.open()
+    second.release()

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.runner, pytest.mark.flink]
 @pytest.fixture(scope="module")
 def fetched():
     """All that a cluster needs."""
-    with needed():
+    with needed("flink"):
         downloads.flink_home()
         downloads.flink_runner()
 
@@ -144,7 +144,7 @@ class TestFaults:
 @pytest.mark.slow
 def test_a_cluster_comes_up_is_found_again_and_goes(tmp_path):
     """Without the job server, so that it runs wherever there is Java."""
-    with needed():
+    with needed("flink"):
         home = downloads.flink_home()
     cluster = FlinkCluster(tmp_path, Ports.free())
     try:

@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def prism():
-    with needed():
+    with needed("prism"):
         binary = downloads.prism_binary()
     # Jobs of one process share a server, also one that Beam could not download when another test named no runner.
     own = "--experiments=disable_prism_server_singleton"

@@ -17,7 +17,7 @@ class TestWheelInAnEnvironmentOfItsOwn(Conformance):
     @pytest.fixture(scope="class")
     @classmethod
     def flags(cls, logs):
-        with needed():
+        with needed("workers"):
             python = str(worker_python())
         (port,) = processes.free_ports(1)
         pool = start_pool(python, port, logs / "pool.log")
@@ -30,7 +30,7 @@ class TestWheelInAnEnvironmentOfItsOwn(Conformance):
         pool.stop()
 
     def test_the_packages_are_those_of_the_wheel(self):
-        with needed():
+        with needed("workers"):
             python = worker_python()
         words = [python, "-P", "-c", "import pipelines, transforms; print(pipelines.__file__)"]
         done = subprocess.run(words, capture_output=True, text=True, check=True, env={}, cwd=python.parent)

@@ -28,7 +28,7 @@ def started(folder: pathlib.Path) -> KafkaBroker:
     """A broker that runs; skips where it cannot be had."""
     pytest.importorskip("confluent_kafka", reason="needs confluent-kafka, which the extra kafka brings")
     broker = KafkaBroker(folder)
-    with needed():
+    with needed("kafka"):
         broker.up()
     return broker
 

@@ -5,6 +5,7 @@ The reference is the in-memory runner on rows in another layout. All runs have o
 
 import contextlib
 import json
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,11 +25,17 @@ Settings = dict[str, Any]
 
 
 @contextlib.contextmanager
-def needed() -> Iterator[None]:
-    """Skips, and says why, where something cannot be had on this machine."""
+def needed(name: str) -> Iterator[None]:
+    """Skips, and says why, where something cannot be had on this machine.
+
+    Fails instead under `.ci/run`, unless DAPPLE_WITHOUT has the name.
+    """
     try:
         yield
     except UnavailableError as error:
+        without = os.environ.get("DAPPLE_WITHOUT")
+        if without is not None and name not in without.split():
+            pytest.fail(f"{name} is missing, and DAPPLE_WITHOUT does not name it: {error}")
         pytest.skip(str(error))
 
 

@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-import secrets
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, Self
 
@@ -44,14 +44,20 @@ class SumVectorsFn(beam.CombineFn):
 
 
 class _BranchFn(beam.DoFn):
-    """Numbers vectors by the branch that adds them up: one branch for each bundle, so that lifting still works."""
+    """Numbers vectors by the branch that adds them up: one branch for each bundle, so that lifting still works.
+
+    A bundle that a runner does again gets the same branch, as long as its vectors are the same. By chance, it could be
+    added to two branches, where one of them has read the first attempt: rows would count twice.
+    """
 
     def start_bundle(self) -> None:
-        """Chooses; which branch it is does not matter to a sum of integers."""
-        self._branch = secrets.randbelow(_BRANCHES)
+        """Nothing is known yet."""
+        self._branch = -1
 
     def process(self, vector: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """(branch, vector)."""
+        """(branch, vector); which branch it is does not matter to a sum of integers."""
+        if self._branch < 0:
+            self._branch = zlib.crc32(vector.tobytes()) % _BRANCHES
         yield self._branch, vector
 
 

@@ -3,8 +3,11 @@
 Such a job holds the key of its run. Whoever takes the run up, or deletes its staging folder, cancels it first.
 """
 
+import re
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pipelines.run.options import NAME_PREFIX, job_name
@@ -14,7 +17,11 @@ from schemas.settings.refusal import Refusal
 
 _RUNNING = ("INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "RECONCILING")
 _SECONDS = 30.0
+_LOOK_SECONDS = 0.5
 _MOST_OCTETS = 1 << 26
+_NAME = re.compile(f"{NAME_PREFIX}(-[a-z0-9]+)+-[0-9a-f]{{8}}", re.ASCII)
+"""As `job_name` makes them; whoever else names a job so cannot put anything into what is printed."""
+_ID = re.compile("[0-9a-f]+", re.ASCII)
 _RULE = "--flink_master must be the address of a Flink cluster"
 
 
@@ -31,6 +38,12 @@ class FlinkJob(NamedTuple):
     name: str
     state: str
 
+    def is_of(self, run_id: str) -> bool:
+        """Whether it is a job of a run, whatever the word of the command was."""
+        parts = self.name.split("-")[1:-1]
+        words = ("_".join(parts[:end]) for end in range(1, len(parts)))
+        return any(self.name == job_name(word, run_id) for word in words)
+
 
 def running_jobs(master: str, run: tuple[str, str] | None = None) -> tuple[FlinkJob, ...]:
     """Dapple's jobs that are not over.
@@ -45,10 +58,31 @@ def running_jobs(master: str, run: tuple[str, str] | None = None) -> tuple[Flink
     Raises:
       RunnerError: if Flink does not answer.
     """
-    found = _ask(master, "jobs/overview")
-    listed = [FlinkJob(each["jid"], each["name"], each["state"]) for each in found.get("jobs", ())]
-    ours = [each for each in listed if each.state in _RUNNING and each.name.startswith(f"{NAME_PREFIX}-")]
+    try:
+        listed = [FlinkJob(*(str(each[key]) for key in ("jid", "name", "state"))) for each in _overview(master)]
+    except (KeyError, TypeError) as error:
+        raise _unreachable(master) from error
+    ours = [each for each in listed if each.state in _RUNNING and _NAME.fullmatch(each.name) and _ID.fullmatch(each.id)]
     return tuple(each for each in ours if run is None or each.name == job_name(*run))
+
+
+def stop(master: str, jobs: Sequence[FlinkJob]) -> None:
+    """Cancels jobs, and waits until they are over, since they may write until then.
+
+    Args:
+      master: as for `running_jobs`.
+      jobs: as found there.
+
+    Raises:
+      RunnerError: if Flink does not answer, or one of them does not end.
+    """
+    for each in jobs:
+        cancel(master, each)
+    end, ids = time.monotonic() + _SECONDS, {each.id for each in jobs}
+    while left := [each for each in running_jobs(master) if each.id in ids]:
+        if time.monotonic() > end:
+            raise RunnerError(f"{left[0].name} must end when it is canceled, got one that goes on; look there.")
+        time.sleep(_LOOK_SECONDS)
 
 
 def cancel(master: str, job: FlinkJob) -> None:
@@ -62,6 +96,12 @@ def cancel(master: str, job: FlinkJob) -> None:
       RunnerError: if Flink does not answer.
     """
     _ask(master, f"jobs/{job.id}?mode=cancel", method="PATCH")
+
+
+def _overview(master: str) -> Sequence[Any]:
+    """All jobs, as Flink lists them."""
+    found: Sequence[Any] = _ask(master, "jobs/overview")["jobs"]
+    return found
 
 
 def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:

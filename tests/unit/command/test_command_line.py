@@ -211,7 +211,7 @@ def interrupted_job(monkeypatch, job):
     monkeypatch.setattr(command, "_answer", lambda words: job())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("turned", [None, RuntimeError, InputError])
 def test_an_interruption_is_told_as_one_whatever_libraries_make_of_it(capsys, monkeypatch, number, turned):
     def job():
@@ -228,6 +228,23 @@ def test_an_interruption_is_told_as_one_whatever_libraries_make_of_it(capsys, mo
     code, out, said = answer(capsys, "fit")
     assert (code, out, said) == (130, "", f"dapple: {interruption.SENTENCE}\n")
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_was_switched_off_stays_so(capsys, monkeypatch, number):
+    """As by nohup, and by a shell for what it runs in the background."""
+
+    def job():
+        os.kill(os.getpid(), number)
+        return "{}\n"
+
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        interrupted_job(monkeypatch, job)
+        assert answer(capsys, "fit") == (0, "{}\n", "")
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
 
 
 def test_an_error_before_a_signal_is_told_as_itself(capsys, monkeypatch):

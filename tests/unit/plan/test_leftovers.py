@@ -6,8 +6,10 @@ import os
 
 import pytest
 
+from pipelines.run.options import job_name
 from schemas.privacy.charge import Limit
 from tests.scenes import lake
+from tests.scenes.flink_jobs import canned_flink
 from tests.scenes.ledgers import gaussian, new_ledger
 
 
@@ -111,3 +113,47 @@ def test_links_inside_are_not_followed(tmp_path):
 def test_wrong_words_are_refused(tmp_path, monkeypatch, words, code):
     monkeypatch.chdir(tmp_path)
     assert lake.run_command("clean", *words).code == code
+
+
+NIGHT = job_name("fit", "night-1")
+
+
+@pytest.fixture
+def flink(tmp_path):
+    """A cluster with jobs of two killed runs; one of them has a folder here."""
+    left(tmp_path, "out.partial-night-1", "run.key", "run.nonce")
+    with canned_flink() as (address, kind):
+        yield ("--flink_master", address), kind
+
+
+def test_a_job_that_goes_on_is_named_and_stopped_before_its_folder_goes(tmp_path, flink):
+    found = clean(tmp_path, *flink[0])
+    assert found["found"][0]["jobs"] == [NIGHT]
+    assert f"{NIGHT} goes on in the cluster; it holds keys" in found["text"]
+    assert (found["stopped"], found["others"], flink[1].canceled) == ([], [job_name("fit", "Night-1")], [])
+    found = clean(tmp_path, *flink[0], "--delete")
+    assert (found["stopped"], flink[1].canceled) == ([NIGHT], ["/jobs/a1?mode=cancel"])
+    assert (len(found["deleted"]), list(tmp_path.iterdir())) == (1, [])
+
+
+def test_a_job_of_a_run_that_can_be_taken_up_is_stopped_and_its_folder_stays(tmp_path, flink):
+    folder = left(tmp_path, "two.partial-Night-1", "run.key", "checkpoint.json")
+    found = clean(tmp_path, *flink[0], "--delete")
+    assert set(found["stopped"]) == {NIGHT, job_name("fit", "Night-1")}
+    assert folder.exists()
+
+
+def test_a_job_whose_driver_is_at_work_goes_on(tmp_path, flink):
+    lock = os.open(tmp_path / "out.partial-night-1", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    found = clean(tmp_path, *flink[0], "--delete", "--abandon", "--hours", "0")
+    os.close(lock)
+    assert (found["stopped"], found["deleted"], flink[1].canceled) == ([], [], [])
+
+
+def test_without_an_answer_nothing_is_removed(tmp_path, flink):
+    flink[1].code = 500
+    done = lake.run_command("clean", str(tmp_path), *flink[0], "--delete")
+    assert done.code == 1
+    assert "--flink_master must be the address of a Flink cluster" in done.err
+    assert (tmp_path / "out.partial-night-1").exists()

@@ -34,3 +34,27 @@ def test_a_fit_with_long_vectors_is_checked_and_releases_the_same(tmp_path, monk
     monkeypatch.setattr(aggregation, "_LONG", 1)
     lake.run_fit(settings, tmp_path / "tree")
     assert lake.released(tmp_path / "tree") == lake.released(tmp_path / "plain")
+
+
+def branches(vectors):
+    step = aggregation._BranchFn()
+    step.start_bundle()
+    return [branch for vector in vectors for branch, _ in step.process(vector)]
+
+
+def test_a_bundle_that_is_done_again_goes_to_the_same_branch():
+    """Rows would count twice if its first attempt was read by one branch and its second one by another."""
+    bundles = [[np.full(8, bundle), np.full(8, bundle + 1)] for bundle in range(200)]
+    first = [branches(vectors) for vectors in bundles]
+    assert first == [branches([each.copy() for each in vectors]) for vectors in bundles]
+    assert all(len(set(numbers)) == 1 for numbers in first)
+    assert len({numbers[0] for numbers in first}) > 20
+
+
+def test_the_largest_sums_are_exact():
+    """To the last unit that an int64 holds, also where partial sums pass it on the way."""
+    near = np.iinfo(np.int64).max - 5
+    parts = [np.array([each], dtype=np.int64) for each in (near, near, -near, 5)]
+    for fn in (aggregation.SumVectorsFn(1), aggregation.SumPresentVectorsFn()):
+        total = fn.merge_accumulators([fn.add_input(fn.create_accumulator(), each.copy()) for each in parts])
+        np.testing.assert_array_equal(total, [np.iinfo(np.int64).max])

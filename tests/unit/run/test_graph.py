@@ -145,6 +145,28 @@ def test_a_job_is_canceled_when_nobody_waits_for_it_any_more(error):
     assert running.canceled == 1
 
 
+class _Still(graph._WatchedWorker):
+    """A process that stands still, and so does whoever waits for its end."""
+
+    def __init__(self):
+        self.over = threading.Event()
+
+    def _close(self):
+        self.over.wait(600)
+
+
+def test_who_interrupts_a_run_does_not_wait_for_a_process_that_stands_still(monkeypatch):
+    monkeypatch.setattr(graph, "_HASTE_SECONDS", 0.1)
+    worker = _Still()
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        worker.close()
+    assert not worker.over.is_set()
+    worker.over.set()
+    worker.close()
+
+
 @pytest.mark.slow
 # Beam's threads lose the streams and the end of a worker that is gone.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -1,59 +1,19 @@
 """Jobs that go on in a Flink cluster: found by the names of their runs, and canceled."""
 
-import http.server
-import json
-import threading
-
 import pytest
 
 from pipelines.run.jobs import on_flink
 from pipelines.run.options import job_name, parse_job
 from schemas.errors import RunnerError
+from tests.scenes.flink_jobs import canned_flink
 
 PORTABLE = ("--config", "c", "--output", "o", "--runner=PortableRunner", "--job_endpoint=localhost:1")
 
 
-class _Flink(http.server.BaseHTTPRequestHandler):
-    """A JobManager of canned answers that remembers what it is asked to cancel."""
-
-    jobs: tuple[tuple[str, str, str], ...] = (
-        ("a1", job_name("fit", "night-1"), "RUNNING"),
-        ("a2", job_name("fit", "Night-1"), "RESTARTING"),
-        ("a3", job_name("fit", "night-1"), "FINISHED"),
-        ("a4", "another-job", "RUNNING"),
-    )
-    canceled: list[str]
-    code = 202
-
-    def do_GET(self):
-        found = [dict(zip(("jid", "name", "state"), each, strict=True)) for each in self.jobs]
-        self._answer(200, {"jobs": found})
-
-    def do_PATCH(self):
-        self.canceled.append(self.path)
-        self._answer(self.code, {})
-
-    def _answer(self, code, content):
-        octets = json.dumps(content).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(octets)))
-        self.end_headers()
-        self.wfile.write(octets)
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
 def flink():
-    kind = type("Flink", (_Flink,), {"canceled": []})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}", kind
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with canned_flink() as found:
+        yield found
 
 
 def test_only_jobs_of_dapple_that_are_not_over_are_found(flink):
@@ -90,3 +50,41 @@ def test_jobs_of_clusters_are_named_by_their_runs():
     assert options["job_name"].startswith("dapple-fit-night-1-b-")
     assert parse_job("fit", (*PORTABLE, "--job_name", "mine")).beam.get_all_options()["job_name"] == "mine"
     assert parse_job("fit", PORTABLE[:4]).beam.get_all_options()["job_name"] is None
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        (("a1", "dapple-fit-x\x1b[2J-00000000", "RUNNING"),),
+        (("a1", "dapple-fit-night-1", "RUNNING"),),
+        (("../a1", job_name("fit", "night-1"), "RUNNING"),),
+    ],
+    ids=["control characters", "no digest", "id that is a path"],
+)
+def test_a_name_that_dapple_did_not_make_is_of_no_run(flink, jobs):
+    flink[1].jobs = jobs
+    assert on_flink.running_jobs(flink[0]) == ()
+
+
+@pytest.mark.parametrize("answer", [[], {}, {"jobs": 3}, {"jobs": [1]}, {"jobs": [{"jid": "a1"}]}])
+def test_what_is_no_flink_is_told_so(flink, answer, monkeypatch):
+    monkeypatch.setattr(flink[1], "do_GET", lambda self: self._answer(200, answer))
+    with pytest.raises(RunnerError, match="--flink_master must be the address of a Flink cluster"):
+        on_flink.running_jobs(flink[0])
+
+
+def test_whose_job_it_is_follows_from_the_whole_name():
+    job = on_flink.FlinkJob("a1", job_name("clustered_fl", "a-b"), "RUNNING")
+    assert job.is_of("a-b")
+    assert not any(job.is_of(run) for run in ("a", "b", "A-b", "fl-a-b", "a-b-", "a_b", ""))
+
+
+def test_a_job_that_does_not_end_is_told(flink, monkeypatch):
+    monkeypatch.setattr(on_flink, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(on_flink, "_SECONDS", 5.0)
+    on_flink.stop(flink[0], on_flink.running_jobs(flink[0]))
+    assert flink[1].canceled == ["/jobs/a1?mode=cancel", "/jobs/a2?mode=cancel"]
+    flink[1].ends = False
+    monkeypatch.setattr(on_flink.time, "monotonic", iter([0.0, 1.0, 9.0]).__next__)
+    with pytest.raises(RunnerError, match=r"^dapple-fit-night-1-[0-9a-f]{8} must end when it is canceled"):
+        on_flink.stop(flink[0], on_flink.running_jobs(flink[0]))

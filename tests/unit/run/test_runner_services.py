@@ -11,6 +11,7 @@ import pytest
 
 from examples.runners import downloads, processes
 from examples.runners.flink_cluster import FlinkCluster, Ports, _flat
+from tests.scenes.conformance import needed
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(900)"]
 PARENT = [sys.executable, "-c", f"import subprocess; subprocess.run({SLEEP!r})"]
@@ -29,6 +30,24 @@ def command(cache: pathlib.Path, name: str, script: str) -> None:
     path = cache.parent / "bin" / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("without", "outcome"),
+    [
+        (None, pytest.skip.Exception),
+        ("prism kafka", pytest.skip.Exception),
+        ("", pytest.fail.Exception),
+        ("kafka prism2", pytest.fail.Exception),
+    ],
+)
+def test_a_missing_runner_may_be_missing_or_not(monkeypatch, without, outcome):
+    """`.ci/run` sets the variable."""
+    monkeypatch.delenv("DAPPLE_WITHOUT", raising=False)
+    if without is not None:
+        monkeypatch.setenv("DAPPLE_WITHOUT", without)
+    with pytest.raises(outcome, match="no Go"), needed("prism"):
+        raise downloads.UnavailableError("no Go")
 
 
 @pytest.mark.parametrize(

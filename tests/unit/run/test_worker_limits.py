@@ -3,7 +3,7 @@
 import joblib
 import pytest
 
-from pipelines.run.options import beam_options, worker_limits
+from pipelines.run.options import beam_options, parse_job, worker_limits
 from schemas.errors import ConfigError
 from transforms.rounds.row_cache import CACHES
 
@@ -32,8 +32,9 @@ def test_flags_limit_both():
 
 @pytest.mark.parametrize("flags", [["--cores=0"], ["--cores=-1"], ["--cores=65"], ["--cache_megabytes=-1"]])
 def test_numbers_out_of_range_are_refused(flags):
+    """With the command line, before anything is read or charged."""
     with pytest.raises(ConfigError, match=flags[0].partition("=")[0]):
-        limits_of(*flags)
+        parse_job("fit", ["--config", "job.yaml", "--output", "out", *flags])
 
 
 def test_no_two_runs_share_rows_and_none_are_left():
