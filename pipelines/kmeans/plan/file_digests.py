@@ -35,9 +35,10 @@ from transforms.tables.listing import (
 )
 
 FileDigests = Generator[tuple[ListedFile, str], None, None]
-_READERS = 4
-_AT_ONCE = 512
-"""Files that wait for a thread or for those before them."""
+_FEWEST_READERS, _MOST_READERS = 4, 16
+_BATCH_FILES, _BATCH_BYTES = 16, 1 << 20
+_AT_ONCE = 64
+"""Batches that wait for a thread or for those before them."""
 
 
 def file_digests(files: FileList, options: PipelineOptions, folder: str) -> FileDigests:
@@ -62,25 +63,38 @@ def _known(each: ListedFile) -> str:
     return FileSeal.of_text(each.seal).content
 
 
-def _content(each: ListedFile) -> str:
-    """SHA-256 of a file."""
-    return _known(each) or content_digest(each.file, each.seal, each.path).hex()
-
-
 def _by_threads(files: FileList) -> FileDigests:
-    """SHA-256 of every file, by its real path; a few hundred at once."""
-    pending: collections.deque[tuple[ListedFile, concurrent.futures.Future[str]]] = collections.deque()
-    pool = concurrent.futures.ThreadPoolExecutor(max(_READERS, joblib.cpu_count()))
+    """SHA-256 of every file, by its real path; some batches at once."""
+    pending: collections.deque[tuple[list[ListedFile], concurrent.futures.Future[list[str]]]] = collections.deque()
+    pool = concurrent.futures.ThreadPoolExecutor(min(max(_FEWEST_READERS, joblib.cpu_count()), _MOST_READERS))
     try:
-        for each in files.by_file():
-            pending.append((each, pool.submit(_content, each)))
+        for batch in _batches(files.by_file()):
+            pending.append((batch, pool.submit(_contents, batch)))
             if len(pending) == _AT_ONCE:
-                first, content = pending.popleft()
-                yield first, content.result()
-        for each, content in pending:
-            yield each, content.result()
+                first, found = pending.popleft()
+                yield from zip(first, found.result(), strict=True)
+        for batch, rest in pending:
+            yield from zip(batch, rest.result(), strict=True)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _batches(files: Iterator[ListedFile]) -> Iterator[list[ListedFile]]:
+    """Large files by themselves, and small ones together: handing one to a thread takes as long as reading it."""
+    batch: list[ListedFile] = []
+    n_bytes = 0
+    for each in files:
+        batch.append(each)
+        n_bytes += FileSeal.of_text(each.seal).size
+        if n_bytes >= _BATCH_BYTES or len(batch) == _BATCH_FILES:
+            yield batch
+            batch, n_bytes = [], 0
+    if batch:
+        yield batch
+
+
+def _contents(batch: list[ListedFile]) -> list[str]:
+    return [_known(each) or content_digest(each.file, each.seal, each.path).hex() for each in batch]
 
 
 def _by_workers(files: FileList, options: PipelineOptions, folder: str) -> FileDigests:
