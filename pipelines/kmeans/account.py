@@ -146,7 +146,8 @@ class RunAccount(OutputFolder):
         """Fixes key and input of the run before noise is drawn; returns the fingerprint of the input."""
         places = {setting: self._place(uri) for setting, (uri, _) in self._secrets.items()}
         keys = {setting: key_digest(place, setting) for setting, place in places.items()}
-        fingerprint = content_fingerprint(planned, self._config_digest, places["key_uri"])
+        where = (places["key_uri"], self._options.beam, self.folder.staging)
+        fingerprint = content_fingerprint(planned, self._config_digest, *where)
         self._ledger.start(self._run, {"key": keys, "input": fingerprint})
         self._drew = True
         return fingerprint

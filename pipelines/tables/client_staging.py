@@ -102,6 +102,17 @@ def staged_by_client(rows: JobRows, options: PipelineOptions, key_uri: str, fold
         _leave(copy, keep=keep)
 
 
+@contextlib.contextmanager
+def private_folder(folder: str) -> Iterator[str]:
+    """The private folder beside a run's staging folder, as `staged_by_client` has one: empty, and gone afterwards."""
+    beside = _copy_folder(folder)
+    _make_private(beside)
+    try:
+        yield beside
+    finally:
+        _leave(beside, keep=False)
+
+
 def clear_copy(folder: str) -> None:
     """Removes the copy that a killed run may have left beside `folder`."""
     _leave(f"{folder.rstrip('/')}.clients", keep=False)

@@ -491,8 +491,10 @@ ALLOWED = {
     # Types, and what was written just now.
     "pipelines/tables/prepare.py": {"Source", "read_manifest"},
     "pipelines/tables/client_staging.py": {"Source"},
-    # Public rows, for the fingerprint; reports, which are private on their own.
-    "pipelines/kmeans/plan/fingerprint.py": {"Source", "list_files"},
+    # A type: files that the gate has listed, whose octets are hashed.
+    "pipelines/kmeans/plan/fingerprint.py": {"Source", "FileList"},
+    "pipelines/kmeans/plan/file_digests.py": {"FileList"},
+    # Reports, which are private on their own.
     "pipelines/reports/source.py": {"find_files", "list_files"},
 }
 READS_ROWS = {"ListShards", "first_schema", "open_sealed"}

@@ -4,10 +4,12 @@ The reference is the in-memory runner on rows in another layout. All runs have o
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,10 @@ import pytest
 import yaml
 
 from examples.runners.downloads import UnavailableError
-from pipelines.run.options import DEFAULT_RUNNER
+from pipelines.kmeans.plan import file_digests
+from pipelines.run.options import DEFAULT_RUNNER, beam_options
+from pipelines.tables.private_source import private_source
+from schemas.tables.data_section import DataConfig
 from tests.scenes import lake, reports
 from transforms.files.publish import CENTERS_FILE, RELEASED_FILES
 
@@ -152,6 +157,15 @@ class Conformance:
         assert outcome.lines[-1] == bench.run("fit", bench.fit(path, "record"), *REFERENCE)[0].lines[-1]
         assert "part-01.parquet, row group 0" in outcome.lines[-1]
         assert sorted(path.name for path in output.parent.iterdir()) == ["job.yaml"]
+
+    def test_workers_find_the_digests_of_the_octets(self, bench, flags, tmp_path):
+        """What a ledger keeps of all input is found by the workers of a cluster, and is the same on each."""
+        files = private_source(SimpleNamespace(data=DataConfig(path=bench.split, features="x"))).listed.files
+        (tmp_path / "staging").mkdir()
+        digests = dict(file_digests._by_workers(files, beam_options(flags), str(tmp_path / "staging" / "run")))
+        expected = {each: hashlib.sha256(pathlib.Path(each.file).read_bytes()).hexdigest() for each in files}
+        assert digests == expected
+        assert not list((tmp_path / "staging").iterdir())
 
     def test_a_key_of_the_run_is_gone_when_it_is_over(self, bench, flags):
         settings = bench.fit(bench.whole, "record")

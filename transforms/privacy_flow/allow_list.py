@@ -57,6 +57,7 @@ AUDITED: dict[str, Rule] = {
     # Reading
     "transforms.tables.read:ListShards": SOURCE,
     "transforms.tables.read:CheckRows": PASS,
+    "transforms.tables.listing:DigestFiles": SOURCE,
     # Rounds
     "transforms.rounds.round:_StatisticFn": STATISTIC,
     "transforms.trusted_zone.sweep_cells:_CellStatisticsFn": STATISTIC,
@@ -173,6 +174,7 @@ AUDITED: dict[str, Rule] = {
     "transforms.trusted_zone.pooled_kmeans:ClusterByClient": TRUSTED,
     "transforms.trusted_zone.plain_lloyd:RunPlainLloyd": TRUSTED,
     "transforms.trusted_zone.pooled_kmeans:ClusterPooledRows": TRUSTED,
+    "pipelines.kmeans.plan.file_digests:_write_block": TRUSTED,
     "pipelines.tables.client_staging:_write_answer": TRUSTED,
     "pipelines.trusted_zone.pooled_fit:_write_centers": TRUSTED,
     "pipelines.trusted_zone.sweep:_centers": PUBLIC,

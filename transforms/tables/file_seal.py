@@ -111,14 +111,14 @@ def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFil
     Raises:
       InputError: if it is another file, or was changed.
     """
-    listed = FileSeal.of_text(seal)
-    with _opened(file, name) as (source, found):
-        if not listed.covers(found):
-            raise _changed(name)
-        with gate.parquet_of(source, refusal_of(name)) as parsed:
-            yield parsed, found, source
-        if _state(file, source, name) != found[:2]:
-            raise _changed(name)
+    with _opened_as_listed(file, seal, name) as (source, found), gate.parquet_of(source, refusal_of(name)) as parsed:
+        yield parsed, found, source
+
+
+def content_digest(file: str, seal: str, name: str) -> bytes:
+    """SHA-256, 32 octets, of all octets of a file that was listed; arguments and errors as of `open_listed`."""
+    with _opened_as_listed(file, seal, name) as (source, _):
+        return _content(source, name)
 
 
 def check_content(source: Any, seal: str, name: str) -> None:
@@ -133,16 +133,7 @@ def check_content(source: Any, seal: str, name: str) -> None:
       InputError: if they are others.
     """
     expected = FileSeal.of_text(seal).content
-    if not expected:
-        return
-    digest = hashlib.sha256()
-    try:
-        source.seek(0)
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-    except (OSError, BeamIOError, pa.ArrowException) as error:
-        raise refusal_of(name).because() from error
-    if digest.hexdigest() != expected:
+    if expected and _content(source, name).hex() != expected:
         raise InputError(f"{name} must hold the octets that prepare wrote, got others; run prepare again.")
 
 
@@ -176,6 +167,29 @@ def _opened(path: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
     with source:
         size, changed = _state(path, source, name)
         yield source, FileSeal(size, changed, _footer_digest(source, size, name))
+
+
+@contextlib.contextmanager
+def _opened_as_listed(file: str, seal: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
+    """`_opened`, compared with the seal of the listing before it is read and once more afterwards."""
+    with _opened(file, name) as (source, found):
+        if not FileSeal.of_text(seal).covers(found):
+            raise _changed(name)
+        yield source, found
+        if _state(file, source, name) != found[:2]:
+            raise _changed(name)
+
+
+def _content(source: Any, name: str) -> bytes:
+    """SHA-256 of all octets of an open file."""
+    digest = hashlib.sha256()
+    try:
+        source.seek(0)
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+    except (OSError, BeamIOError, pa.ArrowException) as error:
+        raise refusal_of(name).because() from error
+    return digest.digest()
 
 
 def _state(path: str, source: Any, name: str) -> tuple[int, str]:

@@ -1,28 +1,30 @@
 """What a run says of its input: a keyed digest that means nothing to those without the key."""
 
-import concurrent.futures
+import contextlib
 import hashlib
+import heapq
 import hmac
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.kmeans.plan.file_digests import file_digests
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from schemas.errors import InputError
 from schemas.settings.digest import config_digest
+from schemas.settings.refusal import Refusal
 from schemas.tables.columns import find
 from schemas.tables.contract import TableContract
-from schemas.tables.prepared_layout import MANIFEST_FILE
+from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
+from transforms.files import gate
 from transforms.privacy.keys import read_key
 from transforms.tables import hive
-from transforms.tables.listing import ListedFile
+from transforms.tables.listing import FileList, ListedFile
 from transforms.tables.read import first_schema, unlisted
 from transforms.tables.source import Source
-
-_READERS = 4
-_CHUNK = 1 << 22
 
 
 def keyed_fingerprint(planned: PlannedFit, key_uri: str) -> str:
@@ -46,38 +48,35 @@ def source_fingerprint(source: Source, contract: TableContract, digest: str, key
     return found.hexdigest()
 
 
-def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str) -> str:
+def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options: PipelineOptions, folder: str) -> str:
     """HMAC of every octet of the input and of what is public under the run key, times of change left out.
 
     Public are the server data and the run that this one follows.
 
-    Files count under their resolved paths, of which rows take values of partitions. Cost: one more pass over the files,
-    by the launcher.
+    Files must be those that were listed. They count under their resolved paths, and under the values that rows take
+    from folders of other names. What the manifest of a prepared folder says of a file is not read again: every graph of
+    the job compares it with all octets (`ListShards`) before a statistic is complete. Cost: one pass over all other
+    files, by threads where the runner is one of this machine, else by its workers.
 
     Args:
       planned: the job.
       digest: of the settings.
       key_uri: where the run key is.
+      options: for Beam.
+      folder: the run's private staging folder.
 
     Raises:
-      InputError: if a file cannot be read.
+      InputError: if a file cannot be read, or was changed.
     """
-    config = planned.config
-    files = [each.file for each in _listed(planned.source)]
-    listing = FileSystems.join(config.data.path.rstrip("/"), MANIFEST_FILE)
-    files += [listing] if planned.source.snapshot is None and FileSystems.exists(listing) else []
-    with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
-        contents = list(pool.map(_content, files))
-    entries = sorted(f"{resolved(path)}\t{content}" for path, content in zip(files, contents, strict=True))
-    if planned.server is not None:
-        entries.append(f"server\t{planned.server.digest}")
-    if planned.roll is not None:
-        entries.append(f"roll\t{planned.roll.digest_before()}")
-    if planned.halves is not None:
-        entries.append(f"halves\t{planned.halves.digest_before()}")
-    if planned.previous is not None:
-        entries.append(f"previous\t{planned.previous.saved.digest}")
-    return hmac.new(read_key(key_uri), "\n".join([digest, *entries]).encode(), hashlib.sha256).hexdigest()
+    columns = (*planned.contract.columns, *(() if planned.config.epoch is None else (planned.config.epoch.column,)))
+    found = hmac.new(read_key(key_uri), digest.encode(), hashlib.sha256)
+    with contextlib.closing(file_digests(_listed(planned.source), options, folder)) as contents:
+        entries = (_entry(each.file, content + _other_folders(each, columns)) for each, content in contents)
+        for entry in heapq.merge(entries, _manifest(planned.source)):
+            found.update(entry)
+    for name, content in _public(planned):
+        found.update(_entry(name, content))
+    return found.hexdigest()
 
 
 def resolved(path: str) -> str:
@@ -87,16 +86,48 @@ def resolved(path: str) -> str:
     return path.rstrip("/")
 
 
-def _content(path: str) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    try:
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    except (OSError, BeamIOError) as error:
-        raise InputError(f"{path} must be readable; check the permissions and that nobody rewrites it.") from error
-    return digest.hexdigest()
+def _entry(name: str, content: str) -> bytes:
+    return f"\n{name}\t{content}".encode(errors="surrogateescape")
+
+
+def _public(planned: PlannedFit) -> Iterator[tuple[str, str]]:
+    """Digests of what a job reads besides its rows; those of a window's private state are checked."""
+    if planned.server is not None:
+        yield "server", planned.server.digest
+    if planned.roll is not None:
+        yield "roll", planned.roll.digest_before()
+    if planned.halves is not None:
+        yield "halves", planned.halves.digest_before()
+    if planned.previous is not None:
+        yield "previous", planned.previous.saved.digest
+
+
+def _manifest(source: Source) -> Iterator[bytes]:
+    """The entry of the manifest of a prepared folder, which must be the one that its files were listed by."""
+    listed = _listed(source).manifest
+    if listed is None:
+        return
+    path = FileSystems.join(source.path.rstrip("/"), MANIFEST_FILE)
+    rule, remedy = f"{path} must stay as it was when the job listed its files", "run the job again"
+    refusal = Refusal(kind=InputError, rule=rule, remedy=remedy)
+    content = gate.read_octets(path, refusal)
+    if PreparedManifest.from_json(content, path) != listed:
+        raise refusal.because("another one")
+    yield _entry(resolved(path), hashlib.sha256(content).hexdigest())
+
+
+def _other_folders(each: ListedFile, columns: tuple[str, ...]) -> str:
+    """Values that rows take from folders of a link's name; empty where the folders of the real file say the same."""
+
+    def folders(path: str) -> list[str]:
+        return [part for part in path.split("/")[:-1] if "=" in part]
+
+    def values(path: str) -> list[tuple[str, str | None]]:
+        return [(name, hive.folder_value(path, name)) for name in columns if hive.has_folder(path, name)]
+
+    if folders(each.path) == folders(each.file) or values(each.path) == values(each.file):
+        return ""
+    return "\t" + json.dumps(values(each.path))
 
 
 def _columns(source: Source, contract: TableContract) -> Iterator[str]:
@@ -109,7 +140,7 @@ def _columns(source: Source, contract: TableContract) -> Iterator[str]:
         yield f"{name}\t{find(schema, name, path).type}"
 
 
-def _listed(source: Source) -> Iterable[ListedFile]:
+def _listed(source: Source) -> FileList:
     """The files that the job has listed, by path."""
     if source.listed is None:
         raise unlisted()

@@ -20,6 +20,7 @@ POINTS = [
     Point(FOLDER + "take_up", after=True),
     Point("transforms.privacy.keys:create_key"),
     Point("transforms.privacy.keys:create_key", after=True),
+    Point("pipelines.kmeans.plan.file_digests:content_digest", call=2),
     Point(STORE + "Ledger.start"),
     Point(STORE + "Ledger.start", after=True),
     Point("pipelines.tables.prepare:group"),

@@ -14,6 +14,7 @@ from pipelines import api
 from pipelines.kmeans.plan.fingerprint import content_fingerprint
 from pipelines.ledger.spending import Reservation, spending
 from pipelines.run.folder import RunFolder
+from pipelines.run.options import beam_options
 from schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
 from schemas.kmeans.fit_config import validated
 from schemas.privacy.charge import Limit
@@ -281,7 +282,7 @@ def test_the_fingerprint_is_of_the_content(place):
     key, other = lake.write_key(place.folder / "key"), lake.write_key(place.folder / "other", bytes(range(32)))
 
     def found(digest="digest", key=key):
-        return content_fingerprint(lake.planned(place.job), digest, key)
+        return content_fingerprint(lake.planned(place.job), digest, key, beam_options([]), str(place.folder / "out"))
 
     before = found()
     for path in pathlib.Path(place.lake).iterdir():

@@ -10,6 +10,7 @@ from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.window import GlobalWindows, SlidingWindows
 
+from pipelines.kmeans.plan import file_digests
 from pipelines.trusted_zone import sweep
 from schemas.arrivals.offsets import RecordPlace
 from schemas.arrivals.topic import MessageColumns
@@ -24,6 +25,7 @@ from transforms.rounds import aggregation
 from transforms.rounds.aggregation import SumStatistics, SumVectorsFn
 from transforms.rounds.round import _StatisticFn, server_step
 from transforms.rounds.staged_state import StagedArrays, begun
+from transforms.tables.listing import DigestFiles
 from transforms.tables.read import CheckRows
 
 hostile = HostileGraphs()
@@ -247,6 +249,12 @@ def exact_sum_flattened_with_a_release(scene):
 @hostile("must stay out of a job whose outputs are public, got a step of the trusted zone", "List", "Sum", "Keep")
 def private_sink_in_a_private_fit(scene):
     return scene.exact() | "Keep" >> PrivateSink(write=sweep._write_part, places=({}, "out"))
+
+
+@hostile("must stay out of a job whose outputs are public, got a step of the trusted zone", "Digests", "Stage")
+def digests_of_files_staged_by_a_private_fit(scene):
+    digests = scene.root | "Digests" >> DigestFiles(listing=scene.job.source.listing)
+    return digests | "Stage" >> PrivateSink(write=file_digests._write_block, places=("out",))
 
 
 def publish_nothing(state):

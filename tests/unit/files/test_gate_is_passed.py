@@ -96,7 +96,6 @@ ALLOWED = {
     ("pipelines/run/run_keys.py", "transforms.files.octets.read_bytes"): "a nonce: 32 octets, or refused",
     ("pipelines/command/early.py", "open"): "a small regular file, for the loaders of YAML",
     ("pipelines/run/folder.py", "transforms.files.octets.read_bytes"): "octets that are hashed only",
-    ("pipelines/kmeans/plan/fingerprint.py", "apache_beam.io.filesystems.FileSystems.open"): "hashed only",
     ("pipelines/run/versions.py", ".read_bytes"): "the program's own sources, hashed only",
     ("pipelines/page/svg.py", ".read_text"): "a style sheet of the program",
     ("transforms/privacy/keys.py", "apache_beam.io.filesystems.FileSystems.open"): "a key: 32 octets, or refused",

@@ -1,0 +1,134 @@
+"""SHA-256 of the files of a job, by the launcher's threads or by the workers of the runner; the launcher holds few.
+
+Who guesses a file can confirm it by its digest. So digests are as private as rows: they lie in a private folder beside
+the staging folder, and go when they have been read.
+"""
+
+import collections
+import concurrent.futures
+import functools
+import itertools
+import secrets
+from collections.abc import Generator, Iterator
+
+import apache_beam as beam
+import joblib
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.run.graph import run_graph
+from pipelines.run.options import shuffles_in_memory
+from pipelines.tables.client_staging import private_folder
+from schemas.privacy.flow import TRUSTED_ZONE
+from transforms.files import gate
+from transforms.files.octets import write_bytes
+from transforms.files.private_sink import PrivateSink
+from transforms.tables.file_seal import FileSeal, content_digest
+from transforms.tables.listing import (
+    DIGEST_BYTES,
+    FILES_IN_BLOCK,
+    DigestFiles,
+    FileList,
+    ListedFile,
+    Listing,
+    write_listing,
+)
+
+FileDigests = Generator[tuple[ListedFile, str], None, None]
+_FEWEST_READERS, _MOST_READERS = 4, 16
+_BATCH_FILES, _BATCH_BYTES = 16, 1 << 20
+_AT_ONCE = 64
+"""Batches that wait for a thread or for those before them."""
+
+
+def file_digests(files: FileList, options: PipelineOptions, folder: str) -> FileDigests:
+    """Every file with its SHA-256, 64 hex digits, in the order of `FileList.by_file`.
+
+    A file must be as it was when it was listed, before it is read and afterwards. The digest of a file of a prepared
+    folder is what the manifest says, and the file is not read: see `fingerprint.content_fingerprint`.
+
+    Args:
+      files: of the job.
+      options: for Beam.
+      folder: the run's private staging folder.
+
+    Raises:
+      InputError: if a file cannot be read, or was changed.
+    """
+    return _by_threads(files) if shuffles_in_memory(options) else _by_workers(files, options, folder)
+
+
+def _known(each: ListedFile) -> str:
+    """SHA-256 of a file of a prepared folder, by its manifest; empty of another."""
+    return FileSeal.of_text(each.seal).content
+
+
+def _by_threads(files: FileList) -> FileDigests:
+    """SHA-256 of every file, by its real path; some batches at once."""
+    pending: collections.deque[tuple[list[ListedFile], concurrent.futures.Future[list[str]]]] = collections.deque()
+    pool = concurrent.futures.ThreadPoolExecutor(min(max(_FEWEST_READERS, joblib.cpu_count()), _MOST_READERS))
+    try:
+        for batch in _batches(files.by_file()):
+            pending.append((batch, pool.submit(_contents, batch)))
+            if len(pending) == _AT_ONCE:
+                first, found = pending.popleft()
+                yield from zip(first, found.result(), strict=True)
+        for batch, rest in pending:
+            yield from zip(batch, rest.result(), strict=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _batches(files: Iterator[ListedFile]) -> Iterator[list[ListedFile]]:
+    """Large files by themselves, and small ones together: handing one to a thread takes as long as reading it."""
+    batch: list[ListedFile] = []
+    n_bytes = 0
+    for each in files:
+        batch.append(each)
+        n_bytes += FileSeal.of_text(each.seal).size
+        if n_bytes >= _BATCH_BYTES or len(batch) == _BATCH_FILES:
+            yield batch
+            batch, n_bytes = [], 0
+    if batch:
+        yield batch
+
+
+def _contents(batch: list[ListedFile]) -> list[str]:
+    return [_known(each) or content_digest(each.file, each.seal, each.path).hex() for each in batch]
+
+
+def _by_workers(files: FileList, options: PipelineOptions, folder: str) -> FileDigests:
+    """SHA-256 of every file, by its real path; the launcher reads 32 octets of each, from a private folder."""
+    unknown = (each for each in files.by_file() if not _known(each))
+    first = next(unknown, None)
+    with private_folder(folder) as beside:
+        # A name of its own: workers of a killed attempt may still write.
+        place = FileSystems.join(beside, secrets.token_hex(8))
+        if first is not None:
+            listing = write_listing(itertools.chain([first], unknown), f"{place}.jsonl")
+            run_graph(functools.partial(_build, listing=listing, place=place), options, TRUSTED_ZONE)
+        digests = _staged_digests(place)
+        for each in files.by_file():
+            yield each, _known(each) or next(digests)
+
+
+def _build(root: beam.Pipeline, listing: Listing, place: str) -> None:
+    """Adds the pass over all octets to a pipeline."""
+    _ = root | "Digests" >> DigestFiles(listing=listing) | "Stage" >> PrivateSink(write=_write_block, places=(place,))
+
+
+def _write_block(block: tuple[int, bytes], place: str) -> None:
+    number, digests = block
+    write_bytes(f"{place}-{number}", digests)
+
+
+def _staged_digests(place: str) -> Iterator[str]:
+    """What `_build` wrote, in the order of the listing; raises InputError where there is none."""
+    for block in itertools.count():
+        path = f"{place}-{block}"
+        content = gate.read_octets(path, gate.staged(path), DIGEST_BYTES * FILES_IN_BLOCK)
+        for start in range(0, DIGEST_BYTES * FILES_IN_BLOCK, DIGEST_BYTES):
+            digest = content[start : start + DIGEST_BYTES]
+            if len(digest) != DIGEST_BYTES:
+                raise gate.staged(path).because("fewer digests than files")
+            yield digest.hex()
