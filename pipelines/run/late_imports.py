@@ -55,7 +55,8 @@ class LateModule(ModuleType):
           AttributeError: if it does not have it with its body, either.
           Exception: what the body raised; it runs again when it is needed again.
         """
-        place = self.__spec__.loader_state.get(name)
+        spec: Any = self.__spec__
+        place = spec.loader_state.get(name)
         if place is not None:
             with contextlib.suppress(ImportError, AttributeError):
                 return _taken(place, self.__name__, name)
@@ -108,8 +109,8 @@ class _LateLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Has the module wait; its loader is from now on the one that runs its body."""
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
+        spec: Any = module.__spec__
+        spec.loader = module.__loader__ = self._loader
         module.__class__ = LateModule
 
 
@@ -118,7 +119,8 @@ class _BodyLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Runs it, unless that has been done."""
-        late = _ASKED[module.__name__]
-        if type(late) is LateModule:
+        late: Any = _ASKED[module.__name__]
+        waits = type(late) is LateModule
+        if waits:
             late.__spec__.loader.exec_module(late)
             late.__class__ = ModuleType
