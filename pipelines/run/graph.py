@@ -21,13 +21,13 @@ from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.runner import PipelineResult
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints import decorators
-from threadpoolctl import threadpool_limits
 
 from pipelines.run import run_keys
 from pipelines.run.failures import LOST_WORKER, original_error
 from pipelines.run.options import shuffles_in_memory
 from schemas.privacy.flow import GraphPrivacy, Promise
 from transforms.files.progress import PROGRESS
+from transforms.numerics.one_thread import one_thread
 from transforms.privacy_flow.checker import check_graph
 
 
@@ -50,7 +50,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
       DappleError: what stopped the run.
     """
     try:
-        with threadpool_limits(limits=1), _OTHER_BEAM, _packed_lightly(options):
+        with one_thread(), _OTHER_BEAM, _packed_lightly(options):
             pipeline = beam.Pipeline(options=options)
             build(pipeline)
             found = check_graph(pipeline, promise)
