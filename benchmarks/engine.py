@@ -127,7 +127,8 @@ class Record:
 
 def table(turns: list[dict[str, Figures]]) -> list[str]:
     """A line for each arm."""
-    keys = {"wall": "wall s", "cpu": "CPU s", "first": "s to the first round", "octets": "octets"}
+    keys = {"wall": "wall s", "cpu": "CPU s", "first": "s to the first round", "first_cpu": "CPU s to the first round"}
+    keys |= {"octets": "octets"}
     shown = {key: name for key, name in keys.items() if key in next(iter(turns[0].values()))}
     lines = ["| arm | " + " | ".join([*shown.values(), "peak RSS MB"]) + " |", "| --- " * (len(shown) + 2) + "|"]
     for arm in turns[0]:

@@ -1,28 +1,34 @@
 """A pipeline checked and run to its end on any runner, its errors told in one sentence."""
 
+import bz2
 import contextlib
+import contextvars
 import sys
 import threading
 import time
 import types
 import weakref
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.internal import cloudpickle_pickler
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.runner import PipelineResult
 from apache_beam.transforms import core, userstate
-from threadpoolctl import threadpool_limits
+from apache_beam.typehints import decorators
 
 from pipelines.run import run_keys
 from pipelines.run.failures import LOST_WORKER, original_error
+from pipelines.run.options import shuffles_in_memory
 from schemas.privacy.flow import GraphPrivacy, Promise
 from transforms.files.progress import PROGRESS
+from transforms.numerics.one_thread import one_thread
 from transforms.privacy_flow.checker import check_graph
 
 
@@ -45,7 +51,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
       DappleError: what stopped the run.
     """
     try:
-        with threadpool_limits(limits=1), _OTHER_BEAM:
+        with one_thread(), _OTHER_BEAM, _packed_lightly(options):
             pipeline = beam.Pipeline(options=options)
             build(pipeline)
             found = check_graph(pipeline, promise)
@@ -145,6 +151,31 @@ def _state_of(dofn: beam.DoFn) -> Any:
     return found
 
 
+_STAYS_HERE = contextvars.ContextVar("stays_here", default=False)
+"""Whether what this thread pickles for workers is read by this process alone."""
+
+
+@contextlib.contextmanager
+def _packed_lightly(options: PipelineOptions) -> Iterator[None]:
+    """Packs what this thread hands to workers as `_pack` does, if the workers are threads of this process."""
+    mode = options.view_as(DirectOptions).direct_running_mode
+    before = _STAYS_HERE.set(shuffles_in_memory(options) and mode != "multi_processing")
+    try:
+        yield
+    finally:
+        _STAYS_HERE.reset(before)
+
+
+def _pack(octets: bytes, compresslevel: int = 9) -> bytes:
+    """What Beam packs by bzip2 for its workers, which takes longer than all else that is done to run a small graph."""
+    return zlib.compress(octets, 1) if _STAYS_HERE.get() else bz2.compress(octets, compresslevel)
+
+
+def _unpack(packed: bytes) -> bytes:
+    """What was packed by `_pack`, or by Beam itself."""
+    return bz2.decompress(packed) if packed.startswith(b"BZh") else zlib.decompress(packed)
+
+
 class _OtherBeam:
     """Beam as it is while graphs are built and run here, in however many threads at once, and its own afterwards.
 
@@ -152,13 +183,17 @@ class _OtherBeam:
     leaves its temporary folder behind. The pipelines here are not the user's. And worker processes are watched.
 
     Beam asks every DoFn six times whether it keeps state, and looks at the arguments of all its methods a dozen times;
-    here, once.
+    here, once. For messages that nobody reads it parses the source of every function, and writes down from where each
+    type was declared; here it does not. Pickles that stay in this process are packed quickly.
     """
 
     _CHANGED: tuple[tuple[dict[str, Any], str, Any], ...] = (
         (vars(beam_pipeline), "alter_label_if_ipython", lambda *_: None),
         (vars(beam_pipeline), "is_in_ipython", lambda: False),
         (vars(core), "get_function_args_defaults", _arguments),
+        (vars(core), "_check_fn_use_yield_and_return", lambda _: False),
+        (vars(cloudpickle_pickler), "bz2", types.SimpleNamespace(compress=_pack, decompress=_unpack)),
+        (vars(decorators), "traceback", types.SimpleNamespace(format_stack=lambda limit: [])),
         (vars(userstate), "get_dofn_specs", _state_of),
         (
             worker_handlers.WorkerHandler._registered_environments,

@@ -5,7 +5,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from schemas.privacy.plan import RoundSpec
 from schemas.tables.client_block import ClientBlock
@@ -14,6 +13,7 @@ from tests.scenes.canaries import CLIENT_ROWS, FAR, Neighbors
 from tests.scenes.lake import MEANS, chain, job, mixture, planned, write_lake, write_server
 from transforms.numerics.kmeans import bounds, scatter
 from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.one_thread import one_thread
 from transforms.numerics.privacy.noise import draw_release
 from transforms.privacy import accounting
 
@@ -26,8 +26,8 @@ def quick_server(monkeypatch):
     """Makes public work short, which costs no privacy: BLAS is told once to keep to one thread, bounds are coarse."""
     monkeypatch.setattr(bounds, "PSEUDO_CLIENTS", 20)
     for module in (scatter, seeding):
-        monkeypatch.setattr(module, "threadpool_limits", lambda limits: contextlib.nullcontext())
-    with threadpool_limits(limits=1):
+        monkeypatch.setattr(module, "one_thread", contextlib.nullcontext)
+    with one_thread():
         yield
 
 

@@ -19,7 +19,6 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 from apache_beam.utils.shared import Shared
-from threadpoolctl import threadpool_limits
 
 from schemas.choices import SelectionScore
 from schemas.clustered_fl.labeled_contract import LabeledContract
@@ -28,6 +27,7 @@ from schemas.privacy.flow import Promise, Zone
 from transforms.clustered_fl.labeled_clients import ClientGroup, ListClients, RowCache
 from transforms.files.checkpoint import Arrays
 from transforms.numerics.clustered_fl.round import RoundSums, client_step, initial_state, server_step, slots_of
+from transforms.numerics.one_thread import one_thread
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.privacy.held_key import HeldKeyFn
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
@@ -69,7 +69,7 @@ def run_stream(key: bytes, federation: Federation) -> KeyStream:
 @functools.cache
 def _use_one_blas_thread() -> None:
     """Limits BLAS once in a worker process, since looking for its libraries takes a millisecond or more."""
-    threadpool_limits(limits=1)
+    one_thread()
 
 
 class _TrainPrivatelyFn(HeldKeyFn):

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
@@ -21,6 +20,7 @@ from schemas.kmeans.model import ClusterModel
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.one_thread import one_thread
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Box
@@ -84,7 +84,7 @@ def simulate_rounds(
     """
     simulated = len(rows.points) if rows.offsets is None else rows.n_clients
     costs, seconds = [], 0.0
-    with threadpool_limits(limits=1):
+    with one_thread():
         for draw in range(draws):
             key = hashlib.sha256(_LABEL + b"/%d/%d" % (seed, draw)).digest()
             model, spent = run_once(initial, rounds, rows, n_units / simulated, key)

@@ -16,10 +16,10 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
-from threadpoolctl import threadpool_limits
 
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
+from transforms.numerics.one_thread import one_thread
 from transforms.privacy.noise_stage import AddNoise
 from transforms.rounds import bound_broadcast
 from transforms.rounds.aggregation import SumStatistics
@@ -41,7 +41,7 @@ class _StatisticFn(beam.DoFn):
 
     def setup(self) -> None:
         """Keeps BLAS from starting threads for small blocks."""
-        threadpool_limits(limits=1)
+        one_thread()
         self._identity = contract_digest(self._contract)
 
     def start_bundle(self) -> None:

@@ -1,7 +1,8 @@
 """DoFns that work on a few thousand rows at a time."""
 
 import apache_beam as beam
-from threadpoolctl import threadpool_limits
+
+from transforms.numerics.one_thread import one_thread
 
 
 class SmallBlocksFn(beam.DoFn):
@@ -9,5 +10,5 @@ class SmallBlocksFn(beam.DoFn):
 
     def setup(self) -> None:
         """Keeps BLAS from starting threads."""
-        threadpool_limits(limits=1)
+        one_thread()
         super().setup()

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from schemas.privacy.release import Release
 from transforms.numerics.kmeans.centers import NoisyMeans
+from transforms.numerics.one_thread import one_thread
 from transforms.rounds.protocol import ProtocolState, Round
 
 
@@ -72,7 +72,7 @@ def _replayed(initial: ProtocolState, rounds: Sequence[Round], releases: Sequenc
     by_path = {release.path: release for release in releases}
     state: ProtocolState = initial
     movements: list[Movement] = []
-    with threadpool_limits(limits=1):
+    with one_thread():
         for each in rounds:
             paths = [f"{each.plan.path}/{release.spec.name}" for release in each.plan.releases]
             before, state = state, each.step(state, tuple(by_path[path] for path in paths))

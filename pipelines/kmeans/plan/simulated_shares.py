@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from schemas.choices import StartSpace
 from schemas.errors import ConfigError
@@ -23,6 +22,7 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans import simulated_fit
 from transforms.numerics.kmeans.starts import stand_in
+from transforms.numerics.one_thread import one_thread
 from transforms.privacy import accounting
 from transforms.rounds.protocol import RoundsProtocol
 
@@ -103,7 +103,7 @@ def chosen(config: FitConfig, server: NDArray[np.float64], protocol: RoundsProto
     left = candidates(config)
     costs: list[list[float]] = [[] for _ in left]
     worlds: list[World] = []
-    with threadpool_limits(limits=1):
+    with one_thread():
         for n_worlds, kept in HALVINGS:
             for number in range(len(worlds), n_worlds):
                 worlds.append(World.of(config, server, number))

@@ -1,5 +1,7 @@
 """Graphs are built and run in a notebook as elsewhere, canceled if nobody waits, ended if a worker ends."""
 
+import base64
+import bz2
 import concurrent.futures
 import os
 import signal
@@ -9,7 +11,9 @@ import apache_beam as beam
 import pytest
 from apache_beam import pipeline as beam_pipeline
 from apache_beam.coders import VarIntCoder
+from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.transforms import core, userstate
+from apache_beam.typehints import decorators
 
 from pipelines.run import graph
 from pipelines.run.graph import run_graph
@@ -119,6 +123,67 @@ def test_beam_finds_state_with_remembered_arguments():
             assert userstate.is_stateful_dofn(_Step(1))
             assert not userstate.is_stateful_dofn(_Other(1))
     assert core.get_function_args_defaults is graph._OWN_ARGUMENTS
+
+
+MULTI = "--direct_running_mode=multi_processing"
+
+
+@pytest.mark.parametrize(
+    ("flags", "stays"),
+    [
+        ([], True),
+        (["--runner=DirectRunner"], True),
+        (["--direct_num_workers=2", "--direct_running_mode=multi_threading"], True),
+        (["--direct_num_workers=2", MULTI], False),
+        ([MULTI], False),
+        (["--runner=PrismRunner"], False),
+        (["--runner=FlinkRunner"], False),
+        (["--runner=PortableRunner", "--job_endpoint=localhost:1"], False),
+    ],
+)
+def test_only_pickles_that_stay_in_this_process_are_packed_otherwise(flags, stays):
+    """Workers of other processes know Beam's own packing only."""
+
+    def is_beams():
+        packed = pickler.dumps({"n": 1})
+        assert pickler.loads(packed) == {"n": 1}
+        return base64.b64decode(packed).startswith(b"BZh")
+
+    with graph._OTHER_BEAM, concurrent.futures.ThreadPoolExecutor(1) as other:
+        beams = pickler.dumps("of another thread, or earlier")
+        with graph._packed_lightly(beam_options(flags)):
+            assert is_beams() is not stays
+            assert other.submit(is_beams).result()
+            assert pickler.loads(beams) == "of another thread, or earlier"
+            mine = pickler.dumps("of a thread that stays")
+        assert is_beams()
+        assert other.submit(pickler.loads, mine).result() == "of a thread that stays"
+    assert cloudpickle_pickler.bz2 is bz2
+
+
+def test_a_graph_is_built_and_run_as_its_runner_packs():
+    seen = []
+
+    def build(root):
+        seen.append(graph._STAYS_HERE.get())
+        _ = root | beam.Create([1], reshuffle=False)
+
+    run_graph(build, beam_options([]), Promise(zone=Zone.TRUSTED))
+    assert seen == [True]
+    assert not graph._STAYS_HERE.get()
+
+
+def test_types_are_checked_as_ever_and_beam_is_itself_afterwards():
+    """Only the account of where a type was declared is left out."""
+    own = (core._check_fn_use_yield_and_return, decorators.traceback)
+
+    def build(root):
+        numbers = root | beam.Create([1]).with_output_types(int)
+        _ = numbers | beam.Map(len).with_input_types(str)
+
+    with pytest.raises(Exception, match="'<class 'str'>' but was applied to a PCollection of type '<class 'int'>'"):
+        run_graph(build, beam_options([]), Promise(zone=Zone.TRUSTED))
+    assert (core._check_fn_use_yield_and_return, decorators.traceback) == own
 
 
 class _Running:

@@ -14,7 +14,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from schemas.choices import LloydStart
 from schemas.kmeans.lloyd_config import DPLloydFit
@@ -23,6 +22,7 @@ from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydSettings, LloydState, lattice_centers
 from transforms.numerics.kmeans import evolution, folding, moves, scatter, server_points
 from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.one_thread import one_thread
 from transforms.numerics.statistics import assignment, lattice
 from transforms.numerics.statistics.assignment import Assigner, Projection
 from transforms.rounds.protocol import Releases
@@ -142,7 +142,7 @@ def scatter_step(state: CandidateState, releases: Releases) -> CandidateState:
     bound = scatter_bound(state) if settings.by_client else near.lattice.clipping_norm**2
     release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
     total = dp_lloyd_starts.known_rows(state)
-    with threadpool_limits(limits=1):
+    with one_thread():
         variances, directions = np.linalg.eigh(scatter.unpack_symmetric(release.decoded) / total)
     n_dims = min(max(settings.n_clusters - 1, 1), n_features)
     mean_variance = max(float(variances.mean()), 1e-6 * near.lattice.clipping_norm**2 / n_features)

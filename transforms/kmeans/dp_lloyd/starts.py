@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from schemas.choices import LloydStart, PostProcess
 from schemas.errors import ConfigError
@@ -19,6 +18,7 @@ from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydSettings, Llo
 from transforms.numerics.kmeans import folding, moves, scatter, server_points
 from transforms.numerics.kmeans.starts import grid, seeding, sphere_packing
 from transforms.numerics.kmeans.starts.grid import Grid
+from transforms.numerics.one_thread import one_thread
 from transforms.numerics.statistics import assignment, lattice
 from transforms.numerics.statistics.assignment import Projection
 from transforms.numerics.statistics.frame import Box, Frame
@@ -209,7 +209,7 @@ def scatter_step(state: LloydState, releases: Releases) -> LloydState:
     bound = scatter_bound(state) if settings.by_client else near(state).lattice.clipping_norm ** 2
     release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
     total = _known(state.n_rows) * settings.client_rows
-    with threadpool_limits(limits=1):
+    with one_thread():
         variances, directions = np.linalg.eigh(scatter.unpack_symmetric(release.decoded) / total)
     most = min(settings.n_clusters, n_features)
     variances, directions = variances[::-1][:most], directions[:, ::-1][:, :most]

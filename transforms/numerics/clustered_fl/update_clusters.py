@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.mixture import GaussianMixture
-from threadpoolctl import threadpool_limits
 
 from schemas.choices import UpdateView
+from transforms.numerics.one_thread import one_thread
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 N_STARTS = 10
@@ -114,7 +114,7 @@ def fit_mixture(points: NDArray[np.float64], n_clusters: int, stream: KeyStream)
         init_params="k-means++",
         random_state=int(stream.residues(1 << 32, 1)[0]),
     )
-    with threadpool_limits(limits=1):
+    with one_thread():
         shares = mixture.fit(points).predict_proba(points)
     return Mixture(
         shares, mixture.means_, mixture.covariances_, mixture.weights_, mixture.lower_bound_, mixture.n_iter_

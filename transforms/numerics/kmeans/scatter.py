@@ -2,9 +2,9 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from transforms.numerics.kmeans.centers import unexplained
+from transforms.numerics.one_thread import one_thread
 
 
 def unpack_symmetric(triangle: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -49,5 +49,5 @@ def shrink_to_public(
 
 def top_eigenvectors(matrix: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
     """Orthonormal basis (d, n_dims) of the leading eigenvectors of a symmetric matrix, largest eigenvalue last."""
-    with threadpool_limits(limits=1):
+    with one_thread():
         return np.linalg.eigh(matrix)[1][:, -n_dims:]

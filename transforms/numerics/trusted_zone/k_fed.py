@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from threadpoolctl import threadpool_limits
 
 from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.one_thread import one_thread
 from transforms.numerics.tables.row_sampling import order_of_rows
 
 _SERVER_RESTARTS = 20
@@ -39,7 +39,7 @@ def local_centers(points: NDArray[np.floating], n_clusters: int, restarts: int, 
     rows = np.asarray(points, dtype=np.float64)
     rows = rows[order_of_rows(rows)]
     n_found = min(n_clusters, len(np.unique(rows, axis=0)))
-    with threadpool_limits(limits=1):
+    with one_thread():
         centered = rows - rows.mean(axis=0)
         basis = np.linalg.svd(centered, full_matrices=False)[2][:n_found]
         projected = centered @ basis.T
@@ -87,7 +87,7 @@ def merged_centers(clients: list[LocalCenters], n_clusters: int, seed: int) -> N
     points = np.concatenate([sent.centers for sent in ordered])
     weights = np.concatenate([sent.sizes for sent in ordered]).astype(np.float64)
     start = _farthest_first(points, min(len(ordered[0].centers), n_clusters), n_clusters)
-    with threadpool_limits(limits=1):
+    with one_thread():
         fits = [
             KMeans(n_clusters, init=start, n_init=1).fit(points, sample_weight=weights),
             KMeans(n_clusters, n_init=_SERVER_RESTARTS, random_state=seed % 2**32).fit(points, sample_weight=weights),

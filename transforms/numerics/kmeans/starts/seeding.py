@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+
+from transforms.numerics.one_thread import one_thread
 
 
 class Clustering(NamedTuple):
@@ -38,7 +39,7 @@ def weighted_kmeans(
 
     if len(np.unique(points[weights > 0], axis=0)) < n_clusters:
         weights = weights + max(float(weights.max(initial=0.0)), 1.0) * 1e-9
-    with threadpool_limits(limits=1):
+    with one_thread():
         fitted = KMeans(n_clusters, n_init=restarts, random_state=seed % 2**32).fit(points, sample_weight=weights)
     return Clustering(fitted.cluster_centers_.astype(np.float64), fitted.labels_.astype(np.int64))
 
@@ -59,7 +60,7 @@ def best_starts(
     """
     from sklearn.cluster import KMeans
 
-    with threadpool_limits(limits=1):
+    with one_thread():
         fits = [KMeans(n_clusters, n_init=1, random_state=(seed + run) % 2**32).fit(points) for run in range(restarts)]
     fits.sort(key=lambda fit: float(fit.inertia_))
     return [fit.cluster_centers_.astype(np.float64) for fit in fits[:kept]]
@@ -111,7 +112,7 @@ def plus_plus(points: NDArray[np.float64], n_clusters: int, seed: int) -> NDArra
     """
     from sklearn.cluster import kmeans_plusplus
 
-    with threadpool_limits(limits=1):
+    with one_thread():
         return np.asarray(kmeans_plusplus(points, n_clusters, random_state=seed % 2**32)[0], dtype=np.float64)
 
 

@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from transforms.numerics.kmeans.starts import seeding
+from transforms.numerics.one_thread import one_thread
 
 FOLDS = 5
 REPEATS = 3
@@ -42,7 +42,7 @@ def prefers_full_space(points: NDArray[np.float64], n_clusters: int) -> bool:
 def leading_view(points: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
     """Centered points, shape (q, d), in their leading directions, shape (q, n_dims), n_dims <= d."""
     centered = points - points.mean(axis=0)
-    with threadpool_limits(limits=1):
+    with one_thread():
         return np.asarray(centered @ np.linalg.eigh(centered.T @ centered)[1][:, -n_dims:])
 
 
@@ -54,7 +54,7 @@ def _prefers(octets: bytes, n_features: int, n_clusters: int) -> bool:
     if len(points) > MOST_POINTS:
         points = points[rng.choice(len(points), MOST_POINTS, replace=False)]
     gains = np.zeros(len(points))
-    with threadpool_limits(limits=1):
+    with one_thread():
         for _ in range(REPEATS):
             fold = rng.permutation(len(points)) % FOLDS
             for each in range(FOLDS):
