@@ -27,6 +27,7 @@ _CONTEXT.set_forkserver_preload(
         "pipelines.kmeans.stream.job",
         "pipelines.ledger.store",
         "scipy.optimize",
+        "sklearn.cluster",
     ]
 )
 """What commands import when they need it is imported once, since processes are many."""
