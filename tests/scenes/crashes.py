@@ -16,8 +16,21 @@ from tests.scenes import lake
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    [__name__, "pipelines.kmeans.fit", "pipelines.ledger.store", "apache_beam.runners.portability.fn_api_runner"]
+    [
+        __name__,
+        "apache_beam.runners.portability.fn_api_runner",
+        "apache_beam.typehints.intrinsic_one_ops",
+        "dp_accounting.pld",
+        "pipelines.kmeans.fit",
+        "pipelines.kmeans.outputs.files",
+        "pipelines.kmeans.outputs.page",
+        "pipelines.kmeans.stream.job",
+        "pipelines.ledger.store",
+        "scipy.optimize",
+        "sklearn.cluster",
+    ]
 )
+"""What commands import when they need it is imported once, since processes are many."""
 
 
 class Point(NamedTuple):
