@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from schemas.errors import InputError
-from tests.scenes import lake
+from tests.scenes import lake, stores
 from transforms.tables.source import list_files, would_find
 
 
@@ -70,3 +70,15 @@ def test_what_a_killed_run_left_among_the_rows_is_told(place, name):
     with pytest.raises(InputError, match=r"data\.path must hold no copies of rows that a run keeps or has left, got"):
         list_files(str(place), {})
     assert len(list_files(str(place / "runs" / name), {})) == 2
+
+
+def test_on_a_store_the_copy_of_a_run_is_read_by_that_run_alone(monkeypatch):
+    """A store knows no folders, so the path of the copy is no file and no folder of it."""
+    monkeypatch.setattr(stores.Store, "objects", {})
+    root = f"{stores.SCHEME}://bucket/"
+    for name in ("lake/part.parquet", "lake/out.partial-r.clients-00ff/shard.parquet"):
+        stores.Store.objects[root + name] = b"PAR1"
+    assert len(list_files(f"{root}lake/out.partial-r.clients-00ff", {})) == 1
+    for path in (f"{root}lake", f"{root}lake/**"):
+        with pytest.raises(InputError, match=r"data\.path must hold no copies"):
+            list_files(path, {})

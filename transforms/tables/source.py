@@ -105,7 +105,7 @@ def find_files(
             below = entry.path.removeprefix(root)
             if _is_data(entry.path, path) and _is_wanted(below, partitions, one_of):
                 empty = False
-                _refuse_copy(below, entry.path, setting)
+                _refuse_copy(entry.path.removeprefix(path.rstrip("/") + "/").removeprefix(root), entry.path, setting)
                 if is_local(entry.path) and os.path.islink(local_path(entry.path)):
                     _refuse_part_of_table(entry.path, setting)
                 yield FoundFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
@@ -138,7 +138,13 @@ def would_find(path: str, folder: str) -> bool:
 
 
 def _refuse_copy(below: str, file: str, setting: str) -> None:
-    """Stops at a file of a folder that a run keeps while it works, or has left: its rows would count twice."""
+    """Stops at a file of a folder that a run keeps while it works, or has left: its rows would count twice.
+
+    Args:
+      below: the file's path below that of the data, which may be such a folder itself; a store knows no folders.
+      file: its path.
+      setting: what the path of the data is called.
+    """
     if any(_STAGING.search(part) for part in below.split("/")[:-1]):
         raise InputError(
             f"{setting} must hold no copies of rows that a run keeps or has left, got {file}; wait for the run to end, "
