@@ -12,6 +12,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.transforms.trigger import AfterWatermark, DefaultTrigger
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions
 
 from schemas.errors import ConfigError
 from schemas.reports.parameters import ReportParameters, ReportVariant
@@ -171,6 +172,34 @@ def check_one_pane(batches: beam.PCollection) -> None:
         raise ConfigError(
             "windows of reports must have one pane each, got a trigger or a lateness that allows more; window them "
             "anew by beam.WindowInto with the default trigger and without allowed_lateness."
+        )
+
+
+def check_apart(batches: beam.PCollection) -> None:
+    """Refuses windows that may share reports, where a guarantee needs a whole batch.
+
+    What two of them release together would tell apart the reports that only one has, and these are fewer.
+
+    Raises:
+      ConfigError: unless every report is in one window.
+    """
+    if not isinstance(batches.windowing.windowfn, (GlobalWindows, FixedWindows, Sessions)):
+        raise ConfigError(
+            "windows of shuffled reports must not overlap, got others than fixed ones and sessions; window them anew "
+            "by beam.window.FixedWindows."
+        )
+
+
+def check_one_window(batches: beam.PCollection) -> None:
+    """Refuses several windows where files are written, since those of one would take the place of another's.
+
+    Raises:
+      ConfigError: unless all reports are in the global window.
+    """
+    if not isinstance(batches.windowing.windowfn, GlobalWindows):
+        raise ConfigError(
+            "reports must be shuffled in the global window, got others; shuffle those of each window by a job of its "
+            "own."
         )
 
 

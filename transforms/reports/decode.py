@@ -18,7 +18,7 @@ from transforms.numerics.reports.decoded_centers import DecodedCenters
 from transforms.numerics.reports.decoding import decode_leaves, decode_points
 from transforms.numerics.reports.decoding.decode_points import CodewordMixture, SoftSums
 from transforms.numerics.reports.sums import ReportSums
-from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, distinct_reports
+from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, check_apart, distinct_reports
 from transforms.rounds.aggregation import MergeFn
 from transforms.tables.small_blocks import SmallBlocksFn
 
@@ -159,9 +159,9 @@ class DecodeReports(beam.PTransform):
       params: how to decode.
       spill_folder: see `GroupReports`.
 
-    Windowing: any with one final pane; others are refused. Privacy: post-processing. Cost: one shuffle of all reports;
-    one pass, for reports without levels three; memory for one group of reports, 2**depth sums and `MOST_POINTS`
-    points.
+    Windowing: any with one final pane, and for shuffled reports without overlap; others are refused. Privacy:
+    post-processing. Cost: one shuffle of all reports; one pass, for reports without levels three; memory for one group
+    of reports, 2**depth sums and `MOST_POINTS` points.
     """
 
     params: DecodeParams
@@ -170,6 +170,8 @@ class DecodeReports(beam.PTransform):
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Groups, sums, decodes."""
         parameters = self.params.parameters
+        if parameters.guarantee.mode is not ReportMode.LOCAL:
+            check_apart(batches)
         n_groups = FEW_GROUPS if self.spill_folder else MANY_GROUPS
         groups = batches | "ByNonce" >> GroupReports(
             parameters=parameters, spill_folder=self.spill_folder, n_groups=n_groups

@@ -17,7 +17,14 @@ from schemas.reports.parameters import ReportParameters, ReportVariant
 from schemas.reports.rows import to_table
 from transforms.files.octets import write_bytes
 from transforms.files.written import WrittenFile, write_listing
-from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, distinct_reports
+from transforms.reports.batches import (
+    FEW_GROUPS,
+    MANY_GROUPS,
+    GroupReports,
+    check_one_pane,
+    check_one_window,
+    distinct_reports,
+)
 
 _MANY_REPORTS = 100_000_000
 """At least so many reports make many files of a collection."""
@@ -70,6 +77,8 @@ class ShuffleReports(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Groups by nonce, sorts, writes, lists."""
+        check_one_pane(batches)
+        check_one_window(batches)
         many = n_files(self.parameters.guarantee.min_batch)
         grouped = GroupReports(parameters=self.parameters, spill_folder=self.spill_folder, n_groups=many)
         return (

@@ -22,7 +22,7 @@ from schemas.tables.columns import find, mismatch, plain
 from transforms.files.written import WrittenFile, write_listing
 from transforms.numerics.reports import split_reports
 from transforms.numerics.reports.split_and_mix import MOST_TIMES, Messages, MessageTotals
-from transforms.reports.batches import ReadRowGroups, check_one_pane
+from transforms.reports.batches import ReadRowGroups, check_apart, check_one_pane, check_one_window
 from transforms.reports.decode import DecodedBatch
 from transforms.reports.encode import EncodeClients, KeyedClientFn
 from transforms.reports.shuffle import write_part
@@ -107,6 +107,7 @@ class ShuffleMessages(beam.PTransform):
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Groups by place, sorts, writes, lists."""
         check_one_pane(batches)
+        check_one_window(batches)
         return (
             batches
             | "Split" >> beam.FlatMap(_split)
@@ -220,8 +221,8 @@ class DecodeMessages(beam.PTransform):
       parameters: of the collection.
       seed: of k-means, public.
 
-    Windowing: any with one final pane. Privacy: post-processing. Cost: one pass, no shuffle of messages; memory for
-    two integers per place.
+    Windowing: any with one final pane and without overlap. Privacy: post-processing. Cost: one pass, no shuffle of
+    messages; memory for two integers per place.
     """
 
     parameters: SplitParameters
@@ -230,6 +231,7 @@ class DecodeMessages(beam.PTransform):
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Sums, then clusters the leaves."""
         check_one_pane(batches)
+        check_apart(batches)
         return (
             batches
             | "Totals" >> beam.Map(_totals, self.parameters)

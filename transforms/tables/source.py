@@ -17,6 +17,8 @@ from transforms.tables.file_seal import is_local, local_path
 from transforms.tables.listing import FoundFile, Listing, OneListing
 
 _WILDCARDS = "[*?"
+_STAGING = re.compile(r"\.partial-[A-Za-z0-9_-][A-Za-z0-9._-]*$")
+"""What tells the folder of a run's private files."""
 _LOG = re.compile(r"/_delta_log/\d{20}\.|/metadata/[^/]*\.metadata\.json(?:\.gz)?$")
 """What tells the root of a Delta or Iceberg table."""
 
@@ -103,6 +105,7 @@ def find_files(
             below = entry.path.removeprefix(root)
             if _is_data(entry.path, path) and _is_wanted(below, partitions, one_of):
                 empty = False
+                _refuse_copy(entry.path.removeprefix(path.rstrip("/") + "/").removeprefix(root), entry.path, setting)
                 if is_local(entry.path) and os.path.islink(local_path(entry.path)):
                     _refuse_part_of_table(entry.path, setting)
                 yield FoundFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
@@ -110,6 +113,43 @@ def find_files(
         raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
     if empty and one_of is None:
         raise InputError(f"{setting} must match at least one Parquet file, got {path}; check path and partitions.")
+
+
+def would_find(path: str, folder: str) -> bool:
+    """Whether `find_files` would find Parquet files in a folder, or in one beside it that a run keeps while it works.
+
+    Args:
+      path: of the data, as for `find_files`.
+      folder: on any Beam filesystem.
+    """
+    if is_local(path) != is_local(folder):
+        return False
+    path, folder = local_path(path), local_path(folder)
+    literal = not any(letter in path for letter in _WILDCARDS) or (is_local(path) and os.path.exists(path))
+    root = path if literal else _fixed_part(path)
+    rest = path[len(root) :].strip("/")
+    if is_local(path):
+        root, folder = os.path.realpath(root), os.path.realpath(folder)
+    system, inside = FileSystems.get_filesystem(path), root.rstrip("/") + "/"
+    rules = [re.compile(system.translate_pattern(each.strip("/"))) for each in (rest, f"{rest}/**")]
+    files = (f"{folder}/part.parquet", f"{folder}.partial-run.clients/part.parquet")
+    found = [file for file in files if file.startswith(inside) and _is_data(file, root)]
+    return any(rule.match(file.removeprefix(inside)) for file in found for rule in rules)
+
+
+def _refuse_copy(below: str, file: str, setting: str) -> None:
+    """Stops at a file of a folder that a run keeps while it works, or has left: its rows would count twice.
+
+    Args:
+      below: the file's path below that of the data, which may be such a folder itself; a store knows no folders.
+      file: its path.
+      setting: what the path of the data is called.
+    """
+    if any(_STAGING.search(part) for part in below.split("/")[:-1]):
+        raise InputError(
+            f"{setting} must hold no copies of rows that a run keeps or has left, got {file}; wait for the run to end, "
+            "or remove what it left by dapple clean."
+        )
 
 
 def _refuse_part_of_table(root: str, setting: str) -> None:

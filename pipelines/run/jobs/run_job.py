@@ -14,7 +14,9 @@ from pipelines.run.jobs.place import Summary
 from pipelines.run.options import JobOptions, parse_job, read_text
 from pipelines.run.stores import check_stores
 from pipelines.run.versions import versions
+from schemas.errors import ConfigError
 from schemas.privacy.flow import Zone
+from transforms.tables.source import would_find
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ def run_settings(job: Job[Settings, Planned, Result], settings: Settings, option
     for each in warned or ():
         _LOGGER.warning("warning: %s", each)
     settings = job.resolve(settings)
+    _check_outside(settings, options.output)
     place = job.place(settings, options)
     complete = place.complete()
     if complete is not None:
@@ -75,6 +78,15 @@ def carried_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iter
     planned = job.plan(run)
     with run.place.opened(job.reservation(run, planned)):
         yield planned, job.work(run, planned)
+
+
+def _check_outside(settings: Any, output: str) -> None:
+    """Refuses an output among the rows: copies of them, and what is made of them, would be rows of the next job."""
+    path = getattr(getattr(settings, "data", None), "path", None)
+    if output and isinstance(path, str) and would_find(path, output):
+        raise ConfigError(
+            f"--output must lie outside of data.path, got {output}, where jobs would look for rows; choose another one."
+        )
 
 
 def _say_done(job: Job[Any, Any, Any], output: str) -> None:

@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.testing import test_pipeline, test_stream
 from apache_beam.testing.util import assert_that
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark, DefaultTrigger, Repeatedly
-from apache_beam.transforms.window import FixedWindows, IntervalWindow
+from apache_beam.transforms.window import FixedWindows, IntervalWindow, SlidingWindows
 
 from pipelines import api
 from schemas.errors import ConfigError
@@ -320,6 +320,25 @@ def test_windows_of_one_pane_pass_whatever_they_were_before(trigger):
     early = beam.Pipeline() | beam.Create([]) | beam.WindowInto(FixedWindows(60), **MORE_PANES["late firings"])
     anew = early | "Anew" >> beam.WindowInto(FixedWindows(60), trigger=trigger, accumulation_mode=discarding)
     _ = anew | DecodeReports(params=DecodeParams(parameters=parameters()))
+
+
+@pytest.mark.parametrize("windows", [SlidingWindows(60, 10), SlidingWindows(60, 59)])
+def test_windows_that_overlap_are_refused_where_a_batch_is_the_guarantee(windows):
+    """What two of them release tells the reports of ten seconds from the rest."""
+    shuffled = parameters(reports={"mode": "shuffle", "min_batch": 1000}, **SHUFFLED)
+    batches = beam.Pipeline() | beam.Create([]) | beam.WindowInto(windows)
+    for name in ("decode", "decode messages"):
+        with pytest.raises(ConfigError, match=r"^windows of shuffled reports must not overlap"):
+            _ = batches | name >> TRANSFORMS[name](shuffled)
+    _ = batches | "Local" >> TRANSFORMS["decode"](parameters())
+    _ = batches | "Anew" >> beam.WindowInto(FixedWindows(60)) | "Fixed" >> TRANSFORMS["decode"](shuffled)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "shuffle messages"])
+def test_files_of_windows_do_not_take_the_place_of_each_other(name):
+    batches = beam.Pipeline() | beam.Create([]) | beam.WindowInto(FixedWindows(60))
+    with pytest.raises(ConfigError, match=r"^reports must be shuffled in the global window"):
+        _ = batches | TRANSFORMS[name](parameters())
 
 
 def test_a_small_window_of_shuffled_reports_has_no_model():

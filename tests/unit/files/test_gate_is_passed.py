@@ -114,6 +114,7 @@ ALLOWED = {
     ("pipelines/trusted_zone/sweep_folder.py", "os.open"): "locks a folder",
     ("pipelines/tables/arrivals/landing.py", "os.open"): "locks a folder",
     ("pipelines/plan/leftovers.py", "os.open"): "locks a folder",
+    ("pipelines/trusted_zone/sweep_folder.py", "os.open"): "locks a folder",
     ("pipelines/ledger/store.py", "os.open"): "makes a file",
     (
         "pipelines/ledger/store.py",
