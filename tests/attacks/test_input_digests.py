@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import io
 import os
 import pathlib
 import shutil
@@ -16,11 +17,12 @@ from pipelines.kmeans.plan import file_digests, fingerprint
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.run.graph import run_graph
 from pipelines.run.options import beam_options
-from pipelines.tables import prepare
+from pipelines.tables import prepare, private_source
 from schemas.errors import InputError, PrivacyFlowError
 from schemas.privacy.flow import TRUSTED_ZONE
 from schemas.tables.contract import TableContract
-from tests.scenes import crashes, lake, ledgers
+from schemas.tables.data_section import DataConfig
+from tests.scenes import crashes, lake, ledgers, stores
 from transforms.files import publish
 from transforms.files.private_sink import PrivateSink
 from transforms.tables import file_seal, listing
@@ -83,6 +85,13 @@ def prepared(world) -> pathlib.Path:
     grouping = prepare.Grouping(contract=contract, folder=str(folder), n_shards=2)
     prepare.group(source, beam_options([]), grouping)
     return folder
+
+
+def octets(seed: int) -> bytes:
+    """A Parquet file."""
+    sink = io.BytesIO()
+    pq.write_table(lake.table_of(lake.mixture(20, seed=seed)), sink)
+    return sink.getvalue()
 
 
 def flip(path: pathlib.Path) -> None:
@@ -215,6 +224,46 @@ def test_digests_that_are_missing_are_not_made_up(world, monkeypatch):
     monkeypatch.setattr(file_digests, "run_graph", after_another_listing)
     with pytest.raises(InputError, match=r"the listing of the input in the staging folder must stay"):
         found(world, job)
+
+
+# --- on a store
+
+
+def test_objects_of_a_store_are_hashed_and_nothing_is_left_there(way):
+    with stores.store() as root:
+        objects = {f"{root}lake/{name}.parquet": octets(seed) for seed, name in enumerate(("b", "a"))}
+        stores.Store.objects.update(objects)
+        data = SimpleNamespace(data=DataConfig(path=f"{root}lake", features="x"))
+        files = private_source.private_source(data).listed.files
+        taken = file_digests.file_digests(files, beam_options([]), f"{root}out.partial-r")
+        found = [(each.path, digest) for each, digest in taken]
+        assert found == [(path, hashlib.sha256(objects[path]).hexdigest()) for path in sorted(objects)]
+        assert len(stores.names()) == 2
+        stores.Store.objects[f"{root}lake/a.parquet"] += b"more"
+        with pytest.raises(InputError, match=r"a.parquet must stay as it was when the job listed its files"):
+            list(file_digests.file_digests(files, beam_options([]), f"{root}out.partial-r"))
+        assert len(stores.names()) == 2
+
+
+def test_blocks_of_a_killed_attempt_are_not_read(monkeypatch):
+    """Its job may go on in the cluster, and write after this attempt has begun."""
+    places, honest = [], file_digests._build
+    monkeypatch.setattr(file_digests, "shuffles_in_memory", lambda _: False)
+
+    def watched(root, listing, place):
+        places.append(place)
+        for earlier in places[:-1]:
+            file_digests._write_block((0, bytes(64)), earlier)
+        honest(root, listing, place)
+
+    monkeypatch.setattr(file_digests, "_build", watched)
+    with stores.store() as root:
+        stores.Store.objects[f"{root}lake/a.parquet"] = octets(0)
+        data = SimpleNamespace(data=DataConfig(path=f"{root}lake", features="x"))
+        files = private_source.private_source(data).listed.files
+        first, second = (list(file_digests.file_digests(files, beam_options([]), f"{root}out")) for _ in range(2))
+    assert first == second
+    assert len(set(places)) == 2
 
 
 # --- prepared folders: the manifest has the digests, and every graph compares them with the octets
