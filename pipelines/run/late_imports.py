@@ -17,6 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+_UFUNCS = "scipy.special._ufuncs"
 LATE: dict[str, dict[str, str]] = {
     "boto3": {},
     "httplib2": {},
@@ -24,6 +25,7 @@ LATE: dict[str, dict[str, str]] = {
     "numpy.testing": {},
     "requests": {},
     "scipy.spatial.transform": {},
+    "scipy.special": {"boxcox": _UFUNCS, "inv_boxcox": _UFUNCS, "rel_entr": _UFUNCS},
     "scipy.stats": {},
     "sklearn.callback": {"CallbackSupportMixin": "sklearn.callback._callback_support"},
     "sklearn.cluster": {"KMeans": "sklearn.cluster._kmeans", "kmeans_plusplus": "sklearn.cluster._kmeans"},
