@@ -19,7 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 
-Stamp = dict[str, tuple[int, int]]
+Stamp = dict[str, tuple[int, int] | None]
 
 
 def main(modules: list[str], work: Callable[[dict[str, str]], None] | None = None) -> None:
@@ -66,7 +66,7 @@ class Nursery:
     def __init__(self, work: Callable[[dict[str, str]], None], private: tuple[int, ...]):
         self._work = work
         self._private = private
-        self._stamp = sources()
+        self._sources = sources()
         self._workers: dict[int, str] = {}
 
     def answer(self, request: dict[str, str]) -> str:
@@ -84,7 +84,7 @@ class Nursery:
         self._sweep()
         if "control" not in request:
             return "done"
-        if sources() != self._stamp:
+        if changed(self._sources):
             return "no"
         try:
             self._workers[self._forked(request)] = request["control"]
@@ -142,15 +142,22 @@ def listens(address: str) -> bool:
 
 
 def sources() -> Stamp:
-    """Time of change and size of the file of every module that is imported."""
-    found: Stamp = {}
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        if isinstance(path, str):
-            with contextlib.suppress(OSError):
-                status = os.stat(path)
-                found[path] = (status.st_mtime_ns, status.st_size)
-    return found
+    """Of the file of every module that is imported, time of change and size; None of one that is not there."""
+    paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    return {path: _stamp(path) for path in paths if isinstance(path, str)}
+
+
+def changed(since: Stamp) -> bool:
+    """Whether a file is another one now."""
+    return any(_stamp(path) != stamp for path, stamp in since.items())
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
 
 
 if __name__ == "__main__":
