@@ -120,6 +120,7 @@ class Nursery:
         try:
             for descriptor in self._private:
                 os.close(descriptor)
+            _draw_apart()
             self._work(request)
             code = 0
         except BaseException:  # noqa: BLE001 - nothing of a worker may go on in here
@@ -127,6 +128,15 @@ class Nursery:
         finally:
             sys.stderr.flush()
             os._exit(code)
+
+
+def _draw_apart() -> None:
+    """Gives NumPy's global generator, which copies of a process share, new numbers; Python's own gets them by itself.
+
+    No noise comes from either, but code of others may draw from them what must differ between workers.
+    """
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
 
 
 def listens(address: str) -> bool:
