@@ -4,7 +4,8 @@ Whole commands: each turn is a process of its own, from its start to its end, wi
 turns. `--before` names a checkout to compare with. The rounds alone: `execute` after imports and planning, with one
 core and with all, beside the same arithmetic in NumPy: one process for all rows, and as many as cores, each with its
 own part of the files. What the processes gain is the yardstick, since cores of a virtual machine may be halves. On
-Flink: the command in memory and on a cluster of two TaskManagers with all four slots, which is started for it.
+Flink: the command in memory and on a cluster of two TaskManagers with all four slots. Each turn starts a cluster, whose
+first job is told apart from the one after it, and a second table says which processes took the CPU time.
 
 Every turn is written to a JSON file beside `--out` as soon as it is over; the same command goes on where it stopped.
 What a graph weighs is told for few server rows and for many.
@@ -40,7 +41,11 @@ PARTS = ("commands", "rounds", "flink", "graph")
 SERVER_ROWS = (500, 100_000)
 Arms = dict[str, Callable[[], Figures]]
 BEFORE, ALL_CORES = "before", "all cores, rows kept"
-IN_MEMORY, FLINK = "in memory, all cores", "Flink, p = 4"
+IN_MEMORY, FLINK_FIRST, FLINK = "in memory, all cores", "Flink, p = 4, first job", "Flink, p = 4, later job"
+
+
+CPU_OF = "CPU of "
+DRIVER = CPU_OF + "driver"
 
 
 def main() -> None:
@@ -119,6 +124,7 @@ class Record:
                 "",
                 *table(turns),
                 "",
+                *shares(turns),
                 *(f"- {line}" for line in ratios(turns)),
                 "",
             ]
@@ -138,6 +144,19 @@ def table(turns: list[dict[str, Figures]]) -> list[str]:
     return lines
 
 
+def shares(turns: list[dict[str, Figures]]) -> list[str]:
+    """Which processes the CPU time of a cluster went to; nothing where no arm is of a cluster."""
+    arms = [arm for arm in turns[0] if DRIVER in turns[0][arm]]
+    if not arms:
+        return []
+    names = [name for name in turns[0][arms[0]] if name.startswith(CPU_OF)]
+    heads = [name.removeprefix(CPU_OF) for name in names]
+    lines = ["| CPU s of | " + " | ".join(heads) + " |", "| --- " * (len(names) + 1) + "|"]
+    for arm in arms:
+        lines.append(f"| {arm} | " + " | ".join(_spread([each[arm][name] for each in turns]) for name in names) + " |")
+    return [*lines, ""]
+
+
 def ratios(turns: list[dict[str, Figures]]) -> list[str]:
     """What the goals are about, as medians over turns."""
 
@@ -147,7 +166,7 @@ def ratios(turns: list[dict[str, Figures]]) -> list[str]:
     arms = list(turns[0])
     found = [
         f"{one} over {other}: wall {over(one, other, 'wall'):.2f}, CPU {over(one, other, 'cpu'):.2f}"
-        for one, other in ((ALL_CORES, BEFORE), (FLINK, IN_MEMORY))
+        for one, other in ((ALL_CORES, BEFORE), (FLINK_FIRST, IN_MEMORY), (FLINK, IN_MEMORY))
         if one in arms and other in arms
     ]
     if arms[0].startswith("rounds"):
@@ -175,8 +194,8 @@ def arms_of(part: str, before: Path | None) -> Iterator[Callable[[int, Path], Ar
     elif part == "rounds":
         yield rounds_arms
     else:
-        with runners.flink() as cluster:
-            yield lambda n, lake: flink_arms(lake, cluster)
+        with contextlib.ExitStack() as clusters:
+            yield lambda n, lake: flink_arms(lake, clusters)
 
 
 def command_arms(n: int, lake: Path, before: Path | None) -> Arms:
@@ -207,15 +226,34 @@ def rounds_arms(n: int, lake: Path) -> Arms:
     }
 
 
-def flink_arms(lake: Path, cluster: runners.Runner) -> Arms:
-    """The command in memory and on a cluster, whose processes count from before the command to after it."""
+def flink_arms(lake: Path, clusters: contextlib.ExitStack) -> Arms:
+    """The command in memory, as the first job of a new cluster, and as a later one.
 
-    def on_cluster() -> Figures:
-        start = runners.cpu_of(cluster)
-        found = engine_turns.command(lake, ROOT, cluster.flags)
-        return found | {"cpu": runners.cpu_of(cluster) - start, "rss": found["rss"] + runners.rss_of(cluster)}
+    Args:
+      lake: has `engine.yaml`.
+      clusters: holds the last cluster; it goes before a new one is started.
+    """
+    running: list[runners.Runner] = []
 
-    return {IN_MEMORY: lambda: engine_turns.command(lake, ROOT, ()), FLINK: on_cluster}
+    def first() -> Figures:
+        clusters.close()
+        running[:] = [clusters.enter_context(runners.flink())]
+        return on_cluster(lake, running[0])
+
+    return {
+        IN_MEMORY: lambda: engine_turns.command(lake, ROOT, ()),
+        FLINK_FIRST: first,
+        FLINK: lambda: on_cluster(lake, running[0]),
+    }
+
+
+def on_cluster(lake: Path, cluster: runners.Runner) -> Figures:
+    """The command on a cluster, whose processes count from before the command to after it."""
+    start = runners.cpu_by_server(cluster)
+    found = engine_turns.command(lake, ROOT, cluster.flags)
+    used = [after - before for after, before in zip(runners.cpu_by_server(cluster), start, strict=True)]
+    split = {DRIVER: found["cpu"]} | {CPU_OF + name: each for name, each in zip(cluster.names, used, strict=True)}
+    return found | split | {"cpu": found["cpu"] + sum(used), "rss": found["rss"] + runners.rss_of(cluster)}
 
 
 def graph_arms(data: Path) -> Arms:

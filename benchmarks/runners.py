@@ -40,6 +40,8 @@ class Runner(NamedTuple):
 
     flags: Flags
     servers: tuple[processes.Process, ...] = ()
+    names: tuple[str, ...] = ()
+    """What the servers are called, where they have names."""
 
 
 class Run(NamedTuple):
@@ -124,7 +126,7 @@ def flink() -> Iterator[Runner]:
         cluster = FlinkCluster(Path(folder), Ports.free())
         try:
             cluster.up()
-            yield Runner(cluster.flags, tuple(cluster.processes.values()))
+            yield Runner(cluster.flags, tuple(cluster.processes.values()), tuple(cluster.processes))
         finally:
             cluster.down()
 
@@ -156,12 +158,17 @@ def fit(folder: Path, runner: Runner) -> Run:
 def cpu_of(runner: Runner) -> float:
     """CPU seconds so far of commands that have ended, and of the servers and all they have started."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = used.ru_utime + used.ru_stime
+    return used.ru_utime + used.ru_stime + sum(cpu_by_server(runner))
+
+
+def cpu_by_server(runner: Runner) -> list[float]:
+    """CPU seconds so far of each server and all it has started, in the order of `servers`."""
+    totals = {server.pid: 0.0 for server in runner.servers}
     for stat in _served_by(runner):
         with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
-            total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return total
+            totals[int(fields[2])] += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return list(totals.values())
 
 
 def rss_of(runner: Runner) -> float:

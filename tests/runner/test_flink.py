@@ -84,6 +84,15 @@ class TestFlink(Conformance):
             jobs = shared.jobs()
         assert max(len(task_managers(shared, job["jid"])) for job in jobs) == 2
 
+    def test_no_jar_travels_with_a_job(self, bench, shared):
+        """The classes are in Flink's lib; what a TaskManager is sent stays in its folder for an hour."""
+        if not shared.jobs():
+            bench.publish("record", bench.split, *shared.flags)
+        sent = [path for path in (shared.folder / "tmp").rglob("blob_*") if path.is_file()]
+        assert shared.jobs()
+        assert len(list((shared.folder / "tmp").rglob("blobStorage"))) == 3
+        assert not [path for path in sent if path.read_bytes()[:2] == b"PK"]
+
     def test_nobody_else_can_reach_the_cluster(self, shared):
         """Whoever reaches a job server or a pool can run code; on Linux this is another address than 127.0.0.1."""
         for port in dataclasses.astuple(shared.ports):
