@@ -158,17 +158,20 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
             add = functools.partial(add, planned=job, counted=rows.counted, limits=limits)
-            CREWS.of_run(limits, _octets(rows.source))  # They start while the graph is built.
+            if masking is None:
+                # They start while the graph is built. A graph does not know the list of the files.
+                statistics = [bound.statistic for bound in planned.rounds]
+                CREWS.of_run(limits, _memory(planned.rows.source), ahead=statistics)
             secrets.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
             found = run_graph(add, options, planned.promise)
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
     return _result(planned, folder, planned.statement.of_graph(found), fingerprint)
 
 
-def _octets(source: Source) -> int:
-    """Of all files, as their listing says."""
+def _memory(source: Source) -> int:
+    """Octets of the rows in memory, about, by the sizes of files in the listing: a number takes twice as many there."""
     files = () if source.listed is None else source.listed.files
-    return sum(FileSeal.of_text(file.seal).size for file in files)
+    return 2 * sum(FileSeal.of_text(file.seal).size for file in files)
 
 
 def _result(planned: PlannedFit, folder: str, statement: PrivacyStatement, fingerprint: str) -> FitResult:

@@ -51,6 +51,36 @@ def test_one_third_rule_by_hand():
     np.testing.assert_array_equal(Assigner(centers, one_third=True).labels(rows), [0, -1, 1, -1, -1])
 
 
+@pytest.mark.parametrize("one_third", [False, True])
+@pytest.mark.parametrize("projected", [False, True])
+@pytest.mark.parametrize("spread", [2, 40, 2**18])
+def test_members_are_labels_also_where_centers_tie(spread, projected, one_third):
+    """Rows of few values lie at the same distance of several centers, and some centers are there twice."""
+    rng = np.random.default_rng(spread)
+    rows = rng.integers(-spread, spread + 1, (400, 4)).astype(np.float64)
+    projection = Projection.from_basis(np.linalg.qr(rng.normal(size=(4, 2)))[0]) if projected else None
+    centers = rng.integers(-spread, spread + 1, (6, 2 if projected else 4)).astype(np.float64)
+    assigner = Assigner(np.concatenate([centers, centers[:2]]), projection, one_third)
+    labels = assigner.labels(rows)
+    members = assigner.members(rows)
+    np.testing.assert_array_equal(members, np.arange(8)[:, None] == labels)
+    assert members.sum(axis=0).max() <= 1.0
+    for part in (rows[:1], rows[:0]):
+        np.testing.assert_array_equal(assigner.members(part), members[:, : len(part)])
+
+
+def test_members_by_hand():
+    found = Assigner(np.array([[2.0, 0.0], [-2.0, 0.0]])).members(np.array([[1.0, 9.0], [-1.0, 0.0], [0.0, 5.0]]))
+    np.testing.assert_array_equal(found, [[1, 0, 1], [0, 1, 0]])
+
+
+def test_members_refuse_scores_that_could_reach_2_53():
+    with pytest.raises(LatticeOverflowError, match=r"2\*\*53"):
+        Assigner(np.full((1, 2), 2.0**27)).members(np.zeros((1, 2)))
+    with pytest.raises(LatticeOverflowError):
+        Assigner(np.full((1, 2), np.nan)).members(np.zeros((1, 2)))
+
+
 def test_one_third_rule_with_one_center_keeps_all():
     labels, kept = assignment.nearest_within_third(np.array([[3.0]]), np.array([[0.0]]), ROW_NORM)
     assert labels[0] == 0

@@ -167,10 +167,35 @@ class Assigner(NamedTuple):
         Args:
           rows: integers, shape (n_rows, n_features), at SUM_BITS.
         """
-        norm = ROW_NORM
-        if self.projection is not None:
-            rows, norm = project(rows, self.projection), PROJECTED_NORM
+        rows, norm = self._compared(rows)
         if not self.one_third:
             return nearest(rows, self.centers, norm)
         labels, kept = nearest_within_third(rows, self.centers, norm)
         return np.where(kept, labels, -1)
+
+    def members(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`labels` as a matrix: 1 where a row belongs to a point, else 0; shape (size, n_rows). For few points.
+
+        It is where a score is the largest of its row: scores are exact, so only a tie asks for an index.
+        """
+        if self.one_third:
+            return members_of(self.labels(rows), self.size)
+        compared, norm = self._compared(rows)
+        _check_scores(self.centers, norm)
+        scores = (2.0 * self.centers) @ compared.T
+        scores -= lattice.squared_norms(self.centers)[:, None]
+        largest = scores == scores.max(axis=0)
+        if np.count_nonzero(largest) != len(rows):
+            return members_of(scores.argmax(axis=0), self.size)
+        return largest.astype(np.float64)
+
+    def _compared(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+        """Rows in the space of the centers, and a bound on their norms."""
+        if self.projection is None:
+            return rows, ROW_NORM
+        return project(rows, self.projection), PROJECTED_NORM
+
+
+def members_of(labels: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+    """Labels of rows, -1 of those left out, as a matrix of 0 and 1, shape (size, n_rows)."""
+    return (np.arange(size)[:, None] == labels).astype(np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.assignment import RowLabels
+from transforms.numerics.statistics.assignment import Assigner, RowLabels, members_of
 from transforms.numerics.statistics.frame import Frame
 
 OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
@@ -84,22 +84,29 @@ def sums_and_counts(points: NDArray[np.floating], frame: Frame, assigner: RowLab
     counts = np.zeros(assigner.size, dtype=np.int64)
     add = _add_by_matrix if assigner.size <= _MATRIX_CLUSTERS else _add_by_order
     for block in lattice.row_blocks(points):
-        rows = frame.quantize(block, lattice.SUM_BITS)
-        labels = assigner.labels(rows)
-        add(sums, labels, rows)
-        counts += np.bincount(labels[labels >= 0], minlength=assigner.size)
+        add(sums, counts, assigner, frame.quantize(block, lattice.SUM_BITS))
     return np.concatenate([sums.ravel(), counts * lattice.SUM_UNITS])
 
 
-def _add_by_matrix(sums: NDArray[np.int64], labels: NDArray[np.int64], rows: NDArray[np.float64]) -> None:
-    """Adds each row to the sum of its label, by a matrix product; best for few clusters."""
-    members = (labels[:, None] == np.arange(len(sums))).astype(np.float64)
-    sums += (members.T @ rows).astype(np.int64)
+def _add_by_matrix(
+    sums: NDArray[np.int64], counts: NDArray[np.int64], assigner: RowLabels, rows: NDArray[np.float64]
+) -> None:
+    """Adds each row to the sum and the count of its bin, by a matrix product; best for few bins."""
+    if isinstance(assigner, Assigner):
+        members = assigner.members(rows)
+    else:
+        members = members_of(assigner.labels(rows), assigner.size)
+    sums += (members @ rows).astype(np.int64)
+    counts += members.sum(axis=1).astype(np.int64)
 
 
-def _add_by_order(sums: NDArray[np.int64], labels: NDArray[np.int64], rows: NDArray[np.float64]) -> None:
-    """The same integers, by sorting; best for many clusters."""
+def _add_by_order(
+    sums: NDArray[np.int64], counts: NDArray[np.int64], assigner: RowLabels, rows: NDArray[np.float64]
+) -> None:
+    """The same integers, by sorting; best for many bins."""
+    labels = assigner.labels(rows)
     kept = np.flatnonzero(labels >= 0)
+    counts += np.bincount(labels[kept], minlength=assigner.size)
     lattice.add_by_group(sums, rows[kept], labels[kept])
 
 
