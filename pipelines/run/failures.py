@@ -96,9 +96,14 @@ def _of_a_runner(error: BaseException) -> RunnerError | None:
     )
 
 
+def is_full_disk(error: BaseException) -> bool:
+    """Whether an error is, or came from, that of a disk without room."""
+    return any(isinstance(each, OSError) and each.errno in _FULL for each in _chain(error))
+
+
 def describe_unexpected(error: BaseException) -> str:
     """One sentence on an error nobody foresaw: its type and place, never its message, which may carry a value."""
-    if any(isinstance(each, OSError) and each.errno in _FULL for each in _chain(error)):
+    if is_full_disk(error):
         return str(FULL_DISK)
     place = ""
     traceback = error.__traceback__

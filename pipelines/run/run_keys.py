@@ -17,6 +17,7 @@ import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.run.failures import FULL_DISK, is_full_disk
 from pipelines.run.folder import KEY_FILE, NONCE_FILE, absolute
 from schemas.errors import ConfigError, PrivacyFlowError
 from transforms.files import new_file
@@ -150,6 +151,8 @@ def _write(path: str, nonce: bytes) -> None:
             f"--run_id must be new, got that of an attempt that left {path}; choose another one."
         ) from error
     except (OSError, BeamIOError) as error:
+        if is_full_disk(error):
+            raise FULL_DISK from error
         raise ConfigError(
             f"--output must lie where private files can be made, got {path}; choose another place."
         ) from error

@@ -5,6 +5,7 @@ published 5c00ff.., 7e85ce.. and 5c00ff..: whether a row had joined was known wi
 """
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
@@ -17,10 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipelines.run import run_keys
 from pipelines.run.jobs.place import Place
 from pipelines.run.options import JobOptions, beam_options
 from pipelines.run.run_keys import RunNonce
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, RunnerError
 from schemas.privacy.release import releases_from_table
 from tests.scenes import crashes, federation, lake, ledgers, reports, toy_rounds
 from transforms.privacy import keys
@@ -397,6 +399,17 @@ def test_the_nonce_is_private_and_whole_before_the_first_draw(place, monkeypatch
         without_ledger(place).fit()
     assert [(mode, size) for mode, _, size in seen] == [(0o600, 32)]
     assert not list(place.folder.glob("out*/**/*"))
+
+
+def test_a_full_disk_is_told_where_the_nonce_finds_no_room(tmp_path, monkeypatch):
+    """Another place on the same disk would not help."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(run_keys.new_file, "create", refuse)
+    with pytest.raises(RunnerError, match="must have room for the run"), run_keys.own_key(str(tmp_path)):
+        pass
 
 
 def test_an_attempt_that_left_its_nonce_is_not_taken_up_without_a_ledger(tmp_path):

@@ -55,7 +55,7 @@ class ShardReader:
           InputError: if the shard cannot be read, or is not the one that was listed.
         """
         cache, bits = CACHES.of_run(self.limits), self.bound.bits
-        if cache is None or bits is None or shard == EMPTY_SHARD:
+        if cache is None or bits is None or self.bound.at is not None or shard == EMPTY_SHARD:
             state = self.state if self.bound.at is None else self.bound.at(self.state, shard.path)
             yield from (functools.partial(measured, self.bound, block, state) for block in self._blocks(shard))
             return

@@ -111,6 +111,16 @@ def test_rows_are_read_once(world, run, monkeypatch, name):
     np.testing.assert_array_equal(summed(reader(fit, bound, state, limits), world.shards[1:]), plain)
 
 
+def test_a_state_of_a_file_is_never_left_out(world, run):
+    """Where rows were kept, a statistic would once have been given the state that is the same for all files."""
+    fit, seen = world.planned("record"), []
+    bound = fit.rounds[0]._replace(at=lambda state, path: seen.append(path) or state)
+    limits = WorkerLimits(run=run, cores=1, cache_bytes=1 << 20)
+    for _ in range(2):
+        summed(reader(fit, bound, fit.initial, limits), world.shards[1:])
+    assert seen == [shard.path for shard in world.shards[1:]] * 2
+
+
 def test_a_shard_that_fails_while_it_is_kept_for_later_is_not_kept(world, run, monkeypatch):
     fit = world.planned("record")
     limits = WorkerLimits(run=run, cores=1, cache_bytes=1 << 20)
