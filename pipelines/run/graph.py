@@ -15,7 +15,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
 from apache_beam.internal import cloudpickle_pickler
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
@@ -158,8 +158,9 @@ _STAYS_HERE = contextvars.ContextVar("stays_here", default=False)
 @contextlib.contextmanager
 def _packed_lightly(options: PipelineOptions) -> Iterator[None]:
     """Packs what this thread hands to workers as `_pack` does, if the workers are threads of this process."""
-    mode = options.view_as(DirectOptions).direct_running_mode
-    before = _STAYS_HERE.set(shuffles_in_memory(options) and mode != "multi_processing")
+    elsewhere = options.view_as(DirectOptions).direct_running_mode == "multi_processing"
+    elsewhere |= options.view_as(PortableOptions).environment_type is not None
+    before = _STAYS_HERE.set(shuffles_in_memory(options) and not elsewhere)
     try:
         yield
     finally:

@@ -136,6 +136,7 @@ MULTI = "--direct_running_mode=multi_processing"
         (["--direct_num_workers=2", "--direct_running_mode=multi_threading"], True),
         (["--direct_num_workers=2", MULTI], False),
         ([MULTI], False),
+        (["--runner=DirectRunner", "--environment_type=PROCESS"], False),
         (["--runner=PrismRunner"], False),
         (["--runner=FlinkRunner"], False),
         (["--runner=PortableRunner", "--job_endpoint=localhost:1"], False),
