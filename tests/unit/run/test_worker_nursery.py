@@ -19,7 +19,8 @@ numpy.random.random()
 sys.path.insert(0, sys.argv[1])
 import worker_nursery
 def work(request):
-    pathlib.Path(request["worker"]).write_text(f"{os.getpid()} {numpy.random.random()}/{random.random()} {os.read(0, 1)}")
+    drawn = f"{numpy.random.random()}/{random.random()}"
+    pathlib.Path(request["worker"]).write_text(f"{os.getpid()} {drawn} {os.read(0, 1)}")
     print("said by a worker", flush=True)
     if request["control"] == "fails":
         raise ValueError("a worker failed")
