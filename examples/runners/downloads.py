@@ -228,15 +228,17 @@ def _need(command: str, why: str) -> str:
 
 
 def _run(words: list[str], what: str, **variables: str) -> None:
-    """Runs a client of a package registry."""
+    """Runs a client of a package registry, a second time if it fails: that may be a fault of the network."""
     try:
-        done = subprocess.run(
-            words, env=os.environ | variables, capture_output=True, text=True, timeout=_TIMEOUT, check=False
-        )
+        for _ in range(2):
+            done = subprocess.run(
+                words, env=os.environ | variables, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+            )
+            if not done.returncode:
+                return
     except subprocess.TimeoutExpired:
         raise UnavailableError(f"{what} could not be fetched and built within {_TIMEOUT / 60:.0f} minutes.") from None
-    if done.returncode:
-        raise UnavailableError(f"{what} could not be fetched: {_reason(done.stdout + done.stderr)}")
+    raise UnavailableError(f"{what} could not be fetched: {_reason(done.stdout + done.stderr)}")
 
 
 def _reason(output: str) -> str:
