@@ -281,6 +281,8 @@ def on_cluster(fault: Callable[[FlinkCluster, Trial], None]) -> Callable[[FlinkC
 
     def bound(cluster: FlinkCluster) -> Fault:
         def work(trial: Trial) -> None:
+            # Before it may draw, a job of its own digests the input.
+            trial.wait_for_noise(0)
             trial.run.wait_until(lambda: half_done(cluster))
             fault(cluster, trial)
 
@@ -334,7 +336,8 @@ def halted(name: str, seconds: float) -> Callable[[FlinkCluster], Fault]:
     """Processes are stopped for a while."""
 
     def work(cluster: FlinkCluster, trial: Trial) -> None:
-        pids = faults.children(cluster.processes[name].pid) if name == "worker-pool" else [cluster.processes[name].pid]
+        process = cluster.processes[name]
+        pids = faults.workers(process) if name == "worker-pool" else [process.pid]
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -346,7 +349,7 @@ def halted(name: str, seconds: float) -> Callable[[FlinkCluster], Fault]:
 
 def pool_worker(cluster: FlinkCluster, trial: Trial) -> None:
     """A Python worker is killed, as when memory is short."""
-    os.kill(faults.children(cluster.processes["worker-pool"].pid)[0], signal.SIGKILL)
+    os.kill(faults.workers(cluster.processes["worker-pool"])[0], signal.SIGKILL)
 
 
 FLINK = tuple(

@@ -11,7 +11,7 @@ from examples.runners import downloads, processes
 from examples.runners.worker_environment import start_pool
 from tests.scenes import brokers
 from tests.scenes.conformance import Conformance, needed
-from tests.scenes.faults import FaultBench, children
+from tests.scenes.faults import FaultBench, children, workers
 from tests.scenes.nights import run_two_nights, two_nights
 
 pytestmark = [
@@ -84,7 +84,7 @@ class TestFaults:
         process, environment = pool
         run = faults.start(*prism, *environment)
         run.wait_until_under_way(process)
-        for worker in children(process.pid):
+        for worker in workers(process):
             os.kill(worker, signal.SIGKILL)
         faults.check_without_an_end(run)
 

@@ -123,9 +123,18 @@ class Run:
 
     def wait_until_under_way(self, pool: Process) -> None:
         """Waits until workers of the pool are at work."""
-        self.wait_until(lambda: children(pool.pid))
+        self.wait_until(lambda: workers(pool))
         time.sleep(UNDER_WAY_SECONDS)
         assert self._child.poll() is None, "the run was over before it could be disturbed"
+
+
+def workers(pool: Process) -> list[int]:
+    """Processes of a pool that work: those it has started itself, and those that its nursery has forked."""
+    found: list[int] = []
+    for child in children(pool.pid):
+        is_nursery = b"worker_nursery.py" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes()
+        found += children(child) if is_nursery else [child]
+    return found
 
 
 def children(pid: int, name: str = "") -> list[int]:
