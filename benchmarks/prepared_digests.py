@@ -18,7 +18,8 @@ from schemas.tables.contract import TableContract
 from tests.scenes import lake
 from transforms.tables.file_seal import FileSeal
 from transforms.tables.listing import ListedFile
-from transforms.tables.read import _list_row_groups, read_blocks
+from transforms.tables.read import _list_row_groups
+from transforms.tables.shard_rows import read_blocks
 from transforms.tables.source import Source
 
 N_FILES, N_FEATURES = 8, 16

@@ -46,7 +46,7 @@ from transforms.rounds.bound_broadcast import SUFFIX
 from transforms.rounds.round import RunRounds
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
 from transforms.rounds.staged_state import StagedArrays, staged_state
-from transforms.rounds.sum_processes import CREWS
+from transforms.rounds.sum_processes import CREWS, LEAST_BYTES
 from transforms.tables.file_seal import FileSeal
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -158,17 +158,27 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
             add = functools.partial(add, planned=job, counted=rows.counted, limits=limits)
-            CREWS.of_run(limits, _octets(rows.source))  # They start while the graph is built.
+            if masking is None:
+                # They start while the graph is built. A graph does not know the list of the files.
+                statistics = [bound.statistic for bound in planned.rounds]
+                CREWS.of_run(limits, _memory(planned.rows.source), ahead=statistics)
             secrets.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
             found = run_graph(add, options, planned.promise)
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
     return _result(planned, folder, planned.statement.of_graph(found), fingerprint)
 
 
-def _octets(source: Source) -> int:
-    """Of all files, as their listing says."""
-    files = () if source.listed is None else source.listed.files
-    return sum(FileSeal.of_text(file.seal).size for file in files)
+def _memory(source: Source) -> int:
+    """Octets of the rows in memory, about, by the sizes of files in the listing: a number takes twice as many there.
+
+    No more files are looked at than processes need to start.
+    """
+    found = 0
+    for file in () if source.listed is None else source.listed.files:
+        found += 2 * FileSeal.of_text(file.seal).size
+        if found >= LEAST_BYTES:
+            break
+    return found
 
 
 def _result(planned: PlannedFit, folder: str, statement: PrivacyStatement, fingerprint: str) -> FitResult:

@@ -33,7 +33,8 @@ from tests.scenes import lake, tables
 from transforms.tables import prepared_files
 from transforms.tables.file_seal import FileSeal, open_sealed, seal_of
 from transforms.tables.listing import FileList, FoundFile, read_listing
-from transforms.tables.read import ListShards, _list_row_groups, read_batches, read_columns
+from transforms.tables.read import ListShards, _list_row_groups
+from transforms.tables.shard_rows import read_batches, read_columns
 from transforms.tables.source import Source
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

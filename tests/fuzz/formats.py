@@ -52,7 +52,8 @@ from transforms.tables.counted_clients import SALT_BYTES, Roll
 from transforms.tables.file_seal import seal_of
 from transforms.tables.listing import ListedFile
 from transforms.tables.prepared_files import read_manifest
-from transforms.tables.read import _list_row_groups, read_blocks
+from transforms.tables.read import _list_row_groups
+from transforms.tables.shard_rows import read_blocks
 
 KEY = bytes(range(16))
 ROUND = RoundPlan(

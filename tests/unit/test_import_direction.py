@@ -218,6 +218,11 @@ def test_a_protocol_reaches_no_beam(module):
     assert beam_behind(module) == set()
 
 
+def test_a_process_that_adds_up_reaches_beam_by_stores_alone():
+    """It is imported where a store is met."""
+    assert beam_behind("transforms.rounds.shard_sums") == {"transforms.files.stores"}
+
+
 def test_beam_behind_another_module_is_found():
     assert {"transforms.rounds.round", "transforms.rounds.aggregation"} <= beam_behind("transforms.rounds.round")
 

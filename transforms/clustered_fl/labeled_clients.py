@@ -28,7 +28,7 @@ from transforms.files.octets import write_bytes
 from transforms.numerics.clustered_fl.bounded_rows import bound_features
 from transforms.tables import client_ids
 from transforms.tables.client_ids import IdKind
-from transforms.tables.read import read_columns, shard_name
+from transforms.tables.shard_rows import read_columns, shard_name
 
 
 class ClientPart(NamedTuple):

@@ -15,14 +15,12 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
 from schemas.errors import InputError
 from schemas.settings import json_schema, json_text, yaml_text
 from schemas.settings.refusal import MalformedError, Refusal
-from transforms.files import parquet_footer
+from transforms.files import parquet_footer, stores
 from transforms.files.parquet_footer import ColumnSize
 
 MOST_BYTES = 1 << 30
@@ -51,7 +49,7 @@ def read_octets(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> by
     try:
         with _opened(path) as file:
             content = bytes(file.read(most_bytes + 1))
-    except (OSError, BeamIOError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise refusal.because(path) from error
     if len(content) > most_bytes:
         raise refusal.because(f"more than {most_bytes} octets")
@@ -65,7 +63,7 @@ def digest(path: str, refusal: Refusal) -> str:
         with _opened(path) as file:
             while chunk := file.read(_CHUNK):
                 found.update(chunk)
-    except (OSError, BeamIOError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise refusal.because("none that can be read") from error
     return found.hexdigest()
 
@@ -169,8 +167,8 @@ def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
 
 def _opened(path: str) -> BinaryIO:
     """A file to read; on a local disk it must be a regular one, and a pipe is not waited for."""
-    if FileSystems.get_scheme(path) not in (None, "file"):
-        remote: BinaryIO = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    if not stores.is_local(path):
+        remote: BinaryIO = stores.open_store(path)
         return remote
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

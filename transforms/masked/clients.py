@@ -34,8 +34,8 @@ from transforms.numerics.privacy.noise_shares import stated
 from transforms.privacy.held_key import HeldKeyFn
 from transforms.privacy.noise_stage import AddNoiseShares
 from transforms.rounds.protocol import Round, measured
-from transforms.tables.read import prefetched_blocks
-from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.rounds.small_blocks import SmallBlocksFn
+from transforms.tables.shard_rows import prefetched_blocks
 
 _MESSAGE_BATCH_BYTES = 1 << 20
 SECRET_SETTING = "masked.secret_uri"

@@ -15,7 +15,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.tables import client_ids
-from transforms.tables.read import prefetched_blocks
+from transforms.tables.shard_rows import prefetched_blocks
 
 
 def place_of(shard: ShardRef, root: str) -> bytes:

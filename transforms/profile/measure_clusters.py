@@ -35,10 +35,10 @@ from transforms.profile.rows import (
     read_profile_rows,
 )
 from transforms.rounds.aggregation import SumStatistics
+from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables import client_ids
 from transforms.tables.group_clients import NumberOfShards
-from transforms.tables.read import shard_name
-from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.tables.shard_rows import shard_name
 
 SUMS = "sums"
 Piece = tuple[str, int, bytes | Spilled]

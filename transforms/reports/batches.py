@@ -21,7 +21,7 @@ from transforms.files import row_spill
 from transforms.files.row_spill import Spilled
 from transforms.numerics.reports.encoder import Reports
 from transforms.tables.file_seal import open_parquet
-from transforms.tables.read import read_row_group
+from transforms.tables.shard_rows import read_row_group
 from transforms.tables.source import list_files
 
 FEW_GROUPS, MANY_GROUPS = 64, 1024

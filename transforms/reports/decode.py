@@ -20,7 +20,7 @@ from transforms.numerics.reports.decoding.decode_points import CodewordMixture, 
 from transforms.numerics.reports.sums import ReportSums
 from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, distinct_reports
 from transforms.rounds.aggregation import MergeFn
-from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.rounds.small_blocks import SmallBlocksFn
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -23,9 +23,9 @@ from transforms.numerics.reports.coins import KeyedCoins
 from transforms.privacy.held_key import HeldKeyFn
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
 from transforms.reports.batches import ReportBatch
+from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables import client_ids
-from transforms.tables.read import read_columns, shard_name
-from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.tables.shard_rows import read_columns, shard_name
 
 
 class KeyedClientFn(SmallBlocksFn, HeldKeyFn):

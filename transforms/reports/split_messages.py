@@ -27,7 +27,7 @@ from transforms.reports.decode import DecodedBatch
 from transforms.reports.encode import EncodeClients, KeyedClientFn
 from transforms.reports.shuffle import write_part
 from transforms.tables.file_seal import open_parquet
-from transforms.tables.read import read_row_group
+from transforms.tables.shard_rows import read_row_group
 
 SCHEMA = pa.schema([pa.field("place", pa.uint32(), nullable=False), pa.field("share", pa.uint64(), nullable=False)])
 _N_GROUPS = 64

@@ -19,7 +19,7 @@ from transforms.numerics.statistics.frame import Frame, QuantizedFrame
 from transforms.rounds.protocol import Round, measured
 from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
 from transforms.rounds.sum_processes import CREWS, limits_of_others
-from transforms.tables.read import prefetched_blocks, read_blocks
+from transforms.tables.shard_rows import prefetched_blocks, read_blocks
 
 Work = Callable[[], NDArray[np.int64]]
 _QUANTIZED_ROWS = 2048

@@ -7,6 +7,7 @@ for. A process is asked through a pipe and ends with this one. It keeps the rows
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -20,17 +21,20 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
 from schemas.errors import DappleError, RunnerError
 from schemas.tables.shard import ShardRef
+from transforms.files import stores
 from transforms.files.progress import PROGRESS
 from transforms.rounds.held_by_run import HeldByRun
 from transforms.rounds.row_cache import WorkerLimits
 
-LEAST_BYTES = 1 << 29
+LEAST_BYTES = 1 << 28
 """Of rows in memory as float64; fewer are done before a process has started."""
+_MOST_AHEAD = 1 << 14
+"""Octets that a pipe takes before anybody reads them."""
+_OPTIONS, _AHEAD, _QUESTION = b"o", b"a", b"q"
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from transforms.rounds import sum_processes; "
@@ -56,7 +60,11 @@ class SumProcess:
         module, _, name = work.partition(":")
         program = _PROGRAM.format(module=module, name=name)
         words = [sys.executable, "-I", "-c", program, json.dumps([_ROOT, *filter(None, sys.path)])]
-        self._child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        # Pydantic would look through all that is installed for its plugins; this process checks no settings.
+        surroundings = os.environ | {"PYDANTIC_DISABLE_PLUGINS": "1"}
+        self._child = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=surroundings
+        )
         self._is_new = True
 
     @property
@@ -78,9 +86,9 @@ class SumProcess:
             try:
                 if self._is_new:
                     # Stores ask for the flags of the job.
-                    _send(ask, pickle.dumps(FileSystems._pipeline_options))
+                    _send(ask, _OPTIONS + pickle.dumps(stores.options()))
                     self._is_new = False
-                _send(ask, pickle.dumps(question))
+                _send(ask, _QUESTION + pickle.dumps(question))
                 reply = _received(hear)
             except OSError as error:
                 raise RunnerError(_LOST) from error
@@ -90,6 +98,13 @@ class SumProcess:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def expect(self, part: Any) -> None:
+        """Has it import what a part of later questions needs, if that part is small; nothing is answered."""
+        octets = _AHEAD + pickle.dumps(part)
+        if self._child.stdin is not None and len(octets) <= _MOST_AHEAD:
+            with self._lock, contextlib.suppress(OSError):
+                _send(self._child.stdin, octets)
 
     def end(self) -> None:
         """Ends it; what it was doing is of no use to anybody."""
@@ -114,11 +129,14 @@ def serve(work: Callable[[Any], Any]) -> None:
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with contextlib.suppress(BrokenPipeError), threadpool_limits(limits=1):
-        options = _received(questions)
-        if options is not None:
-            FileSystems.set_options(pickle.loads(options))
-        while (question := _received(questions)) is not None:
-            _send(answers, pickle.dumps(_tried(work, question)))
+        while (message := _received(questions)) is not None:
+            kind, octets = message[:1], message[1:]
+            if kind == _QUESTION:
+                _send(answers, pickle.dumps(_tried(work, octets)))
+            elif kind == _OPTIONS:
+                stores.give_options(functools.partial(pickle.loads, octets))
+            else:
+                _tried(lambda _: None, octets)
 
 
 def _tried(function: Callable[[Any], Any], question: bytes) -> Any:
@@ -154,10 +172,24 @@ class Crew:
 
     Args:
       n: how many they are together, at least 2.
+      ahead: a part of later questions, if one is known; see `SumProcess.expect`.
+
+    Raises:
+      RunnerError: if the machine has no room for one; then none is left.
     """
 
-    def __init__(self, n: int):
-        self.others = [SumProcess() for _ in range(n - 1)]
+    def __init__(self, n: int, ahead: Any = None):
+        self.others: list[SumProcess] = []
+        try:
+            for _ in range(n - 1):
+                self.others.append(SumProcess())
+        except OSError as error:
+            self.end()
+            raise RunnerError(
+                f"{n} processes that add up rows must start, got one that did not; run it again with fewer --cores."
+            ) from error
+        for each in self.others if ahead is not None else ():
+            each.expect(ahead)
         self._lock = threading.Lock()
         self._owners: dict[ShardRef, int] = {}
         self._loads = [0] * n
@@ -200,16 +232,17 @@ class Crew:
 class _Crews(HeldByRun[Crew]):
     """The crews of this process, by run."""
 
-    def of_run(self, limits: WorkerLimits, n_bytes: int) -> Crew | None:
+    def of_run(self, limits: WorkerLimits, n_bytes: int, ahead: Any = None) -> Crew | None:
         """The crew of a run, which is called for the first time there is much to do; None while there is not.
 
         Args:
           limits: of this process.
           n_bytes: of the rows at hand, in memory.
+          ahead: as of `Crew`.
         """
         if limits.cores < 2 or not limits.run:
             return None
-        return self.of(limits.run, (lambda: Crew(limits.cores)) if n_bytes >= LEAST_BYTES else None)
+        return self.of(limits.run, (lambda: Crew(limits.cores, ahead)) if n_bytes >= LEAST_BYTES else None)
 
 
 CREWS = _Crews(end=lambda crew: crew.end())

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import InputError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
+from transforms.files.stores import is_local, open_store, stored
 
 _CHUNK = 1 << 22
 _TAIL_BYTES = 8
@@ -56,11 +55,6 @@ class FileSeal(NamedTuple):
         """Whether a file that was found is the one that was listed."""
         same_footer = not self.footer or self.footer == found.footer
         return (self.size, self.changed) == (found.size, found.changed) and same_footer
-
-
-def is_local(path: str) -> bool:
-    """Whether a path is on a disk of this machine, or mounted like one."""
-    return FileSystems.get_scheme(path) in (None, "file")
 
 
 def local_path(path: str) -> str:
@@ -140,7 +134,7 @@ def check_content(source: Any, seal: str, name: str) -> None:
         source.seek(0)
         while chunk := source.read(_CHUNK):
             digest.update(chunk)
-    except (OSError, BeamIOError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         raise refusal_of(name).because() from error
     if digest.hexdigest() != expected:
         raise InputError(f"{name} must hold the octets that prepare wrote, got others; run prepare again.")
@@ -170,8 +164,8 @@ def _opened(path: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
             # A path would be looked up among Arrow's own filesystems first, which takes longer than a small file.
             source = pa.OSFile(local_path(path))
         else:
-            source = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-    except (OSError, BeamIOError, pa.ArrowException) as error:
+            source = open_store(path)
+    except (OSError, pa.ArrowException) as error:
         raise refusal_of(name).because() from error
     with source:
         size, changed = _state(path, source, name)
@@ -184,10 +178,9 @@ def _state(path: str, source: Any, name: str) -> tuple[int, str]:
         if is_local(path):
             found = os.fstat(source.fileno())
             return found.st_size, str(found.st_mtime_ns)
-        stored = FileSystems.get_filesystem(path).metadata(path)
-    except (OSError, BeamIOError) as error:
+        return stored(path)
+    except OSError as error:
         raise refusal_of(name).because() from error
-    return stored.size_in_bytes, str(stored.last_updated_in_seconds or "")
 
 
 def _footer_digest(source: Any, size: int, name: str) -> str:
@@ -199,7 +192,7 @@ def _footer_digest(source: Any, size: int, name: str) -> str:
         source.seek(start)
         footer = bytes(source.read(size - start))
         source.seek(0)
-    except (OSError, BeamIOError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         raise refusal_of(name).because() from error
     return hashlib.blake2b(footer, digest_size=16).hexdigest()
 

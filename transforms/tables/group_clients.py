@@ -29,7 +29,7 @@ from transforms.numerics.tables import partition, row_sampling
 from transforms.privacy.held_key import HeldKeyFn
 from transforms.tables import client_ids, hive
 from transforms.tables.prepared_files import write_prepared
-from transforms.tables.read import read_columns, shard_name
+from transforms.tables.shard_rows import read_columns, shard_name
 
 SHARD_BYTES = 1 << 26
 """Rows of one output file, about, in memory."""

@@ -19,7 +19,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import InputError
 from schemas.tables.prepared_layout import PreparedManifest
-from transforms.tables.file_seal import FileSeal, check_regular, is_local, local_path, seal_of
+from transforms.files.stores import is_local
+from transforms.tables.file_seal import FileSeal, check_regular, local_path, seal_of
 
 _READERS = 8
 _AT_ONCE = 512

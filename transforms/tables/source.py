@@ -13,7 +13,8 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.errors import InputError
 from schemas.tables.prepared_layout import PreparedManifest
 from schemas.tables.snapshot import Snapshot
-from transforms.tables.file_seal import is_local, local_path
+from transforms.files.stores import is_local
+from transforms.tables.file_seal import local_path
 from transforms.tables.listing import FoundFile, Listing, OneListing
 
 _WILDCARDS = "[*?"

@@ -22,7 +22,7 @@ from transforms.numerics.tables.participation import Rule
 from transforms.tables import client_ids, hive
 from transforms.tables.client_ids import IdKind
 from transforms.tables.counted_clients import Roll, distinct_digests
-from transforms.tables.read import read_columns
+from transforms.tables.shard_rows import read_columns
 
 _BUCKETS = 1024
 """Keys of the shuffle, and so the most workers that compare clients."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from schemas.tables import columns
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.tables.read import open_shard, read_batches, shard_name
+from transforms.tables.shard_rows import open_shard, read_batches, shard_name
 
 
 class ValidRows(NamedTuple):

@@ -25,7 +25,7 @@ from transforms.files.octets import write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.written import WrittenFile, write_listing
 from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.valid_rows import ValidRows, read_valid_rows
 
 DIGEST_KEY = "dapple.model"

@@ -25,8 +25,8 @@ from transforms.numerics.kmeans import folding, lloyd_rules
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Box, Frame
 from transforms.rounds.aggregation import SumStatistics
-from transforms.tables.read import prefetched_blocks
-from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.rounds.small_blocks import SmallBlocksFn
+from transforms.tables.shard_rows import prefetched_blocks
 
 
 def initial_state(config: PooledFitConfig, server: NDArray[np.float64]) -> LloydState:

@@ -17,8 +17,8 @@ from transforms.numerics.statistics.exact_sum import ExactSum
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, scatter
 from transforms.rounds.aggregation import MergeFn
-from transforms.tables.read import prefetched_blocks
-from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.rounds.small_blocks import SmallBlocksFn
+from transforms.tables.shard_rows import prefetched_blocks
 from transforms.trusted_zone.evaluate_models import ScoreParams, cluster_means, metrics_of, ranked_blocks
 
 Models = Mapping[Any, NearestCenters]

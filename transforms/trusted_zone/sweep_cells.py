@@ -24,8 +24,8 @@ from transforms.numerics.statistics.frame import SharedFrame
 from transforms.privacy.noise_stage import AddKeyedNoise
 from transforms.rounds.aggregation import SumKeyedStatistics
 from transforms.rounds.protocol import Round, measured
-from transforms.tables.read import prefetched_blocks
-from transforms.tables.small_blocks import SmallBlocksFn
+from transforms.rounds.small_blocks import SmallBlocksFn
+from transforms.tables.shard_rows import prefetched_blocks
 
 
 class Cell(NamedTuple):

@@ -9,7 +9,7 @@ from pipelines.run import graph
 from tests.scenes import lake
 from transforms.files.progress import Progress, duration
 from transforms.rounds import shard_sums
-from transforms.tables import read
+from transforms.tables import read, shard_rows
 
 
 class Clock:
@@ -102,7 +102,7 @@ def test_a_fit_tells_shares_and_no_number_of_rows(tmp_path, monkeypatch):
     """Rows are read in the first round and kept for the others, and every round is a pass."""
     clock = Clock()
     found = Progress(seconds=-1.0, clock=clock)
-    for module in (read, shard_sums, graph):
+    for module in (read, shard_rows, shard_sums, graph):
         monkeypatch.setattr(module, "PROGRESS", found)
     data = lake.write_lake(tmp_path / "lake", lake.mixture(331), n_files=4)
     job = lake.job(data, None, algorithm="dp_lloyd", dp_lloyd={"domain": [-3, 8], "steps": 2})

@@ -1,6 +1,7 @@
 """Processes that add up: each shard has one, errors come back as sentences, and none outlives who started it."""
 
 import errno
+import importlib
 import os
 import signal
 import subprocess
@@ -30,6 +31,13 @@ def failing(kind):
         "disk": OSError(errno.ENOSPC, "row 7 of 9"),
         "other": ValueError("row 7"),
     }[kind]
+
+
+class Refused:
+    """Something that cannot be read from its pickle."""
+
+    def __reduce__(self):
+        return failing, ("other",)
 
 
 def gone(_):
@@ -81,9 +89,73 @@ def test_a_process_that_is_killed_between_questions_is_told(process):
         asked.answer(2)
 
 
-def test_a_process_ends_with_the_one_that_started_it():
-    code = f"from {HERE} import SumProcess; import os; p = SumProcess('{HERE}:doubled'); p.answer(1); print(p.pid)"
-    done = subprocess.run([sys.executable, "-c", code + "; os._exit(9)"], capture_output=True, text=True)
+def test_a_process_that_is_killed_while_it_starts_is_told(process):
+    asked = process("doubled")
+    os.kill(asked.pid, signal.SIGKILL)
+    with pytest.raises(RunnerError, match="fewer --cores"):
+        asked.answer(1)
+    asked.expect(1)
+
+
+def imported(number):
+    """How often a question was asked, and the modules that were not there before."""
+    sys.modules.setdefault("asked", []).append(number)
+    return list(sys.modules["asked"]), "colorsys" in sys.modules
+
+
+class Imports:
+    """Something whose pickle imports a module."""
+
+    def __reduce__(self):
+        return importlib.import_module, ("colorsys",)
+
+
+def test_what_is_expected_is_imported_and_not_answered(process):
+    asked = process("imported")
+    asked.expect(Imports())
+    assert asked.answer(1) == ([1], True)
+
+
+@pytest.mark.parametrize("part", [b"x" * (1 << 20), Refused()], ids=["long", "not to be read"])
+def test_what_is_expected_does_no_harm(process, part):
+    asked = process("doubled")
+    asked.expect(part)
+    assert asked.answer(2) == 4
+
+
+def test_a_process_that_has_ended_is_nowhere():
+    asked = SumProcess(f"{HERE}:doubled")
+    asked.end()
+    assert not os.path.exists(f"/proc/{asked.pid}")
+    asked.end()
+
+
+def test_a_crew_that_cannot_start_leaves_nobody(monkeypatch):
+    ended = []
+
+    class Scarce:
+        def __init__(self):
+            if len(started) == 2:
+                raise OSError(errno.EAGAIN, "row 7")
+            started.append(self)
+
+        def end(self):
+            ended.append(self)
+
+    started = []
+    monkeypatch.setattr(sum_processes, "SumProcess", Scarce)
+    with pytest.raises(RunnerError, match="fewer --cores") as found:
+        Crew(5)
+    assert ended == started
+    assert "7" not in str(found.value)
+
+
+@pytest.mark.parametrize("asked", ["pass", "p.expect(1)", "p.answer(1)"])
+def test_a_process_ends_with_the_one_that_started_it(asked):
+    """Also while it starts."""
+    code = f"from {HERE} import SumProcess; import os; p = SumProcess('{HERE}:doubled'); {asked}"
+    code += "; print(p.pid, flush=True); os._exit(9)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     pid = int(done.stdout)
     for _ in range(6000):
         if not os.path.exists(f"/proc/{pid}"):
@@ -124,7 +196,7 @@ def counted(monkeypatch):
     made, ended = [], []
 
     class Counted:
-        def __init__(self, n):
+        def __init__(self, n, ahead):
             made.append(n)
 
         def end(self):
