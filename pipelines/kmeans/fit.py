@@ -46,7 +46,7 @@ from transforms.rounds.bound_broadcast import SUFFIX
 from transforms.rounds.round import RunRounds
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
 from transforms.rounds.staged_state import StagedArrays, staged_state
-from transforms.rounds.sum_processes import CREWS
+from transforms.rounds.sum_processes import CREWS, LEAST_BYTES
 from transforms.tables.file_seal import FileSeal
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -169,9 +169,16 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
 
 
 def _memory(source: Source) -> int:
-    """Octets of the rows in memory, about, by the sizes of files in the listing: a number takes twice as many there."""
-    files = () if source.listed is None else source.listed.files
-    return 2 * sum(FileSeal.of_text(file.seal).size for file in files)
+    """Octets of the rows in memory, about, by the sizes of files in the listing: a number takes twice as many there.
+
+    No more files are looked at than processes need to start.
+    """
+    found = 0
+    for file in () if source.listed is None else source.listed.files:
+        found += 2 * FileSeal.of_text(file.seal).size
+        if found >= LEAST_BYTES:
+            break
+    return found
 
 
 def _result(planned: PlannedFit, folder: str, statement: PrivacyStatement, fingerprint: str) -> FitResult:
