@@ -10,6 +10,7 @@ make follow from the name of the test or of the fixture.
 import collections
 import os
 import pathlib
+import signal
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Workers get files in the order below; by itself the plugin puts files of few tests last, which take longest."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
+    # Who runs the suite in the background may have switched these off, and what is started here would inherit that.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,7 +25,10 @@ _REASONS = (
     (re.compile(r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded"), FULL_DISK),
     (re.compile("^Channel closed prematurely"), RunnerError(LOST_WORKER)),
     (
-        re.compile(r"NoResourceAvailableException|minimum required resources|slot request bulk is not fulfillable"),
+        re.compile(
+            r"NoResourceAvailableException|minimum required resources|slot request bulk is not fulfillable|"
+            r"TimeoutException: Timeout has occurred: \d+ ms"
+        ),
         RunnerError(
             "the cluster must have as many free slots as --parallelism says, got fewer, as when a TaskManager is lost; "
             "start it again or lower --parallelism."
