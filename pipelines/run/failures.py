@@ -37,11 +37,18 @@ _REASONS = (
     (
         re.compile(
             r"StatusRuntimeException: (?:UNAVAILABLE|CANCELLED|UNKNOWN)|SDK harness \S* ?disconnected|"
-            r"Multiplexer hanging up|Process died with exit code"
+            r"Multiplexer hanging up|Process died with exit code|ConnectException: finishConnect"
         ),
         RunnerError(
             "the workers at --environment_config must stay until the job is over, got lost ones; look whether their "
             "pool runs and has memory enough, then run the job again."
+        ),
+    ),
+    (
+        re.compile(r"ConnectException: Connection refused"),
+        RunnerError(
+            "the cluster must stay until the job is over, got one whose JobManager does not answer; start it again, then "
+            "run the job again."
         ),
     ),
 )

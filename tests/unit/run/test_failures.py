@@ -125,6 +125,8 @@ class _LostError(Exception):
         ("x: NoResourceAvailableException: Could not acquire the minimum required resources.", "as many free slots"),
         ("x: java.util.concurrent.TimeoutException: Timeout has occurred: 30000 ms", "as many free slots"),
         ("java.lang.RuntimeException: io.grpc.StatusRuntimeException: UNAVAILABLE: io exception", "--environment_conf"),
+        ("java.net.ConnectException: finishConnect(..) failed: Connection refused", "--environment_conf"),
+        ("java.net.ConnectException: Connection refused", "whose JobManager does not answer"),
         ("OSError: [Errno 28] No space left on device [while running 'Publish']", "must have room for the run"),
     ],
 )
