@@ -30,8 +30,8 @@ from transforms.files.progress import PROGRESS
 from transforms.rounds.held_by_run import HeldByRun
 from transforms.rounds.row_cache import WorkerLimits
 
-LEAST_BYTES = 1 << 28
-"""Of rows in memory as float64; fewer are done before a process has started."""
+LEAST_BYTES = 350 << 20
+"""Of rows in memory as float64; for fewer a process costs more than it gains."""
 _MOST_AHEAD = 1 << 14
 """Octets that a pipe takes before anybody reads them."""
 _OPTIONS, _AHEAD, _QUESTION = b"o", b"a", b"q"
