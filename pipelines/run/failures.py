@@ -47,8 +47,8 @@ _REASONS = (
     (
         re.compile(r"ConnectException: Connection refused"),
         RunnerError(
-            "the cluster must stay until the job is over, got one whose JobManager does not answer; start it again, then "
-            "run the job again."
+            "the cluster must stay until the job is over, got one whose JobManager does not answer; start it again, "
+            "then run the job again."
         ),
     ),
 )
