@@ -132,6 +132,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=faults.N_ROWS)
     parser.add_argument("--only", default="", help="a regular expression for the names of trials")
     arguments = parser.parse_args()
+    # In the background of a shell it may be switched off, and runs would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     lines = [*heading("Faults: runs that are disturbed half-way"), *_HEAD]
     failed = 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as stack:
@@ -249,7 +251,7 @@ def same_run(trial: Trial) -> None:
 
 def swapped(trial: Trial) -> None:
     """A file of the input is replaced by one with as many rows."""
-    trial.wait_for_noise(1)
+    trial.wait_for_noise(0)
     path = sorted((trial.folder / "lake").glob("*.parquet"))[-1]
     table = pq.read_table(path)
     path.unlink()
@@ -258,7 +260,7 @@ def swapped(trial: Trial) -> None:
 
 def removed(trial: Trial) -> None:
     """A file of the input goes."""
-    trial.wait_for_noise(1)
+    trial.wait_for_noise(0)
     sorted((trial.folder / "lake").glob("*.parquet"))[-1].unlink()
 
 
