@@ -236,7 +236,8 @@ def another_run(trial: Trial) -> None:
     """A second run id with the same output, refused before it is charged."""
     trial.wait_for_noise(0)
     other = trial.start("other", "other", MEMORY)
-    trial.notes.append(f"the other: exit code {other.wait(SECONDS)}, {other.err.splitlines()[-1][:60]}")
+    code, said = other.wait(SECONDS), other.err.splitlines()[-1].replace(f"{trial.folder}/", "")
+    trial.notes.append(f"the other: exit code {code}, {said[:60]}")
     assert not [run for run, _ in trial.kinds if run == "other"], "the other was charged"
     shutil.rmtree(trial.folder / "other-log")
 
