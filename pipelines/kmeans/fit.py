@@ -22,7 +22,7 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.jobs.place import OutputFolder
-from pipelines.run.options import JobOptions, worker_limits
+from pipelines.run.options import JobOptions, check_rounds, worker_limits
 from pipelines.run.run_keys import HoldKey, run_keys
 from pipelines.tables.client_staging import staged_by_client
 from pipelines.tables.features import with_features
@@ -205,6 +205,7 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     reading = "" if run.settings.server_data is None else "reading public server data and "
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)
+    check_rounds(run.options.beam, len(planned.rounds))
     if planned.halves is not None:
         planned.halves.check_keys()
     plan = planned.plan

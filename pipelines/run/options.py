@@ -153,6 +153,30 @@ def shuffles_in_memory(options: PipelineOptions) -> bool:
     return options.view_as(StandardOptions).runner in (DEFAULT_RUNNER, "DirectRunner")
 
 
+MOST_ROUNDS_ON_FLINK = 22
+_ON_A_JOB_SERVER = ("FlinkRunner", "PortableRunner")
+
+
+def check_rounds(options: PipelineOptions, n_rounds: int) -> None:
+    """Refuses more rounds than a job server for Flink gets to the end of.
+
+    Flink's optimizer walks every way from the end of a graph to its start. A round uses the state before it twice, so
+    each further one doubles their number, and the job server would be busy for hours without a word.
+
+    Args:
+      options: for Beam.
+      n_rounds: of the job, in one graph.
+
+    Raises:
+      ConfigError: if they are too many.
+    """
+    if options.view_as(StandardOptions).runner in _ON_A_JOB_SERVER and n_rounds > MOST_ROUNDS_ON_FLINK:
+        raise ConfigError(
+            f"a fit on a Flink cluster must have at most {MOST_ROUNDS_ON_FLINK} rounds, since Flink plans twice as "
+            f"long for each further one, got {n_rounds}; lower lloyd.steps or take another runner."
+        )
+
+
 @contextlib.contextmanager
 def worker_limits(options: PipelineOptions) -> Iterator[WorkerLimits]:
     """What workers may use for a run; what this process has kept of it, and processes that help, go at the end.

@@ -131,3 +131,19 @@ def test_a_config_file_that_is_missing_or_no_text_is_refused(tmp_path):
     for path in (binary, tmp_path / "missing.yaml"):
         with pytest.raises(ConfigError, match=r"--config must be a readable YAML file, got .*; check the path"):
             options.read_text(str(path))
+
+
+@pytest.mark.parametrize("runner", ["FlinkRunner", "PortableRunner"])
+def test_more_rounds_than_flink_plans_are_refused(runner):
+    """Its optimizer was seen at work on 31 rounds for minutes, without an end; 24 took one minute in all."""
+    on_a_cluster = options.beam_options([f"--runner={runner}"])
+    options.check_rounds(on_a_cluster, options.MOST_ROUNDS_ON_FLINK)
+    with pytest.raises(ConfigError, match=r"at most 22 rounds, .* got 23; lower lloyd\.steps"):
+        options.check_rounds(on_a_cluster, options.MOST_ROUNDS_ON_FLINK + 1)
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--runner=PrismRunner"], ["--runner=DirectRunner"], ["--runner=DataflowRunner"]]
+)
+def test_other_runners_take_any_number_of_rounds(flags):
+    options.check_rounds(options.beam_options(flags), 200)
