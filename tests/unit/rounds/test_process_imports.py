@@ -9,9 +9,7 @@ from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import stores
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
 from transforms.rounds.shard_sums import ShardReader, contract_digest, drained
-from transforms.rounds.sum_processes import SumProcess
 
-HERE = "tests.unit.rounds.test_process_imports"
 OPTIONS = {"region": "somewhere"}
 
 
@@ -38,19 +36,6 @@ def of_store(question):
     path, content, part = question
     Store.objects[path] = content
     return drained(part), before
-
-
-@pytest.fixture
-def process():
-    made = []
-
-    def make(name):
-        made.append(SumProcess(f"{HERE}:{name}"))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.end()
 
 
 @pytest.fixture

@@ -44,19 +44,6 @@ def gone(_):
     os._exit(3)
 
 
-@pytest.fixture
-def process():
-    made = []
-
-    def make(name):
-        made.append(SumProcess(f"{HERE}:{name}"))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.end()
-
-
 def test_questions_are_answered_in_order(process):
     asked = process("doubled")
     assert [asked.answer(number) for number in (1, 2.5, np.int64(4))] == [2, 5.0, 8]
