@@ -154,7 +154,8 @@ def shuffles_in_memory(options: PipelineOptions) -> bool:
 
 
 MOST_ROUNDS_ON_FLINK = 22
-_ON_A_JOB_SERVER = ("FlinkRunner", "PortableRunner")
+_ON_A_JOB_SERVER = ("flinkrunner", "portablerunner")
+"""As Beam reads names: in letters of any case, or the path of the class."""
 
 
 def check_rounds(options: PipelineOptions, n_rounds: int) -> None:
@@ -170,7 +171,8 @@ def check_rounds(options: PipelineOptions, n_rounds: int) -> None:
     Raises:
       ConfigError: if they are too many.
     """
-    if options.view_as(StandardOptions).runner in _ON_A_JOB_SERVER and n_rounds > MOST_ROUNDS_ON_FLINK:
+    runner = str(options.view_as(StandardOptions).runner).rpartition(".")[2].lower()
+    if runner in _ON_A_JOB_SERVER and n_rounds > MOST_ROUNDS_ON_FLINK:
         raise ConfigError(
             f"a fit on a Flink cluster must have at most {MOST_ROUNDS_ON_FLINK} rounds, since Flink plans twice as "
             f"long for each further one, got {n_rounds}; lower lloyd.steps or take another runner."

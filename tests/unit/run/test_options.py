@@ -133,7 +133,16 @@ def test_a_config_file_that_is_missing_or_no_text_is_refused(tmp_path):
             options.read_text(str(path))
 
 
-@pytest.mark.parametrize("runner", ["FlinkRunner", "PortableRunner"])
+@pytest.mark.parametrize(
+    "runner",
+    [
+        "FlinkRunner",
+        "PortableRunner",
+        "flinkrunner",
+        "PORTABLERUNNER",
+        "apache_beam.runners.portability.flink_runner.FlinkRunner",
+    ],
+)
 def test_more_rounds_than_flink_plans_are_refused(runner):
     """Its optimizer was seen at work on 31 rounds for minutes, without an end; 24 took one minute in all."""
     on_a_cluster = options.beam_options([f"--runner={runner}"])
