@@ -22,6 +22,7 @@ from pipelines.run.graph import run_graph
 from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.place import OutputFolder
+from pipelines.run.options import check_rounds
 from pipelines.run.round_driver import (
     finish,
     has_begun,
@@ -176,6 +177,8 @@ class ResumedFolder(OutputFolder):
 def _plan(run: Run[ClusteredFLConfig]) -> ClusteredFLConfig:
     """The settings: all that is planned follows from them and from rows that are read when the run is charged."""
     _LOGGER.info("run %s: %s", run.options.run_id, run.settings.algorithm)
+    n_rounds = min(run.settings.chunks.rounds, run.settings.training.rounds)
+    check_rounds(run.options.beam, n_rounds, "chunks.rounds")
     return run.settings
 
 

@@ -205,7 +205,7 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     reading = "" if run.settings.server_data is None else "reading public server data and "
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)
-    check_rounds(run.options.beam, len(planned.rounds))
+    check_rounds(run.options.beam, len(planned.rounds), "lloyd.steps")
     if planned.halves is not None:
         planned.halves.check_keys()
     plan = planned.plan

@@ -158,7 +158,7 @@ _ON_A_JOB_SERVER = ("flinkrunner", "portablerunner")
 """As Beam reads names: in letters of any case, or the path of the class."""
 
 
-def check_rounds(options: PipelineOptions, n_rounds: int) -> None:
+def check_rounds(options: PipelineOptions, n_rounds: int, setting: str) -> None:
     """Refuses more rounds than a job server for Flink gets to the end of.
 
     Flink's optimizer walks every way from the end of a graph to its start. A round uses the state before it twice, so
@@ -167,6 +167,7 @@ def check_rounds(options: PipelineOptions, n_rounds: int) -> None:
     Args:
       options: for Beam.
       n_rounds: of the job, in one graph.
+      setting: that says how many.
 
     Raises:
       ConfigError: if they are too many.
@@ -174,8 +175,8 @@ def check_rounds(options: PipelineOptions, n_rounds: int) -> None:
     runner = str(options.view_as(StandardOptions).runner).rpartition(".")[2].lower()
     if runner in _ON_A_JOB_SERVER and n_rounds > MOST_ROUNDS_ON_FLINK:
         raise ConfigError(
-            f"a fit on a Flink cluster must have at most {MOST_ROUNDS_ON_FLINK} rounds, since Flink plans twice as "
-            f"long for each further one, got {n_rounds}; lower lloyd.steps or take another runner."
+            f"{setting} must leave at most {MOST_ROUNDS_ON_FLINK} rounds to one pipeline on a Flink cluster, since "
+            f"Flink plans twice as long for each further one, got {n_rounds}; lower it or take another runner."
         )
 
 

@@ -146,13 +146,30 @@ def test_a_config_file_that_is_missing_or_no_text_is_refused(tmp_path):
 def test_more_rounds_than_flink_plans_are_refused(runner):
     """Its optimizer was seen at work on 31 rounds for minutes, without an end; 24 took one minute in all."""
     on_a_cluster = options.beam_options([f"--runner={runner}"])
-    options.check_rounds(on_a_cluster, options.MOST_ROUNDS_ON_FLINK)
-    with pytest.raises(ConfigError, match=r"at most 22 rounds, .* got 23; lower lloyd\.steps"):
-        options.check_rounds(on_a_cluster, options.MOST_ROUNDS_ON_FLINK + 1)
+    options.check_rounds(on_a_cluster, options.MOST_ROUNDS_ON_FLINK, "lloyd.steps")
+    with pytest.raises(ConfigError, match=r"lloyd\.steps must leave at most 22 rounds .* got 23; lower it"):
+        options.check_rounds(on_a_cluster, options.MOST_ROUNDS_ON_FLINK + 1, "lloyd.steps")
 
 
 @pytest.mark.parametrize(
     "flags", [[], ["--runner=PrismRunner"], ["--runner=DirectRunner"], ["--runner=DataflowRunner"]]
 )
 def test_other_runners_take_any_number_of_rounds(flags):
-    options.check_rounds(options.beam_options(flags), 200)
+    options.check_rounds(options.beam_options(flags), 200, "lloyd.steps")
+
+
+def test_chunks_of_rounds_are_refused_before_a_run_is_charged():
+    """Rounds of one chunk are one pipeline; fewer rounds than a chunk takes are no more than there are."""
+    from types import SimpleNamespace as Some
+
+    from pipelines.clustered_fl.job import JOB
+
+    flags = Some(run_id="r", beam=options.beam_options(["--runner=FlinkRunner"]))
+
+    def planned(chunk, rounds):
+        settings = Some(algorithm="r_dpcfl", chunks=Some(rounds=chunk), training=Some(rounds=rounds))
+        return JOB.plan(Some(options=flags, settings=settings))
+
+    assert planned(1000, 22).training.rounds == 22
+    with pytest.raises(ConfigError, match=r"chunks\.rounds must leave at most 22 rounds .* got 23"):
+        planned(23, 100)
