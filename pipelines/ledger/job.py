@@ -86,8 +86,11 @@ def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
         charge = status.charge
         about = {"dataset": charge.dataset, "job": charge.job, "state": status.state, "partition": charge.scope}
         runs[run_id] = about | {"epsilon": charge.epsilon, "delta": charge.delta}
+        fault = None if status.state == "void" else charge.correction
+        runs[run_id] |= {} if fault is None else {"correction": fault}
         sys.stdout.write(
-            f"  {run_id}: {charge.job} on {charge.dataset}, epsilon {charge.epsilon:.6g}, {status.state}\n"
+            f"  {run_id}: {charge.job} on {charge.dataset}, epsilon {charge.epsilon:.6g}, {status.state}"
+            f"{'' if fault is None else '; ' + fault}\n"
         )
     return {"datasets": datasets, "runs": runs}
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
+from schemas.privacy import corrections
 from schemas.privacy.plan import Mechanism, PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
 
@@ -71,6 +72,7 @@ class Charge:
       scope: the partition that is charged, if the user has declared that no unit is in two of them.
       reason: the user's words for that.
       epoch: of a window of an epoch, whose windows are charged once together; None of a run by itself.
+      corrections: of earlier faults, as many as the version that charged it knew.
     """
 
     dataset: str
@@ -84,6 +86,7 @@ class Charge:
     scope: str | None = None
     reason: str | None = None
     epoch: dict[str, Any] | None = None
+    corrections: int = corrections.KNOWN
 
     @classmethod
     def of(cls, statement: PrivacyStatement, *, dataset: str, job: str, **more: Any) -> "Charge":
@@ -115,6 +118,11 @@ class Charge:
         return {name: value for name, value in self.epoch.items() if name not in ("window", "index")}
 
     @property
+    def correction(self) -> str | None:
+        """What is wrong with `epsilon`, if the version that charged it had a fault; in words, None if nothing is."""
+        return corrections.correction(self.events, self.corrections)
+
+    @property
     def is_gaussian(self) -> bool:
         """Whether all events are Gaussian noise of a known multiplier."""
         return bool(self.events) and all(
@@ -136,6 +144,7 @@ class Charge:
             "unit": PrivacyUnit(content["unit"]),
             "events": tuple(content["events"]),
             "noise": LatticeNoise(**content["noise"]),
+            "corrections": content.get("corrections", 0),
         }
         return cls(**content | changed)
 

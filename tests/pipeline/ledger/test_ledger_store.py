@@ -1,6 +1,7 @@
 """The ledger's file: states, many writers at once, and the commands."""
 
 import csv
+import dataclasses
 import json
 import os
 import stat
@@ -10,7 +11,7 @@ import pytest
 from pipelines.ledger.remaining import left_words, remaining
 from pipelines.ledger.store import Ledger, charges_of
 from schemas.errors import BudgetExceededError, ConfigError, LedgerRefusedError
-from schemas.privacy.charge import Limit
+from schemas.privacy.charge import Charge, Limit
 from tests.scenes import crashes
 from tests.scenes.lake import run_command
 from tests.scenes.ledgers import basic_limit, charge, gaussian, kinds, new_ledger
@@ -202,6 +203,43 @@ def test_limit_show_verify_and_export(tmp_path):
     with open(out, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["digest"] for row in rows] == [entry.digest for entry in ledger.entries()]
+
+
+def _sums(path, width, **more):
+    named = {"path": path, "mechanism": "discrete_gaussian", "sensitivity_lattice": 1 << 26, "shape": [3, width]}
+    return named | {"noise_multiplier": 5.0} | more
+
+
+@pytest.mark.parametrize(
+    ("event", "known", "told"),
+    [
+        (_sums("dp_lloyd/lloyd_00/sums", 1025), 0, "its epsilon is too small: a row changed"),
+        (_sums("windows/window/weighted_sums", 1536), 0, "its epsilon is too small: a row changed"),
+        (_sums("dp_lloyd/mean/sums", 4097), 0, "its epsilon is too small: a row changed"),
+        (_sums("dp_lloyd/mean/sums", 4096), 0, "too small if centers could lie far"),
+        (_sums("dp_lloyd/lloyd_00/sums", 1024), 0, "too small if centers could lie far"),
+        (_sums("dp_lloyd/lloyd_00/sums", 1025), 1, None),
+        (_sums("lloyd/step_00/sums", 1025, sensitivity_lattice=1 << 20), 0, None),
+        (_sums("dp_lloyd/lloyd_00/sums", 8192, mechanism="discrete_laplace"), 0, None),
+    ],
+)
+def test_show_names_runs_whose_epsilon_was_wrong(event, known, told, tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.set_limit("census", Limit(epsilon=3.0, delta=1e-6, basic_epsilon=1.5))
+    given = dataclasses.replace(gaussian(5.0), events=(event,), corrections=known)
+    ledger.reserve("a", given, {})
+    *lines, summary = run_command(*words(ledger, "show")).out.splitlines()
+    found = json.loads(summary)["runs"]["a"].get("correction")
+    assert (found is None) == (told is None)
+    assert (found or "") in lines[-1]
+    assert (told or "") in lines[-1]
+
+
+def test_charges_of_versions_that_knew_no_correction_are_read():
+    content = gaussian(5.0).to_json()
+    del content["corrections"]
+    assert Charge.from_json(content).corrections == 0
+    assert gaussian(5.0).corrections == 1
 
 
 def test_verify_knows_a_ledger_that_was_started_over(ledger, tmp_path):

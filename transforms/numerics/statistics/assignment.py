@@ -50,7 +50,7 @@ def project(rows: NDArray[np.float64], projection: Projection) -> NDArray[np.flo
     Raises:
       LatticeOverflowError: if a dot product could reach 2**53.
     """
-    lattice.check_product(ROW_NORM, _largest_norm(projection.matrix.T))
+    lattice.check_product(ROW_NORM, largest_norm(projection.matrix.T))
     coordinates = rows @ projection.matrix
     coordinates *= 2.0**-PROJECTION_BITS
     return np.floor(coordinates, out=coordinates)
@@ -103,7 +103,7 @@ def _scores(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: f
 
 def _check_scores(centers: NDArray[np.float64], row_norm: float) -> None:
     """Refuses what could reach 2**53 in any order of adding up, the squared norm of the center included."""
-    largest = _largest_norm(centers)
+    largest = largest_norm(centers)
     lattice.check_product(2.0 * row_norm + largest, largest)
 
 
@@ -127,7 +127,7 @@ def nearest_within_third(
     return labels, 9.0 * (own - best) <= own - scores.max(axis=1)
 
 
-def _largest_norm(vectors: NDArray[np.float64]) -> float:
+def largest_norm(vectors: NDArray[np.float64]) -> float:
     """Largest L2 norm, rounded up."""
     return float(np.sqrt(lattice.squared_norms(vectors).max(initial=0.0))) * (1.0 + 2.0**-20)
 

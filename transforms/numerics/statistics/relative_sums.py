@@ -68,8 +68,10 @@ class _Assigned(NamedTuple):
 def _assign(rows: NDArray[np.float64], neighborhoods: Neighborhoods) -> _Assigned:
     """Nearest centers, ties to the lowest index, and distances; every comparison is of exact integers."""
     centers = neighborhoods.centers
-    norm = MAX_CENTER_NORM + 1.0
-    lattice.check_product(2.0 * assignment.ROW_NORM + norm, norm)
+    largest = assignment.largest_norm(centers)
+    lattice.check_product(2.0 * assignment.ROW_NORM + largest, largest)
+    # Squared differences are exact for any number of features, whatever the other rows are.
+    lattice.check_product(assignment.ROW_NORM + largest, assignment.ROW_NORM + largest)
     # scores: (n_clusters, n_rows), so that maxima run along memory.
     scores = (2.0 * centers) @ rows.T
     scores -= lattice.squared_norms(centers)[:, None]
@@ -108,7 +110,7 @@ def relative_sums(points: NDArray[np.floating], frame: Frame, neighborhoods: Nei
         if neighborhoods.shortens and not assigned.inside.all():
             outside = np.flatnonzero(~assigned.inside)
             labels = assigned.nearest[:, outside].argmax(axis=0)
-            differences = _shortened(assigned.rows[outside] - neighborhoods.centers[labels], neighborhoods.radius)
+            differences = lattice.clip_l2(assigned.rows[outside] - neighborhoods.centers[labels], neighborhoods.radius)
             np.add.at(sums, labels, differences.astype(np.int64))
             counts += np.bincount(labels, minlength=len(counts))
     return np.concatenate([(sums * neighborhoods.factor).ravel(), counts * lattice.SUM_UNITS])
@@ -117,17 +119,6 @@ def relative_sums(points: NDArray[np.floating], frame: Frame, neighborhoods: Nei
 def _block_rows(n_features: int) -> int:
     """Rows worked on at a time: few features leave room for more of them in the cache."""
     return min(max(_BLOCK_VALUES // n_features, lattice.BLOCK_ROWS), _MOST_BLOCK_ROWS)
-
-
-def _shortened(differences: NDArray[np.float64], radius: int) -> NDArray[np.float64]:
-    """Integer vectors of norm at most `radius`, checked.
-
-    Differences to far centers (up to 2**24 units in each of many coordinates) are halved until their squared norms
-    are exact.
-    """
-    while (np.abs(differences).max(initial=0.0) ** 2) * differences.shape[1] > lattice.EXACT_LIMIT / 2.0:
-        differences = np.trunc(differences * 0.5)
-    return lattice.clip_l2(differences, radius)
 
 
 def client_relative_sums(
@@ -180,7 +171,7 @@ def _client_totals(
         labels = assigned.nearest[:, kept].argmax(axis=0)
         differences = assigned.rows[kept] - neighborhoods.centers[labels]
         outside = np.flatnonzero(~assigned.inside[kept])
-        differences[outside] = _shortened(differences[outside], neighborhoods.radius)
+        differences[outside] = lattice.clip_l2(differences[outside], neighborhoods.radius)
         cell = owner[part][kept] * neighborhoods.size + labels
         np.add.at(sums, cell, differences)
         counts += np.bincount(cell, minlength=cells)
