@@ -30,21 +30,17 @@ from pipelines.kmeans.fit import execute
 from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.run.options import beam_options
 from schemas.kmeans.fit_config import validated
-from schemas.masked.pairwise_messages import LAYER_BYTES
-from schemas.privacy.noise_shares import MOST_LAYERS, ShareLaw
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
 from schemas.tables.client_block import ClientBlock
-from transforms.numerics.masked.neighbors import circle, layer_holders, parameters
+from transforms.numerics.masked.neighbors import circle, parameters
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient
-from transforms.numerics.masked.shared_layers import TAG_BYTES, SharedLayers
 from transforms.numerics.masked.shared_masks import RoundMasks, message_bytes
 from transforms.numerics.privacy.noise import draw_release, releases_of
-from transforms.numerics.privacy.noise_layers import draw_layered, layer_keys, layers_from
 from transforms.numerics.privacy.noise_shares import draw_share, stated
 
 CORRUPT, DROPOUT = 0.05, 0.3
 KEPT = ShareLaw(threshold=2, corrupt=CORRUPT, dropout=DROPOUT)
-REMOVED = ShareLaw(threshold=2, corrupt=CORRUPT, dropout=DROPOUT, layers=MOST_LAYERS)
 ROUND_TRIP_MS = 0.25
 N_SENDERS, SEEDS, REPEATS = 100, 10, 30
 MEASURED_CLIENTS, REVEALING = 310, 2
@@ -96,53 +92,33 @@ def sum_of_shares(law: RoundPlan, senders: list[int], counted: int, label: str) 
 def vectors(sizes: list[int]) -> list[str]:
     """Variance of sums, and the work and octets of one client, by number of clients."""
     lines = [f"## Vectors of {SIZE:,} words, pairwise masks, corrupt {CORRUPT:g}, dropout {DROPOUT:g}", ""]
-    columns = ("clients", "excess noise", "gone", "shares that count", "variance factor, predicted", "measured")
+    columns = ("clients", "gone", "shares that count", "variance factor, predicted", "measured")
     lines += ["| " + " | ".join((*columns, "chi-square p")) + " |", "| --- " * (len(columns) + 1) + "|"]
     for n_clients in sizes:
-        for law, gone in ((law, gone) for law in (KEPT, REMOVED) for gone in (0.0, 0.1, DROPOUT)):
+        for gone in (0.0, 0.1, DROPOUT):
             present = list(range(n_clients - int(gone * n_clients)))
-            counted = law.counted_of(len(present), n_clients)
-            noise = sum_of_kept(law, present, n_clients, f"vectors {gone}")
+            counted = KEPT.counted(n_clients)
+            noise = sum_of_shares(plan(), present, counted, f"vectors {gone}")
             variance = plan().releases[0].noise_stddev ** 2
             factor, found = len(present) / counted, float(np.mean(noise.astype(np.float64) ** 2) / variance)
             below = stats.chi2.cdf(found * SIZE / factor, SIZE)
-            kind = "removed" if law.layers else "kept"
-            cells = (f"{n_clients:,}", kind, f"{gone:.0%}", f"{counted:,}", f"{factor:.3f}", f"{found:.3f}")
+            cells = (f"{n_clients:,}", f"{gone:.0%}", f"{counted:,}", f"{factor:.3f}", f"{found:.3f}")
             lines.append("| " + " | ".join((*cells, f"{2 * min(below, 1 - below):.2f}")) + " |")
     return [*lines, "", *client_work(sizes)]
 
 
-def sum_of_kept(law: ShareLaw, senders: list[int], n_clients: int, label: str) -> NDArray[np.int64]:
-    """What shares add to a sum once their layers in excess are drawn again and subtracted."""
-    if not law.layers:
-        return sum_of_shares(plan(), senders, law.counted(n_clients), label)
-    counts, first = law.counts(n_clients), law.n_kept(len(senders), n_clients) + 1
-    nothing, total = np.zeros(SIZE, dtype=np.int64), np.zeros(SIZE, dtype=np.int64)
-    for sender in senders:
-        party = hashlib.sha256(f"{label} {sender}".encode()).digest()
-        share, key = draw_layered(party, b"sender", plan(), nothing, counts)
-        total += share
-        if first < len(counts):
-            total -= layers_from(layer_keys(key, first)[first - 1], first, plan(), counts)
-    return total
-
-
 def client_work(sizes: list[int]) -> list[str]:
-    """CPU and octets of one client in a round, without and with its share of the noise, and with layers in it."""
-    columns = ("clients", "neighbors", "holders of layers", "CPU ms, plain", "share of noise, ms", "ratio")
-    columns = (*columns, "with layers, ms", "ratio", "octets, plain", "ratio", "ratio with layers")
+    """CPU and octets of one client in a round, without and with its share of the noise."""
+    columns = ("clients", "neighbors", "CPU ms, plain", "share of noise, ms", "ratio", "octets, plain", "ratio")
     lines = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
     counted = KEPT.counted
     for n_clients in sizes:
-        graph, holders = parameters(n_clients, CORRUPT, DROPOUT), layer_holders(n_clients, CORRUPT, DROPOUT)
+        graph = parameters(n_clients, CORRUPT, DROPOUT)
         plain, share = pairwise_seconds(n_clients), share_seconds(counted(n_clients))
-        layered = pairwise_seconds(n_clients, layered=True) - plain + layered_seconds(n_clients)
         octets = 8 * SIZE + KEYS_OCTETS + LETTER_OCTETS * graph.n_neighbors
-        more = LAYER_BYTES * (len(REMOVED.counts(n_clients)) - 1) * holders.n_neighbors + TAG_BYTES
-        cells = (f"{n_clients:,}", f"{graph.n_neighbors}", f"{holders.n_neighbors}", f"{plain * 1e3:.1f}")
-        cells = (*cells, f"{share * 1e3:.2f}", f"{1 + share / plain:.3f}", f"{layered * 1e3:.2f}")
-        ratios = [f"{(octets + COUNTERSIGNATURE_OCTETS + each) / octets:.3f}" for each in (0, more)]
-        lines.append("| " + " | ".join((*cells, f"{1 + layered / plain:.3f}", f"{octets:,}", *ratios)) + " |")
+        cells = (f"{n_clients:,}", f"{graph.n_neighbors}", f"{plain * 1e3:.1f}", f"{share * 1e3:.2f}")
+        cells = (*cells, f"{1 + share / plain:.3f}", f"{octets:,}")
+        lines.append("| " + " | ".join((*cells, f"{(octets + COUNTERSIGNATURE_OCTETS) / octets:.3f}")) + " |")
     masks = RoundMasks(bytes(32), b"bench")
     vector = np.zeros((1, SIZE), dtype=np.int64)
     mask = statistics.median(cpu(lambda: masks.mask([b"sender"], vector)) for _ in range(200))
@@ -164,17 +140,8 @@ def share_seconds(counted: int) -> float:
     return statistics.median(draws)
 
 
-def layered_seconds(n_clients: int) -> float:
-    """CPU of one share with its layers."""
-    nothing, law, counts = np.zeros(SIZE, dtype=np.int64), plan(), REMOVED.counts(n_clients)
-    names = (bytes([each]) for each in range(50))
-    return statistics.median(
-        cpu(lambda name=name: draw_layered(bytes(32), name, law, nothing, counts)) for name in names
-    )
-
-
-def pairwise_seconds(n_clients: int, *, layered: bool = False) -> float:
-    """CPU of one client in a round of pairwise masks, its keys included; with layers it shares their keys, too."""
+def pairwise_seconds(n_clients: int) -> float:
+    """CPU of one client in a round of pairwise masks, its keys included."""
     graph, n = parameters(n_clients, CORRUPT, DROPOUT), min(n_clients, MEASURED_CLIENTS)
     around = circle(n, graph.n_neighbors, bytes(16)).tolist()
     clients = [PairwiseClient(number.to_bytes(32, "big"), number, b"bench") for number in range(n)]
@@ -183,17 +150,14 @@ def pairwise_seconds(n_clients: int, *, layered: bool = False) -> float:
     vector = np.arange(SIZE, dtype=np.int64)
     seconds = cpu(lambda: keys.extend(client.advertise() for client in clients)) / n
     hoods = [[Neighbor(other, keys[other]) for other in around[number]] for number in range(n)]
-    holders, n_layers = layer_holders(n_clients, CORRUPT, DROPOUT), len(REMOVED.counts(n_clients)) - 1
-    layers = SharedLayers.of(bytes(range(32)), n_layers, holders) if layered else None
-    share = cpu(lambda: letters.extend(c.share(hoods[c.number], graph.threshold, vector, layers) for c in clients))
+    share = cpu(lambda: letters.extend(c.share(hoods[c.number], graph.threshold, vector) for c in clients))
     mask = cpu(lambda: [c.mask(hoods[c.number], vector) for c in clients])
     present = frozenset(range(n))
     inboxes = [
         {owner: (Neighbor(owner, keys[owner]), letters[owner][number]) for owner in around[number]}
         for number in range(min(n, REVEALING))
     ]
-    excess = 1 if layered else None
-    reveal = cpu(lambda: [clients[number].reveal(inbox, present, excess) for number, inbox in enumerate(inboxes)])
+    reveal = cpu(lambda: [clients[number].reveal(inbox, present) for number, inbox in enumerate(inboxes)])
     return seconds + (share + mask) / n + reveal / len(inboxes)
 
 
@@ -210,7 +174,7 @@ def pipelines(sizes: list[int], most_pairwise: int) -> list[str]:
     lines = ["## Whole jobs of `fit`: 50 rows per client, d = 20, k = 10, epsilon 4, client level", ""]
     lines += ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
     for n_clients in sizes:
-        kinds = ("central", "shared_secret") + (("pairwise", "pairwise, removed") if n_clients <= most_pairwise else ())
+        kinds = ("central", "shared_secret") + (("pairwise",) if n_clients <= most_pairwise else ())
         with tempfile.TemporaryDirectory() as folder:
             drawn = mixture.draw(0, 50 * n_clients, n_features=20)
             mixture.write_lake(Path(folder) / "lake", drawn, n_files=4, group_rows=5_000, client_rows=50)
@@ -245,9 +209,7 @@ def fitted(folder: Path, kind: str, n_clients: int, rows: NDArray[np.float64]) -
     """One job."""
     settings = mixture.config(folder / "lake", "client", 4.0)
     if kind != "central":
-        scheme, _, excess = kind.partition(", ")
-        section = {"scheme": scheme, "noise_by": "clients", "threshold": int(0.7 * n_clients)}
-        section |= {"excess_noise": excess} if excess else {}
+        section = {"scheme": kind, "noise_by": "clients", "threshold": int(0.7 * n_clients)}
         section |= {"corrupt": 0.0 if kind == "shared_secret" else CORRUPT, "dropout": DROPOUT}
         settings |= {"trust": "masked", "masked": section}
     job = plan_fit(validated(settings))
@@ -263,11 +225,7 @@ def sent(size: int, kind: str, n_clients: int) -> int:
     """Octets that a client sends in a round."""
     if kind == "shared_secret":
         return message_bytes(size)
-    octets = message_bytes(size) + KEYS_OCTETS + LETTER_OCTETS * parameters(n_clients, CORRUPT, DROPOUT).n_neighbors
-    if kind == "pairwise":
-        return octets
-    n_layers, holders = len(REMOVED.counts(n_clients)) - 1, layer_holders(n_clients, CORRUPT, DROPOUT)
-    return octets + TAG_BYTES + LAYER_BYTES * n_layers * holders.n_neighbors
+    return message_bytes(size) + KEYS_OCTETS + LETTER_OCTETS * parameters(n_clients, CORRUPT, DROPOUT).n_neighbors
 
 
 def protocols() -> list[str]:

@@ -101,13 +101,6 @@ class NoiseBy(enum.StrEnum):
     CLIENTS = "clients"
 
 
-class ExcessNoise(enum.StrEnum):
-    """What becomes of noise that clients have added for senders who then did not drop out."""
-
-    KEPT = "kept"
-    REMOVED = "removed"
-
-
 class Auto(enum.StrEnum):
     """A number of rounds, shards or levels, or shares of the budget, that the job leaves open."""
 

@@ -28,7 +28,6 @@ MASKED = "tests/unit/masked"
 STATISTICS = "tests/unit/statistics"
 NOISE = "tests/unit/privacy/test_noise.py"
 ACCOUNTING = "tests/unit/privacy/test_accounting.py"
-LAYERS = "tests/unit/privacy/test_noise_layers.py tests/attacks/test_removed_layers.py"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -251,41 +250,6 @@ FAULTS = (
         "sgd.clipping_norm * (1.0 + model.rounding_share)",
         "sgd.clipping_norm",
         "tests/unit/clustered_fl/test_dp_sgd.py",
-    ),
-    Fault(
-        "layers: colluders count as senders that are present",
-        "schemas/privacy/noise_shares.py",
-        "if count <= n_present - self._n_corrupt(n_listed))",
-        "if count <= n_present)",
-        LAYERS,
-    ),
-    Fault(
-        "layers: the part of a layer halved",
-        "transforms/numerics/privacy/noise_layers.py",
-        "plan.noise_multiplier * part * _ROUNDING",
-        "plan.noise_multiplier * 0.5 * part * _ROUNDING",
-        LAYERS,
-    ),
-    Fault(
-        "layers: all layers drawn under one key",
-        "transforms/numerics/privacy/noise_layers.py",
-        "keys.append(KeyStream(keys[-1], encode_label(_NEXT)).uint64(4).tobytes())",
-        "keys.append(keys[-1])",
-        LAYERS,
-    ),
-    Fault(
-        "layers: a holder hands out the key of the layer before",
-        "transforms/numerics/masked/pairwise_masks.py",
-        "layer = layers[excess - 1]",
-        "layer = layers[excess - 2]",
-        LAYERS,
-    ),
-    Fault(
-        "layers: a wrong key is taken for one",
-        "transforms/numerics/masked/shared_layers.py",
-        "return layer_tag(end, owner, self.context) == self.tags[owner]",
-        "return len(layer_tag(end, owner, self.context)) == len(self.tags[owner])",
-        LAYERS,
     ),
     Fault(
         "training: noise of one copy on the sum of several",

@@ -178,9 +178,9 @@ class Expected:
         shares = self.config.masked.shares
         if shares is None:
             return {}
-        found: dict[str, Any] = {"threshold": shares.threshold, "dropout": shares.dropout, "layers": shares.layers}
+        found: dict[str, Any] = {"threshold": shares.threshold, "dropout": shares.dropout}
         if (factors := shares.factors()) is not None:
-            found |= dict(zip(("nobody_gone", "most_gone", "most"), factors, strict=True))
+            found |= dict(zip(("nobody_gone", "most_gone"), factors, strict=True))
         return {"shares": found}
 
     @property

@@ -64,10 +64,9 @@ def _shares(found: dict[str, Any] | None) -> list[str]:
         return []
     if found["dropout"] is None:
         return [f"Clients split the noise: a sum of m messages has m / {found['threshold']:,} times this variance."]
-    how = "layers in excess are removed" if found["layers"] else "all shares are kept"
     return [
-        f"Clients split the noise, and {how}: a sum has {found['nobody_gone']:.2f} times this variance if nobody drops "
-        f"out, {found['most_gone']:.2f} times if {found['dropout']:.0%} do, and at most {found['most']:.2f} times."
+        f"Clients split the noise, and all shares are kept: a sum has {found['nobody_gone']:.2f} times this variance "
+        f"if nobody drops out, and {found['most_gone']:.2f} times if {found['dropout']:.0%} do."
     ]
 
 

@@ -5,7 +5,7 @@ Source: the words are those of Diaa, Humphries, Kerschbaum (2025), "FastLloyd", 
 
 from typing import Any
 
-from schemas.choices import ExcessNoise, MaskScheme, NoiseBy
+from schemas.choices import MaskScheme, NoiseBy
 from schemas.masked.config import MaskedConfig
 
 _ENSURED = "(epsilon, delta)-IND-CDP-MPC in the presence of a semi-honest, polynomial time adversary who controls "
@@ -73,8 +73,6 @@ def _by_clients(masked: MaskedConfig) -> list[tuple[str, bool]]:
             ("the aggregator and a client, who can make every mask", False),
         ]
     part = f"at most {masked.corrupt:g} of the listed senders"
-    if masked.excess_noise is ExcessNoise.REMOVED:
-        part += ", once layers in excess are removed"
     return [
         ("the aggregator, the collector and all readers of the releases", True),
         (f"the aggregator, the collector, all readers of the releases and {part}", True),

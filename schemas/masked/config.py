@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Self
 import pydantic
 from pydantic import Field
 
-from schemas.choices import ExcessNoise, MaskScheme, NoiseBy, Trust
+from schemas.choices import MaskScheme, NoiseBy, Trust
 from schemas.errors import ConfigError
 from schemas.masked.parties import PartyKeys, check_identity
-from schemas.privacy.noise_shares import MOST_LAYERS, ShareLaw
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, GrownSection, Positive, Scalar, Section, Share, Text
@@ -22,7 +22,7 @@ _IDENTITY = "the place of this party's private key on any Beam filesystem (dappl
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
 
 
-_NEWER = {"parties": None, "identity_uri": None, "excess_noise": "kept"}
+_NEWER = {"parties": None, "identity_uri": None}
 """Settings that came later, by what they are where they are not given."""
 
 
@@ -56,11 +56,6 @@ class MaskedConfig(GrownSection):
         description="aggregator, who must then see no release, both for further full noise by the clients, or clients, "
         "each of whom then adds a share of it",
     )
-    excess_noise: ExcessNoise = Field(
-        default=ExcessNoise.KEPT,
-        description="kept, or removed for noise_by clients with scheme pairwise: layers of the shares that were for "
-        "clients who did not drop out come off the sum",
-    )
     parties: PartyKeys | None = Field(default=None, description=_PARTIES)
     identity_uri: Text | None = Field(default=None, description=_IDENTITY)
 
@@ -71,8 +66,7 @@ class MaskedConfig(GrownSection):
             return None
         if self.scheme is MaskScheme.SHARED_SECRET:
             return ShareLaw(threshold=self.threshold)
-        layers = MOST_LAYERS if self.excess_noise is ExcessNoise.REMOVED else 0
-        return ShareLaw(threshold=self.threshold, corrupt=self.corrupt, dropout=self.dropout, layers=layers)
+        return ShareLaw(threshold=self.threshold, corrupt=self.corrupt, dropout=self.dropout)
 
 
 def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> None:
@@ -98,12 +92,6 @@ def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> Non
         raise ConfigError(
             f"masked.corrupt must be 0 for noise_by clients with scheme shared_secret, got {masked.corrupt:g}; one "
             "client that colludes can make every mask, so set masked.corrupt: 0, or masked.scheme: pairwise."
-        )
-    splits = masked.noise_by is NoiseBy.CLIENTS and masked.scheme is MaskScheme.PAIRWISE
-    if masked.excess_noise is ExcessNoise.REMOVED and not splits:
-        raise ConfigError(
-            "masked.excess_noise must be kept unless noise_by is clients and scheme pairwise, got removed; only "
-            "neighbors hold shares of the keys by which layers of noise are removed."
         )
     others = {"masked.secret_uri": masked.secret_uri, "key_uri": key_uri}
     check_identity(masked.parties, masked.identity_uri, others, "masked.")

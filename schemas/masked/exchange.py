@@ -15,7 +15,7 @@ from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.masked_sum import MaskedReleases
-from schemas.privacy.noise_shares import MOST_LAYERS, ShareLaw
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import Release
 from schemas.settings.json_schema import FileContent, parsed
@@ -105,7 +105,6 @@ class _SharesContent(FileContent):
     threshold: Annotated[int, Field(ge=1, lt=1 << 62)]
     corrupt: _RateBelowOne
     dropout: _RateBelowOne | None
-    layers: Annotated[int, Field(ge=0, le=MOST_LAYERS)] = 0
 
 
 class _PlanContent(FileContent):

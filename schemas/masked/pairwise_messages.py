@@ -14,8 +14,6 @@ from schemas.errors import ProtocolError
 
 LETTER_BYTES = 120
 """Octets of a letter: salt, the shares of key and seed, and what shows that it was not changed."""
-LAYER_BYTES = 36
-"""Octets that a letter has more for every layer of its sender's noise that can be removed."""
 
 
 class PairwiseParams(NamedTuple):
@@ -51,10 +49,7 @@ class Letter(NamedTuple):
 
 
 class HandedOut(NamedTuple):
-    """A share that a neighbor hands out: of the owner's seed if it is present, else of its key; 4 octets per limb.
-
-    If layers of noise are in excess, then the share of the first one's key stands behind that of the seed.
-    """
+    """A share that a neighbor hands out: of the owner's seed if it is present, else of its key; 4 octets per limb."""
 
     owner: int
     holder: int

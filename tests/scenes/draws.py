@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.privacy import noise, noise_layers
+from transforms.numerics.privacy import noise
 
 
 @contextlib.contextmanager
@@ -21,18 +21,4 @@ def recorded_draws(draws: list[NDArray[np.int64]]) -> Iterator[None]:
         return releases
 
     with mock.patch.object(noise, "draw_release", record):
-        yield
-
-
-@contextlib.contextmanager
-def recorded_layers(drawn: list[tuple]) -> Iterator[None]:
-    """What senders draw whose shares have layers: round, name, counts, share with all layers, key of the first one."""
-    draw = noise_layers.draw_layered
-
-    def record(key, sender, plan, statistic, counts):
-        share, first = draw(key, sender, plan, statistic, counts)
-        drawn.append((plan, sender, counts, share, first))
-        return share, first
-
-    with mock.patch.object(noise_layers, "draw_layered", record):
         yield

@@ -84,14 +84,7 @@ class Masking:
         if self.shares is None:
             return releases
         self.shares.check_present(n_present, n_listed)
-        return stated(releases, self.shares.counted_of(n_present, n_listed), n_present)
-
-    def excess(self, n_present: int, n_listed: int) -> int | None:
-        """Number of the first layer of everybody's noise that is in excess; None if all noise is kept."""
-        if self.shares is None:
-            return None
-        n_kept, n_layers = self.shares.n_kept(n_present, n_listed), len(self.shares.counts(n_listed)) - 1
-        return n_kept + 1 if n_kept < n_layers else None
+        return stated(releases, self.shares.counted(n_listed), n_present)
 
     def sender(self, shard: ShardRef, owner: bytes) -> bytes:
         """What names a sender among all, once in a round: party and client id, or party and place of the shard."""

@@ -17,7 +17,6 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ProtocolError
 from schemas.masked.pairwise_messages import (
-    LAYER_BYTES,
     LETTER_BYTES,
     Leg,
     Letter,
@@ -100,20 +99,11 @@ class PairwiseExchange(Exchange):
           ProtocolError: if they are of too few senders, or one came twice.
         """
         numbers = range(len(self.keys(index)))
-        lengths = self._letter_lengths(len(numbers))
-        found = sorted(
-            each for each in self._gathered(index, Leg.LETTERS, Letter) if _is_letter(each, numbers, lengths)
-        )
+        found = sorted(each for each in self._gathered(index, Leg.LETTERS, Letter) if _is_letter(each, numbers))
         _check_enough(len({each.sender for each in found}), self.fewest(index, threshold))
         if len({each[:2] for each in found}) < len(found):
             raise ProtocolError("a sender must send one letter to a neighbor, got two; take one of them away.")
         self._close(index, Leg.LETTERS, found, Letter)
-
-    def _letter_lengths(self, n_listed: int) -> set[int]:
-        """Octets that letters may have: those to holders of layers of noise have some more."""
-        shares = self.plan().shares
-        n_layers = 0 if shares is None else len(shares.counts(n_listed)) - 1
-        return {LETTER_BYTES, LETTER_BYTES + LAYER_BYTES * n_layers}
 
     def n_listed(self, index: int) -> int:
         """How many senders have sent keys, once they are listed."""
@@ -181,10 +171,10 @@ def _list(leg: Leg) -> str:
     return f"list of {leg}"
 
 
-def _is_letter(letter: Letter, numbers: range, lengths: set[int]) -> bool:
+def _is_letter(letter: Letter, numbers: range) -> bool:
     """Whether a letter is from one sender for another, and as long as letters are."""
     apart = letter.sender in numbers and letter.receiver in numbers and letter.sender != letter.receiver
-    return apart and len(letter.sealed) in lengths
+    return apart and len(letter.sealed) == LETTER_BYTES
 
 
 def _check_enough(n_senders: int, fewest: int) -> None:

@@ -8,7 +8,7 @@ letters that were listed for it are sealed again and compared: neighbors hold sh
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -35,12 +35,9 @@ from transforms.masked.clients import (
 )
 from transforms.masked.pairwise_lists import Correspondence, Roster, number_listed, sender_of
 from transforms.masked.senders import shard_owners
-from transforms.numerics.masked.neighbors import layer_holders
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, Revealed, SharedRound, total_mask
-from transforms.numerics.masked.shamir import N_LIMBS, SHARE_BYTES
-from transforms.numerics.masked.shared_layers import TAG_BYTES, ExcessLayers, SharedLayers
+from transforms.numerics.masked.shamir import SHARE_BYTES
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.privacy.noise_layers import layers_from
 
 
 class PairwiseFn(SecretFn):
@@ -59,45 +56,17 @@ class PairwiseFn(SecretFn):
         """What a client advertises."""
         return SenderKeys(name, *self._client(name, 0, state).advertise())
 
-    def _layers(self, first: bytes, roster: Roster) -> SharedLayers | None:
-        """The layers of a sender's noise by the key of the first one; None if there are none to share."""
-        shares, pairwise = self._masking.shares, self._masking.pairwise
-        if not first or shares is None or pairwise is None:
-            return None
-        n_listed = len(roster.names)
-        n_layers = len(shares.counts(n_listed)) - 1
-        return SharedLayers.of(first, n_layers, layer_holders(n_listed, *pairwise)) if n_layers else None
-
-    def _letters(
-        self, client: PairwiseClient, statistic: NDArray[np.int64], layers: SharedLayers | None, roster: Roster
-    ) -> list[Letter]:
+    def _letters(self, client: PairwiseClient, statistic: NDArray[np.int64], roster: Roster) -> list[Letter]:
         """A client's letters to its neighbors."""
-        sealed = client.share(roster.neighbors_of(client.number), roster.threshold, statistic, layers)
+        sealed = client.share(roster.neighbors_of(client.number), roster.threshold, statistic)
         return [Letter(client.number, receiver, letter) for receiver, letter in sealed.items()]
 
     def _handed_out(
-        self,
-        client: PairwiseClient,
-        inbox: Mapping[int, tuple[Neighbor, bytes]],
-        present: frozenset[int],
-        roster: Roster,
+        self, client: PairwiseClient, inbox: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int]
     ) -> list[HandedOut]:
         """The shares that a client hands out for one final list of who is present."""
-        revealed = client.reveal(inbox, present, self._masking.excess(len(present), len(roster.names)))
-        return [HandedOut(*opened[:3], _octets(opened)) for opened in revealed]
-
-
-def _octets(opened: Revealed) -> bytes:
-    """A share of seed or key, and behind it that of a layer's key if there is one."""
-    layer = b"" if opened.layer is None else opened.layer.astype("<u4").tobytes()
-    return opened.share.astype("<u4").tobytes() + layer
-
-
-def each_sender(
-    names: Sequence[bytes], statistics: NDArray[np.int64], keys: Sequence[bytes] | None = None
-) -> Iterator[tuple[bytes, NDArray[np.int64], bytes]]:
-    """(name, statistic, key of the first layer of its noise) of a batch; no octets where shares have no layers."""
-    return zip(names, statistics, keys or [b""] * len(names), strict=True)
+        opened = client.reveal(inbox, present)
+        return [HandedOut(*each[:3], each.share.astype("<u4").tobytes()) for each in opened]
 
 
 class _SenderFn(PairwiseFn):
@@ -108,15 +77,13 @@ class _SenderFn(PairwiseFn):
         label = encode_label("pseudonym", self._masking.context(self._plan, state), name)
         return KeyStream(self._held_key(), label).uint64(2).tobytes()
 
-    def _parties(
-        self, named: tuple, state: Any, roster: Roster
-    ) -> Iterator[tuple[PairwiseClient, NDArray[np.int64], SharedLayers | None]]:
-        """Senders whose keys are listed, with their statistics and the layers of their noise."""
-        for name, statistic, first in each_sender(*named):
+    def _parties(self, named: tuple, state: Any, roster: Roster) -> Iterator[tuple[PairwiseClient, NDArray[np.int64]]]:
+        """Senders whose keys are listed, with their statistics."""
+        for name, statistic in zip(*named, strict=True):
             pseudonym = self._pseudonym(name, state)
             number = roster.number_of(pseudonym)
             if roster.names[number : number + 1] == (pseudonym,):
-                yield self._client(pseudonym, number, state), statistic, self._layers(first, roster)
+                yield self._client(pseudonym, number, state), statistic
 
 
 class _KeysFn(_SenderFn):
@@ -148,11 +115,11 @@ class _MessagesFn(_SenderFn):
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
         """Messages in batches; a number is all that names a sender."""
         senders, tags, values = [], [], []
-        for client, statistic, layers in self._parties(named, state, listed.roster):
+        for client, statistic in self._parties(named, state, listed.roster):
             if client.number in listed.shared:
-                self._check(client, self._letters(client, statistic, layers, listed.roster), listed)
+                self._check(client, self._letters(client, statistic, listed.roster), listed)
                 senders.append(sender_of(client.number))
-                tags.append(client.tag(statistic, layers))
+                tags.append(client.tag(statistic))
                 values.append(client.mask(listed.partners_of(client.number), statistic))
         if senders:
             yield MaskedMessages(tuple(senders), tuple(tags), np.stack(values))
@@ -184,7 +151,7 @@ class _SharesFn(PairwiseFn):
             number = roster.number_of(name)
             if roster.names[number : number + 1] == (name,) and number in present:
                 client = self._client(name, number, state)
-                handed += self._handed_out(client, listed.inbox_of(number), present, roster)
+                handed += self._handed_out(client, listed.inbox_of(number), present)
         if not handed:
             raise ProtocolError(
                 "--client must be present in the sum to hand out shares, got one that is not; run `dapple unmask`."
@@ -195,45 +162,21 @@ class _SharesFn(PairwiseFn):
 def _unmask(
     masked: MaskedReleases, state: Any, listed: Correspondence, handed: Iterable, plan: RoundPlan, masking: Masking
 ) -> tuple[Release, ...]:
-    """Subtracts the total mask of those present, and the layers of their noise that are in excess."""
+    """Subtracts the total mask of those present."""
     revealed = [opened for each in handed for opened in _revealed(*each)]
     present, roster = listed.present(masked, masking), listed.roster
     neighbors = {number: listed.shared.intersection(roster.neighbors[number].tolist()) for number in listed.shared}
     keys = {number: roster.keys[number] for number in listed.shared}
     tags = {int.from_bytes(sender, "big"): tag for sender, tag in zip(masked.senders, masked.tags, strict=True)}
     shared = SharedRound(keys, neighbors, roster.threshold, masking.context(plan, state), tags)
-    total = total_mask(revealed, shared, present, plan.size) + _excess(revealed, shared, listed, plan, masking)
+    total = total_mask(revealed, shared, present, plan.size)
     return masking.stated(unmasked(masked.releases, plan, total), len(present), len(roster.names))
 
 
 def _revealed(owner: int, holder: int, there: bool, octets: bytes) -> Iterator[Revealed]:
     """What a neighbor has handed out; nothing if it can be no share."""
-    if len(octets) in (SHARE_BYTES, 2 * SHARE_BYTES):
-        share, *layers = np.frombuffer(octets, dtype="<u4").astype(np.int64).reshape(-1, N_LIMBS)
-        yield Revealed(owner, holder, there, share, *layers)
-
-
-def _excess(
-    revealed: list[Revealed], shared: SharedRound, listed: Correspondence, plan: RoundPlan, masking: Masking
-) -> NDArray[np.int64]:
-    """What the layers in excess of all who are present add to the sum: int64, shape (plan.size,)."""
-    total, n_listed, present = np.zeros(plan.size, dtype=np.int64), len(listed.roster.names), frozenset(shared.tags)
-    first = masking.excess(len(present), n_listed)
-    if first is None or masking.shares is None or masking.pairwise is None:
-        return total
-    counts = masking.shares.counts(n_listed)
-    layers = ExcessLayers(
-        first=first,
-        n_layers=len(counts) - 1,
-        holders=layer_holders(n_listed, *masking.pairwise),
-        tags={number: tag[TAG_BYTES:] for number, tag in shared.tags.items()},
-        context=shared.context,
-    )
-    handed = ((each.owner, each.holder, each.layer) for each in revealed if each.layer is not None)
-    neighbors = {number: listed.roster.neighbors[number].tolist() for number in present}
-    for key in layers.keys(handed, neighbors, present).values():
-        total += layers_from(key, first, plan, counts)
-    return total
+    if len(octets) == SHARE_BYTES:
+        yield Revealed(owner, holder, there, np.frombuffer(octets, dtype="<u4").astype(np.int64))
 
 
 class AdvertiseKeys(ClientsStep):

@@ -19,7 +19,7 @@ from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
 from schemas.privacy.masked_sum import MaskedReleases
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.clients import ClientsStep, SenderStatistics, WithShares
-from transforms.masked.pairwise_legs import PairwiseFn, UnmaskPairwise, each_sender
+from transforms.masked.pairwise_legs import PairwiseFn, UnmaskPairwise
 from transforms.masked.pairwise_lists import Correspondence, list_everybody, number_listed, sender_of
 from transforms.numerics.masked.pairwise_masks import Neighbor
 
@@ -38,9 +38,9 @@ class _ShareFn(PairwiseFn):
 
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[tuple[int, Letter]]:
         """(number of the neighbor, letter)."""
-        for name, statistic, first in each_sender(*named):
+        for name, statistic in zip(*named, strict=True):
             client = self._client(name, listed.roster.number_of(name), state)
-            for letter in self._letters(client, statistic, self._layers(first, listed.roster), listed.roster):
+            for letter in self._letters(client, statistic, listed.roster):
                 yield letter.receiver, letter
 
 
@@ -49,12 +49,11 @@ class _MaskFn(PairwiseFn):
 
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
         """Batches of one message; a number is all that names its sender."""
-        for name, statistic, first in each_sender(*named):
+        for name, statistic in zip(*named, strict=True):
             number = listed.roster.number_of(name)
             client = self._client(name, number, state)
             values = client.mask(listed.partners_of(number), statistic)
-            tag = client.tag(statistic, self._layers(first, listed.roster))
-            yield MaskedMessages((sender_of(number),), (tag,), values[None])
+            yield MaskedMessages((sender_of(number),), (client.tag(statistic),), values[None])
 
 
 class _RevealFn(PairwiseFn):
@@ -66,7 +65,7 @@ class _RevealFn(PairwiseFn):
         roster, present = listed.roster, listed.present(masked, self._masking)
         if holder in present:
             inbox = {owner: (Neighbor(owner, roster.keys[owner]), sealed) for owner, _, sealed in letters}
-            yield from self._handed_out(self._client(roster.names[holder], holder, state), inbox, present, roster)
+            yield from self._handed_out(self._client(roster.names[holder], holder, state), inbox, present)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -21,7 +21,7 @@ from schemas.privacy.masked_sum import MaskedReleases, MaskedSum
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release
-from transforms.numerics.privacy import noise, noise_layers, noise_shares
+from transforms.numerics.privacy import noise, noise_shares
 from transforms.privacy.held_key import HeldKeyFn
 
 _LOGGER = logging.getLogger(__name__)
@@ -126,26 +126,17 @@ class _AddSharesFn(HeldKeyFn):
         self._shares = shares
 
     def process(self, named: tuple, n_listed: int | None = None) -> Iterator[tuple]:
-        """(names of senders, statistics with their shares) and keys of first layers if there are; of one length."""
+        """(names of senders, statistics with their shares), of one length."""
         names, statistics = named
-        noised, keys = statistics.copy(), []
+        noised, counted = statistics.copy(), self._shares.counted(n_listed)
         for name, row in zip(names, noised, strict=True):
-            if self._shares.layers == 0:
-                counted = self._shares.counted(n_listed)
-                row += noise_shares.draw_share(self._held_key(), name, self._plan, row, counted)
-                continue
-            counts = self._shares.counts(n_listed)
-            share, key = noise_layers.draw_layered(self._held_key(), name, self._plan, row, counts)
-            row += share
-            keys.append(key)
-        yield (names, noised, keys) if self._shares.layers else (names, noised)
+            row += noise_shares.draw_share(self._held_key(), name, self._plan, row, counted)
+        yield names, noised
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class AddNoiseShares(beam.PTransform):
     """(names, int64 statistics of shape (n_names, plan.size)) of senders → the same, each with its share of the noise.
-
-    Where shares have layers, the keys of each sender's first layer come third, for the sender itself.
 
     Attributes:
       plan: noise of the round, all shares together.

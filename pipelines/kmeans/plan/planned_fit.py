@@ -33,7 +33,7 @@ from schemas.tables.encoder import Encoder
 from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.masked.shared_masks import TAG_BYTES, message_bytes
+from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.numerics.privacy.noise_shares import closeness_epsilon
 from transforms.numerics.tables.participation import Rule
 from transforms.privacy import accounting
@@ -129,7 +129,7 @@ class PlannedFit:
             masked = {
                 "scheme": str(self.config.masked.scheme),
                 "noise_by": str(self.config.masked.noise_by),
-                "message_bytes": {each.path: self._message_bytes(each.size) for each in self.plan.rounds},
+                "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
                 "roles": "simulated in one job",
                 "coalitions": coalitions(self.config.masked),
             }
@@ -146,24 +146,16 @@ class PlannedFit:
             chosen=self.chosen,
         )
 
-    def _message_bytes(self, size: int) -> int:
-        """Octets of a message; the tag of layers of noise is one more."""
-        shares = self.config.masked.shares
-        return message_bytes(size) + (TAG_BYTES if shares is not None and shares.layers else 0)
-
     @property
     def _shares(self) -> dict[str, Any]:
         """What the statement says of noise that senders split."""
         shares = self.config.masked.shares
         if shares is None:
             return {}
-        found = {
+        return {
             "shares": shares.to_json() | {"closeness_epsilon": closeness_epsilon(self.plan.rounds)},
             "neighbors": "one unit is left out of its sender's statistic; who sends is public, and the same in both",
         }
-        if shares.layers:
-            found |= {"excess_noise": str(self.config.masked.excess_noise), "layers": _LAYERS}
-        return found
 
     @property
     def _kept(self) -> dict[str, Any]:
@@ -186,12 +178,6 @@ class PlannedFit:
         if named is not None:
             return named
         return self.feature_names if encoder is None else encoder.labels
-
-
-_LAYERS = (
-    "layers of shares that were for senders who did not drop out come off the sum, once it is final who is present; "
-    "their keys come to light, and none of a layer or base that is kept"
-)
 
 
 def feature_names(features: str | tuple[str, ...], encoder: Encoder | None, n_features: int) -> tuple[str, ...]:

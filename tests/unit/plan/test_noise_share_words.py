@@ -16,10 +16,9 @@ PAIRWISE = {"scheme": "pairwise", "noise_by": "clients", "threshold": 2}
 @pytest.mark.parametrize(
     ("law", "factors"),
     [
-        (ShareLaw(threshold=2, corrupt=0.05, dropout=0.3), (1.5385, 1.0769, 1.5385)),
-        (ShareLaw(threshold=2, corrupt=0.05, dropout=0.3, layers=6), (1.0526, 1.0769, 1.142)),
-        (ShareLaw(threshold=2, corrupt=0.05, dropout=0.3, layers=1), (1.0526, 1.0769, 1.5384)),
-        (ShareLaw(threshold=2, corrupt=0.0, dropout=0.0, layers=6), (1.0, 1.0, 1.0)),
+        (ShareLaw(threshold=2, corrupt=0.05, dropout=0.3), (1.5385, 1.0769)),
+        (ShareLaw(threshold=2, corrupt=0.0, dropout=0.3), (1.4286, 1.0)),
+        (ShareLaw(threshold=2, corrupt=0.0, dropout=0.0), (1.0, 1.0)),
     ],
 )
 def test_factors_of_many_senders(law, factors):
@@ -46,19 +45,16 @@ def test_shares_that_are_all_of_the_noise_are_warned_of(tmp_path, section, warne
 
 def test_the_words_of_each_kind():
     assert _shares(None) == []
-    (secret,) = _shares({"threshold": 700, "dropout": None, "layers": 0})
+    (secret,) = _shares({"threshold": 700, "dropout": None})
     assert "m / 700 times this variance" in secret
-    factors = {"nobody_gone": 1.0526, "most_gone": 1.0769, "most": 1.142}
-    (removed,) = _shares({"threshold": 2, "dropout": 0.3, "layers": 6} | factors)
-    assert "layers in excess are removed" in removed
-    assert "1.05 times this variance if nobody drops out, 1.08 times if 30% do, and at most 1.14 times" in removed
+    (pairwise,) = _shares({"threshold": 2, "dropout": 0.3, "nobody_gone": 1.5385, "most_gone": 1.0769})
+    assert "1.54 times this variance if nobody drops out, and 1.08 times if 30% do" in pairwise
 
 
-@pytest.mark.parametrize(("excess", "factor"), [("kept", "1.54"), ("removed", "1.05")])
-def test_dapple_plan_says_the_variance(tmp_path, excess, factor):
+def test_dapple_plan_says_the_variance(tmp_path):
     server = lake.write_server(tmp_path / "server.parquet")
-    job = lake.job(str(tmp_path / "lake"), server, trust="masked", masked=PAIRWISE | {"excess_noise": excess})
+    job = lake.job(str(tmp_path / "lake"), server, trust="masked", masked=PAIRWISE)
     (tmp_path / "job.yaml").write_text(json.dumps(job))
     outcome = lake.run_command("plan", "--config", str(tmp_path / "job.yaml"), "--rows", "1000")
     assert outcome.code == 0, outcome.err
-    assert f"a sum has {factor} times this variance if nobody drops out" in outcome.out
+    assert "a sum has 1.54 times this variance if nobody drops out" in outcome.out

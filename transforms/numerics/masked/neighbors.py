@@ -64,46 +64,12 @@ def parameters(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
     )
 
 
-@functools.cache
-def layer_holders(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
-    """The fewest neighbors that keep shares of the keys of a client's layers of noise.
-
-    Fewer do than for masks: no graph has to stay connected, and no majority is needed, since a sum is answered only
-    once it is countersigned. If a client's holders were lost, then its layers would stay in the sum.
-
-    Args:
-      n_clients: as of `parameters`.
-      corrupt: likewise.
-      dropout: likewise.
-
-    Returns:
-      Holders h, the first of a client's neighbors on the circle, and a threshold t, such that no client has t or more
-      corrupt holders, but with probability 2**-SECURITY_BITS in all, and every client keeps t, but with probability
-      2**-CORRECTNESS_BITS in all. Where all are neighbors, all are holders, with the threshold of masks.
-
-    Raises:
-      ProtocolError: as `parameters`.
-    """
-    graph = parameters(n_clients, corrupt, dropout)
-    n_corrupt, n_gone = int(corrupt * n_clients), int(np.ceil(dropout * n_clients))
-    for n_holders in range(2, graph.n_neighbors) if graph.n_neighbors < n_clients - 1 else ():
-        threshold = max(_uncorrupt(n_clients, n_corrupt, n_holders), 2)
-        if _survivors_suffice(n_clients, n_gone, n_holders, threshold):
-            return GraphParams(n_holders, threshold)
-    return graph
-
-
 def _threshold(n_clients: int, n_corrupt: int, k: int) -> int:
     """The least majority that corrupt neighbors of any client do not reach."""
-    return max(_uncorrupt(n_clients, n_corrupt, k), _majority(k))
-
-
-def _uncorrupt(n_clients: int, n_corrupt: int, k: int) -> int:
-    """The least number that corrupt ones among k neighbors of any client do not reach."""
     from scipy import stats
 
     tail = stats.hypergeom(n_clients - 1, n_corrupt, k).sf(np.arange(k + 1) - 1) * n_clients
-    return int(np.argmax(np.append(tail, 0.0) <= 2.0**-SECURITY_BITS))
+    return max(int(np.argmax(np.append(tail, 0.0) <= 2.0**-SECURITY_BITS)), _majority(k))
 
 
 def _majority(n_neighbors: int) -> int:

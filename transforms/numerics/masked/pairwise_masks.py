@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from schemas.errors import ProtocolError
 from transforms.numerics.masked import shamir
 from transforms.numerics.masked.recovery import is_residues, recovered
-from transforms.numerics.masked.shared_layers import SharedLayers
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 _NONCE = bytes(12)
@@ -64,14 +63,12 @@ class Revealed(NamedTuple):
       holder: who hands it out.
       present: True for a share of the owner's seed, False for one of its key.
       share: int64, shape (shamir.N_LIMBS,).
-      layer: a share of the key of the owner's first layer of noise in excess, likewise; None where there is none.
     """
 
     owner: int
     holder: int
     present: bool
     share: NDArray[np.int64]
-    layer: NDArray[np.int64] | None = None
 
 
 class PairwiseClient:
@@ -93,7 +90,7 @@ class PairwiseClient:
         self._mask_private = X25519PrivateKey.from_private_bytes(self._mask_key)
         letter_key = self._stream.substream(b"letters").uint64(4).tobytes()
         self._letter_private = X25519PrivateKey.from_private_bytes(letter_key)
-        self._answered: tuple[frozenset[int], int | None] | None = None
+        self._answered: frozenset[int] | None = None
 
     def advertise(self) -> PublicKeys:
         """The client's public keys."""
@@ -105,34 +102,21 @@ class PairwiseClient:
         digest = hashlib.sha256(statistic.astype("<i8").tobytes()).digest()
         return self._stream.substream(encode_label("seed", digest)).uint64(4).tobytes()
 
-    def share(
-        self,
-        neighbors: Sequence[Neighbor],
-        threshold: int,
-        statistic: NDArray[np.int64],
-        layers: SharedLayers | None = None,
-    ) -> dict[int, bytes]:
-        """One sealed letter per neighbor with its shares of this client's key and seed, and of its layers of noise.
+    def share(self, neighbors: Sequence[Neighbor], threshold: int, statistic: NDArray[np.int64]) -> dict[int, bytes]:
+        """One sealed letter per neighbor with its shares of this client's key and seed.
 
         Args:
           neighbors: of this client, in the order of the circle.
           threshold: shares that give a secret back.
           statistic: int64, what the client is going to send.
-          layers: of the noise in it, if some may be removed.
         """
         seed = self._seed(statistic)
         secrets = np.frombuffer(self._mask_key + seed, dtype=np.uint8).reshape(2, _KEY_BYTES)
         points = np.tile([neighbor.number + 1 for neighbor in neighbors], (2, 1))
         stream = self._stream.substream(encode_label("shares", seed, points.tobytes(), threshold))
         shares = shamir.split(secrets, points, threshold, stream)
-        texts = {each.number: shares[:, place].astype("<u4").tobytes() for place, each in enumerate(neighbors)}
-        if layers is not None:
-            apart = self._stream.substream(
-                encode_label("shares of layers", *layers.keys, points.tobytes(), *layers.holders)
-            )
-            for number, held in layers.shares(list(texts), apart).items():
-                texts[number] += held.astype("<u4").tobytes()
-        return {neighbor.number: self._seal(neighbor, texts[neighbor.number]) for neighbor in neighbors}
+        texts = (shares[:, place].astype("<u4").tobytes() for place in range(len(neighbors)))
+        return {each.number: self._seal(each, text) for each, text in zip(neighbors, texts, strict=True)}
 
     def mask(self, neighbors: Iterable[Neighbor], statistic: NDArray[np.int64]) -> NDArray[np.int64]:
         """The message: int64, shape of `statistic`.
@@ -146,17 +130,14 @@ class PairwiseClient:
             total += _signed(self._agreed(neighbor), self.number, neighbor.number, len(statistic))
         return total.view(np.int64)
 
-    def tag(self, statistic: NDArray[np.int64], layers: SharedLayers | None = None) -> bytes:
+    def tag(self, statistic: NDArray[np.int64]) -> bytes:
         """What goes with the message of `statistic`, so that a wrong seed of its mask is noticed: 16 octets.
 
-        A seed has 256 random bits, so its digest says nothing of it. With layers there are 16 octets more.
+        A seed has 256 random bits, so its digest says nothing of it.
         """
-        own = seed_tag(self._seed(statistic), self.number, self._context)
-        return own if layers is None else own + layers.tag(self.number, self._context)
+        return seed_tag(self._seed(statistic), self.number, self._context)
 
-    def reveal(
-        self, letters: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int], excess: int | None = None
-    ) -> list[Revealed]:
+    def reveal(self, letters: Mapping[int, tuple[Neighbor, bytes]], present: frozenset[int]) -> list[Revealed]:
         """Shares of the seeds of neighbors that are present and of the keys of those that are not.
 
         A letter that was changed on its way, or is none, is left out: its sender has other neighbors.
@@ -164,24 +145,20 @@ class PairwiseClient:
         Args:
           letters: by number of the sender: who it is, and the letter to this client.
           present: numbers of all clients whose messages were added up; final.
-          excess: number of the first layer of noise in excess, which follows from `present`; None if there is none.
 
         Raises:
-          ProtocolError: if another list of who is present was answered before, or for another layer.
+          ProtocolError: if another list of who is present was answered before.
         """
-        if self._answered not in (None, (present, excess)):
+        if self._answered not in (None, present):
             raise ProtocolError("a round must have one list of who is present, got a second one; it stays unanswered.")
-        self._answered = present, excess
+        self._answered = present
         answers = []
         for owner, (neighbor, letter) in sorted(letters.items()):
             if (text := self._open(neighbor, letter)) is None:
                 continue
-            key, seed, *layers = np.frombuffer(text, dtype="<u4").astype(np.int64).reshape(-1, shamir.N_LIMBS)
-            if owner not in present:
-                answers.append(Revealed(owner, self.number, False, key))
-                continue
-            layer = layers[excess - 1] if excess is not None and excess <= len(layers) else None
-            answers.append(Revealed(owner, self.number, True, seed, layer))
+            key, seed = np.frombuffer(text, dtype="<u4").astype(np.int64).reshape(2, shamir.N_LIMBS)
+            there = owner in present
+            answers.append(Revealed(owner, self.number, there, seed if there else key))
         return answers
 
     def _agreed(self, neighbor: Neighbor) -> bytes:
@@ -203,7 +180,7 @@ class PairwiseClient:
             text = ChaCha20Poly1305(key).decrypt(_NONCE, letter[_KEY_BYTES:], label)
         except InvalidTag:
             return None
-        return text if len(text) >= 2 * shamir.SHARE_BYTES and len(text) % shamir.SHARE_BYTES == 0 else None
+        return text if len(text) == 2 * shamir.SHARE_BYTES else None
 
 
 class SharedRound(NamedTuple):
@@ -226,7 +203,7 @@ class SharedRound(NamedTuple):
     def is_secret(self, secret: bytes, owner: int) -> bool:
         """Whether it is the seed whose tag came with the message; of an absent owner, the key that it advertised."""
         if owner in self.tags:
-            return seed_tag(secret, owner, self.context) == self.tags[owner][:_TAG_BYTES]
+            return seed_tag(secret, owner, self.context) == self.tags[owner]
         return _public(secret) == self.keys[owner].mask
 
 
