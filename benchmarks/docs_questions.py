@@ -139,7 +139,7 @@ QUESTIONS = (
         (
             "A night was killed: what now?",
             "docs/how-to/schedule.md",
-            "it goes on without a second charge if the job has",
+            "it goes on without a second charge if the",
         ),
         ("My clients are scattered over files", "docs/jobs/data.md", "If you fit often, then group once:"),
         ("What happens to nulls?", "docs/topics/units.md", "A row that has one is invalid."),

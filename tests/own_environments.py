@@ -53,18 +53,11 @@ WAYS = {
         flags=("--no-deps",),
     ),
     "openlineage": Way(("openlineage-python>=1.40,<2",), "tests/unit/ledger/test_lineage.py"),
-    "dagster": Way(("dagster>=1.11,<2", "pytest"), "tests/pipeline/command/test_dagster_assets.py", alone=True),
     "airflow": Way(
         ("apache-airflow==3.3.2", "apache-airflow-providers-standard==1.21.0", "pytest"),
         "tests/pipeline/command/test_airflow.py",
         alone=True,
     ),
-    "dbt": Way(
-        ("dbt-core==1.10.23", "dbt-duckdb==1.10.1", "duckdb==2.0.0", "numpy==2.4.6", "pytest"),
-        "tests/pipeline/command/test_dbt.py",
-        alone=True,
-    ),
-    "flower": Way(("flwr[simulation]==1.41.0",), "tests/pipeline/masked/test_flower.py"),
     "containers": Way(
         ("kubernetes-validate==1.37.0", "dockerfile-parse==2.0.1", "pytest"),
         "tests/unit/command/test_container_schemas.py",

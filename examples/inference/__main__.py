@@ -1,7 +1,6 @@
 """`python -m examples.inference`: the example on a Flink of its own, which is fetched; returns 3 where that cannot be.
 
-`python -m examples.inference FLAGS` runs it on the runner of these flags, whose workers see this machine's files. With
-`--watch` Beam's `WatchFilePattern` names new nights.
+`python -m examples.inference FLAGS` runs it on the runner of these flags, whose workers see this machine's files.
 """
 
 import sys
@@ -16,15 +15,14 @@ MOST_SECONDS = 240.0
 
 def main(words: Sequence[str]) -> int:
     """Runs the example."""
-    watch, flags = "--watch" in words, [word for word in words if word != "--watch"]
-    if flags:
-        return stream.run(flags, MOST_SECONDS, watch=watch)
+    if words:
+        return stream.run(words, MOST_SECONDS)
     cluster = FlinkCluster(stream.OUTPUT / "flink", Ports.free(), task_managers=1)
     try:
         cluster.up()
         # Flink ends a source that starts timers only, and the timers with it, unless it is told to wait.
         patient = f"--shutdown_sources_after_idle_ms={MOST_SECONDS * 1000:.0f}"
-        return stream.run([*cluster.flags, patient], MOST_SECONDS, watch=watch)
+        return stream.run([*cluster.flags, patient], MOST_SECONDS)
     except downloads.UnavailableError as error:
         print(f"examples.inference: {error}", file=sys.stderr)
         return 3

@@ -2,9 +2,7 @@
 
 A running pipeline assigns rows by Beam's RunInference with `DappleModelHandler`. Meanwhile the second night is fitted.
 Every few seconds a side input names the newest night that is complete, and rows are assigned by it from then on,
-without a restart. `python -m examples.inference` runs it on a small Flink of its own. With `--watch` it is Beam's
-`WatchFilePattern` that names new nights; the runner must then update side inputs within a window, which no runner that
-we have does: see docs/how-to/use-elsewhere.md.
+without a restart. `python -m examples.inference` runs it on a small Flink of its own.
 
 Everything is written to `out/inference`. What the pipeline finds is as private as the rows, so a pipeline of your own
 keeps it in the trusted zone; these rows are made up.
@@ -22,7 +20,6 @@ import pyarrow.parquet as pq
 import yaml
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import ModelMetadata, PredictionResult, RunInference
-from apache_beam.ml.inference.utils import WatchFilePattern
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
@@ -86,23 +83,20 @@ def newest_night(_: object) -> ModelMetadata:
     return ModelMetadata(model_id=path, model_name=pathlib.PurePath(path).parent.name)
 
 
-def add_models(pipeline: beam.Pipeline, end: float, *, watch: bool) -> beam.PCollection:
+def add_models(pipeline: beam.Pipeline, end: float) -> beam.PCollection:
     """Tells of new models until `end`, seconds since the epoch."""
-    if watch:
-        return pipeline | "Nights" >> WatchFilePattern(NEW_MODELS, interval=WINDOW_SECONDS, stop_timestamp=end)
     ticks = pipeline | "Ticks" >> PeriodicImpulse(time.time(), end, WINDOW_SECONDS, apply_windowing=True)
     return ticks | "Newest" >> beam.Map(newest_night)
 
 
-def add_stream(pipeline: beam.Pipeline, end: float, *, watch: bool) -> None:
+def add_stream(pipeline: beam.Pipeline, end: float) -> None:
     """Rows until `end`, seconds since the epoch, each assigned by the model of the time."""
-    models = add_models(pipeline, end, watch=watch)
+    models = add_models(pipeline, end)
     people = (
         pipeline | "Impulses" >> PeriodicImpulse(time.time(), end, fire_interval=0.5) | "Rows" >> beam.FlatMap(made_up)
     )
-    if not watch:
-        people = people | "Windows" >> beam.WindowInto(FixedWindows(WINDOW_SECONDS))
-    _ = assigned(people, models, str(OUTPUT / "nights" / NIGHTS[0])) | "Note" >> beam.Map(note)
+    windows = people | "Windows" >> beam.WindowInto(FixedWindows(WINDOW_SECONDS))
+    _ = assigned(windows, models, str(OUTPUT / "nights" / NIGHTS[0])) | "Note" >> beam.Map(note)
 
 
 def assigned(people: beam.PCollection, models: beam.PCollection, first: str) -> beam.PCollection:
@@ -111,13 +105,12 @@ def assigned(people: beam.PCollection, models: beam.PCollection, first: str) -> 
     return people | "Assign" >> RunInference(handler, model_metadata_pcoll=models)
 
 
-def run(flags: Sequence[str], seconds: float, *, watch: bool) -> int:
+def run(flags: Sequence[str], seconds: float) -> int:
     """Fits the first night, starts the stream, fits the second night beside it.
 
     Args:
       flags: of a runner for streams on this machine.
       seconds: that the stream lasts at most.
-      watch: whether `WatchFilePattern` names new nights.
 
     Returns:
       0 if rows have been assigned by both nights' models.
@@ -129,7 +122,7 @@ def run(flags: Sequence[str], seconds: float, *, watch: bool) -> int:
     fit(NIGHTS[0], 0)
     end = time.time() + seconds
     pipeline = beam.Pipeline(argv=[*flags, "--streaming"])
-    add_stream(pipeline, end, watch=watch)
+    add_stream(pipeline, end)
     stream = pipeline.run()
     served = wait_for(NIGHTS[0], end)
     fit(NIGHTS[1], 1)

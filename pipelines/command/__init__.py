@@ -1,1 +1,1 @@
-"""The `dapple` command: words to jobs, flags to options, and the Flex Template."""
+"""The `dapple` command: words to jobs, and flags to options."""

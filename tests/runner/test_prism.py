@@ -44,7 +44,7 @@ class TestPrism(Conformance):
 
 
 def test_a_new_night_goes_live_while_the_pipeline_runs(prism, tmp_path):
-    """By side inputs in windows; Prism 2.77 refuses those of `WatchFilePattern`."""
+    """By side inputs in windows."""
     run_two_nights(two_nights(tmp_path), [*prism, "--no_pipeline_type_check", "--no_save_main_session"])
 
 

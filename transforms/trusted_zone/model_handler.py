@@ -62,8 +62,8 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
     row itself. So the output stays in the trusted zone. The pipeline is the user's own: Dapple's checker of graphs does
     not see it, and refuses a job's graph with this handler in it.
 
-    `RunInference(handler, model_metadata_pcoll=p | WatchFilePattern("nights/????-??-??/run.json"))` puts every night's
-    fit into use when its folder is complete. If a new model cannot be read or takes other columns, then the one in use
+    `RunInference(handler, model_metadata_pcoll=...)` puts another fit into use once the side input names its folder,
+    or `run.json` in it. If a new model cannot be read or takes other columns, then the one in use
     stays, and a warning says so. The field `model_id` of every result names the folder that was used. A folder that is
     written anew under its old name is not read again.
 
@@ -122,8 +122,8 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
         """Makes another model the wanted one.
 
         Args:
-          model_path: its folder, or the path of `run.json` or `centers.parquet` in it, as `WatchFilePattern` finds
-            them; None or "" keeps the model.
+          model_path: its folder, or the path of `run.json` or `centers.parquet` in it; None or "" keeps the
+            model.
         """
         if model_path:
             self._wanted = _folder_of(model_path)

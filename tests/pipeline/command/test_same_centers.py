@@ -5,11 +5,9 @@ The ways of other tools start the command by their own code, with the tool itsel
 """
 
 import pathlib
-import runpy
 import shlex
 import subprocess
 import sys
-import types
 
 import apache_beam as beam
 import numpy as np
@@ -19,7 +17,6 @@ import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import dapple_dp
-from pipelines.command import flex_template
 from pipelines.run.options import beam_options
 from tests.scenes import airflow, lake
 from tests.scenes.known_key_command import one_key_draws
@@ -95,26 +92,6 @@ def by_transform(world, monkeypatch):
     return of(world.out("transform"))
 
 
-def by_flex_template(world, monkeypatch):
-    """The launcher's program of a Dataflow Flex Template, on this machine."""
-    flags = [
-        f"--{section}_{name}={value}"
-        for section, name, value in [
-            ("data", "path", world.job["data"]["path"]),
-            ("data", "features", "x"),
-            ("server_data", "path", world.job["server_data"]["path"]),
-            ("privacy", "unit", "record"),
-            ("privacy", "epsilon", 2.0),
-            ("privacy", "delta", 1e-6),
-            ("clipping", "norm", "server_radius"),
-            ("feddp_kmeans", "restarts", 20),
-        ]
-    ]
-    flags += ["--algorithm=feddp_kmeans", "--n_clusters=3", f"--output={world.out('flex')}"]
-    assert flex_template.main(flags) in (0, None)
-    return of(world.out("flex"))
-
-
 def by_airflow(world, monkeypatch):
     operator = airflow.stand_in(monkeypatch).DappleOperator(
         task_id="fit",
@@ -128,29 +105,8 @@ def by_airflow(world, monkeypatch):
 
 
 def by_script(world, monkeypatch):
-    """What cron, Airflow's DAG and the Dagster asset start."""
+    """What cron and Airflow's DAG start."""
     return of(_partition(world, "script", lambda words: subprocess.run(words, check=True)))
-
-
-def by_dagster(world, monkeypatch):
-    """The asset's own step; Dagster itself materializes it in its own environment."""
-    stub = types.SimpleNamespace(
-        asset=lambda **_: lambda function: function,
-        DailyPartitionsDefinition=dict,
-        RetryPolicy=dict,
-        AssetExecutionContext=object,
-        MaterializeResult=dict,
-        Definitions=dict,
-    )
-    monkeypatch.setitem(sys.modules, "dagster", stub)
-    monkeypatch.setenv("DAPPLE_SCHEDULE", str(ROOT / "schedule"))
-    monkeypatch.setenv("RUNS", world.out("dagster"))
-
-    def materialize(_):
-        asset = runpy.run_path(str(ROOT / "schedule" / "dagster_assets.py"))["private_centers"]
-        asset(types.SimpleNamespace(partition_key=DATE))
-
-    return of(_partition(world, "dagster", materialize))
 
 
 def _partition(world, name, start):
@@ -160,15 +116,6 @@ def _partition(world, name, start):
             patch.setenv(variable, value)
         start([str(ROOT / "schedule" / "run_partition.sh"), DATE])
     return pathlib.Path(world.out(name)) / DATE
-
-
-def by_dbt(world, monkeypatch):
-    """The function that the post-hook calls."""
-    monkeypatch.setitem(sys.modules, "dbt.adapters.duckdb.plugins", types.SimpleNamespace(BasePlugin=object))
-    monkeypatch.setenv("DAPPLE", str(world.command))
-    hook = runpy.run_path(str(ROOT / "examples" / "dbt" / "dapple_plugin.py"))["dapple"]
-    hook("fit", str(world.config), world.out("dbt"), DATE)
-    return of(world.out("dbt"))
 
 
 def by_delta(world, monkeypatch):
@@ -187,11 +134,8 @@ WAYS = (
     by_python,
     by_estimator,
     by_transform,
-    by_flex_template,
     by_airflow,
     by_script,
-    by_dagster,
-    by_dbt,
     by_delta,
 )
 

@@ -3,7 +3,6 @@
 import apache_beam as beam
 import pytest
 from apache_beam.ml.inference.base import ModelMetadata, RunInference
-from apache_beam.ml.inference.utils import WatchFilePattern
 
 from dapple_dp import DappleModelHandler, PrivacyFlowError
 from pipelines.run.graph import run_graph
@@ -43,14 +42,6 @@ def test_a_new_night_goes_live_while_the_pipeline_runs(nights):
 
 def check(found, expected):
     assert sorted(found, key=str) == sorted(expected, key=str)
-
-
-def test_the_pattern_of_nights_builds_a_graph(nights):
-    pipeline = beam.Pipeline(options=beam_options([]))
-    models = pipeline | WatchFilePattern(f"{nights[0]}/run.json", interval=1)
-    rows = pipeline | beam.Create(ROWS)
-    results = rows | RunInference(DappleModelHandler(nights[0]), model_metadata_pcoll=models)
-    assert results.pipeline is pipeline
 
 
 def test_a_graph_of_dapple_may_not_hold_the_handler(nights):

@@ -131,7 +131,7 @@ def test_too_few_or_too_many_words_are_refused(capsys, words):
 def test_schedule_names_the_folder_of_its_files(capsys):
     code, out, _ = answer(capsys, "schedule")
     assert code == 0
-    assert {"airflow_dag.py", "crontab", "run_partition.sh", "flex_template.json"} <= set(os.listdir(out.strip()))
+    assert {"airflow_dag.py", "crontab", "run_partition.sh"} <= set(os.listdir(out.strip()))
 
 
 def test_the_version_is_a_line(capsys):

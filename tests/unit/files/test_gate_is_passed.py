@@ -122,7 +122,6 @@ ALLOWED = {
     ): "SQLite's own checks, and a chain of digests",
     ("pipelines/command/main.py", "open"): "the null device",
     ("pipelines/command/main.py", "os.fdopen"): "stderr",
-    ("pipelines/command/flex_template.py", "open"): "writes a config",
     ("pipelines/api.py", "pyarrow.parquet.read_table"): "the table that the call itself has written",
 }
 """Where a file may be opened or parsed elsewhere, and why nothing in it is believed unchecked."""

@@ -1,1 +1,0 @@
-"""Masked aggregation of Dapple over Flower: files of the exchange travel as messages, and Dapple's jobs read them."""
