@@ -191,8 +191,6 @@ def stream(desk: Desk, name: str) -> Digests:
         lake.write_lake(days / f"dt={date}", lake.mixture(60, seed=int(date[-1])))
     settings = FITS["dp_lloyd-fast"](desk)
     settings["data"] = {"path": str(days), "features": "x", "name": "days"}
-    if name == "stream-masked":
-        settings |= {"trust": "masked", "masked": {"secret_uri": desk.secrets[0], "noise_by": "both"}}
     return _stream(desk, name, "dp_lloyd-fast", settings, {"once": "made for tests"})
 
 
@@ -379,7 +377,7 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
 
 CASES: dict[str, tuple[Callable[[Desk, str], Digests], str]] = {
     **{f"fit/{name}": (fit, name) for name in FITS},
-    **{name: (stream, name) for name in ("stream", "stream-masked")},
+    "stream": (stream, "stream"),
     "stream-client": (client_stream, "stream-client"),
     "prepare": (prepare, "prepare"),
     **{name: (model_job, name) for name in ("assign-ids", "assign-plain", "evaluate-label", "evaluate-plain")},

@@ -19,7 +19,6 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.kmeans.plan.epoch_halves import EpochHalves
 from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.spending import Reservation
@@ -75,7 +74,6 @@ class RunAccount(OutputFolder):
         self._nonce: RunNonce | None = None
         self._started = False
         self._drew = False
-        self._halves = EpochHalves.of(config)
 
     def complete(self) -> Summary | None:
         """The summary of a run that is complete, its output put in place if that was left undone; None of another.
@@ -208,10 +206,7 @@ class RunAccount(OutputFolder):
         self._ledger.void(self._run, type(error).__name__)
 
     def _finish(self, folder: RunFolder, status: RunStatus) -> None:
-        """Deletes the keys of a committed run and makes its staging folder the output, unless that has been done.
-
-        With the last window of an epoch under masks go the halves of its sums.
-        """
+        """Deletes the keys of a committed run and makes its staging folder the output, unless that has been done."""
         digest = (status.committed or {})["manifest"]
         staged = _read(folder.path(MANIFEST))
         if staged is not None and hashlib.sha256(staged).hexdigest() == digest:
@@ -225,8 +220,6 @@ class RunAccount(OutputFolder):
                 f"run {self._run} must have its release at {folder.output}, got none or another one; its budget is "
                 "spent, so choose another run_id, which is charged again."
             )
-        if self._halves is not None:
-            self._halves.drop()
 
 
 def settings_digest(config: FitConfig) -> str:

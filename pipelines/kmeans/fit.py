@@ -35,7 +35,6 @@ from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Zone
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
-from schemas.privacy.window_halves import MaskedSums
 from schemas.settings.digest import config_digest
 from transforms.files import gate
 from transforms.files.octets import remove_files, table_bytes, write_bytes
@@ -65,7 +64,6 @@ def build(
     masking: Masking | None = None,
     limits: WorkerLimits = NO_LIMITS,
     staged: StagedArrays | None = None,
-    sums: MaskedSums | None = None,
 ) -> None:
     """Adds the job to a pipeline.
 
@@ -79,7 +77,6 @@ def build(
       masking: how messages are masked; None where the pipeline is the trusted aggregator.
       limits: of the workers.
       staged: where large public arrays of the first state lie; None if it holds them itself.
-      sums: the aggregator's halves, of a window of an epoch under masks.
     """
     contract = planned.contract
     if masking is not None:
@@ -89,7 +86,7 @@ def build(
         _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
     each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
     each |= {"contract": contract, "key_uri": key_uri, "folder": folder if bound else None}
-    more = {"limits": limits, "staged": staged} if masking is None else {"masking": masking, "sums": sums}
+    more = {"limits": limits, "staged": staged} if masking is None else {"masking": masking}
     run_rounds = (RunRounds if masking is None else RunMaskedRounds)(**each, **more)
     state = shards | "Rounds" >> run_rounds
     _ = state | "Publish" >> PublishModel(folder=folder)
@@ -104,8 +101,7 @@ def _masking(config: FitConfig, folder: str) -> Masking | None:
         pairwise = PairwiseParams(config.masked.corrupt, config.masked.dropout)
     return Masking(
         secret_uri=config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE),
-        # Masks of a window name epoch and number; how paths are spelled must not give a retry other masks.
-        run=config_digest(config) if config.epoch is None else config.epoch.name,
+        run=config_digest(config),
         whole_clients=config.privacy.unit is PrivacyUnit.CLIENT,
         threshold=config.masked.threshold,
         noise_by=config.masked.noise_by,
@@ -146,14 +142,10 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         key_uri = secrets.enter_context(hold(planned.config.key_uri or FileSystems.join(folder, KEY_FILE)))
         masking = secrets.enter_context(_held_masking(planned.config, folder, hold))
         fingerprint = "" if account is None else account.start(planned)
-        halves = None if planned.halves is None else secrets.enter_context(planned.halves.staged(folder))
-        if masking is not None and halves is not None:
-            masking = dataclasses.replace(masking, masks=halves.masks)
         initial, staged = planned.initial, None
         if masking is None:
             initial, staged = secrets.enter_context(staged_state(initial, folder))
         add = functools.partial(build, key_uri=key_uri, folder=folder, bound=True, masking=masking, staged=staged)
-        add = functools.partial(add, sums=None if halves is None else halves.sums)
         limits = secrets.enter_context(worker_limits(options))
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
@@ -206,8 +198,6 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)
     check_rounds(run.options.beam, len(planned.rounds), "lloyd.steps")
-    if planned.halves is not None:
-        planned.halves.check_keys()
     plan = planned.plan
     rounds = counted(len(planned.rounds), "round")
     _LOGGER.info("plan: %s, epsilon %.6g, delta %.3g", rounds, plan.epsilon, plan.delta)

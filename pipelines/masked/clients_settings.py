@@ -52,7 +52,6 @@ def check_settings(config: FitConfig, exchange: str, released: str, client: str)
             "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
             "signatures whoever writes to --exchange can send shares of nobody, so run `dapple party new`."
         )
-    _check_one_run(config)
     if config.ledger is not None:
         raise ConfigError(
             f"ledger must be left out for this job, got {config.ledger}; aggregate has the noise and charges."
@@ -71,15 +70,6 @@ def shared_digest(planned: PlannedFit) -> str:
             part.pop(key, None)
     shared["server_digest"] = None if planned.server is None else planned.server.digest
     return hashlib.sha256(json.dumps(shared, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def _check_one_run(config: FitConfig) -> None:
-    """Refuses a window of an epoch, whose release adds up sums of other runs."""
-    if config.epoch is not None:
-        raise ConfigError(
-            "recurring.epoch must be left out for this job, got one; only fit and stream, which play all roles, keep "
-            "the sums of windows and combine them: release windows there, or use recurring.memory alone."
-        )
 
 
 def _check_places(config: FitConfig, exchange: str, released: str) -> None:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.kmeans.plan.epoch_halves import STAGED
 from pipelines.ledger.store import Ledger
 from pipelines.plan.command_line import parsed
 from pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE
@@ -29,7 +28,7 @@ from transforms.files.checkpoint import MANIFEST_FILE
 from transforms.files.publish import RELEASED_FILES
 
 _NAME = re.compile(r"(?P<output>.+)\.partial-(?P<run>[A-Za-z0-9_-][A-Za-z0-9._-]*?)(?P<copy>\.clients)?")
-_OURS = {KEY_FILE, NONCE_FILE, SECRET_FILE, MANIFEST, MANIFEST_FILE, LISTING_FILE, STAGED, *RELEASED_FILES}
+_OURS = {KEY_FILE, NONCE_FILE, SECRET_FILE, MANIFEST, MANIFEST_FILE, LISTING_FILE, *RELEASED_FILES}
 _SECONDS = 3600.0
 
 

@@ -128,11 +128,6 @@ EDGES = (
         "With noise_by aggregator the aggregator must never see the releases, whose noise it knows.",
     ),
     SharpEdge(
-        "halves",
-        lambda job: job.trust is Trust.MASKED and job.epoch is not None,
-        "LEDGER.sums and LEDGER.masks, with their two keys, are the exact sums of the last windows: keep them apart.",
-    ),
-    SharpEdge(
         "noise-shares",
         lambda job: job.masked.shares is not None,
         "Split noise protects a unit of a sender that sends in any case, and counts on senders that do not collude.",

@@ -122,13 +122,6 @@ class AnyFit(Section):
         """The section of a job that is one window of an epoch."""
         return None if self.recurring is None else self.recurring.epoch
 
-    @property
-    def read_dates(self) -> tuple[str, ...]:
-        """Dates of the windows of an epoch whose rows a run reads: under masks its own only."""
-        if self.epoch is None:
-            return ()
-        return self.epoch.dates[:1] if self.trust is Trust.MASKED else self.epoch.dates
-
     def _check_algorithm(self) -> None:
         """Refuses what the algorithm does not have.
 
@@ -215,11 +208,11 @@ class AnyFit(Section):
     @pydantic.model_validator(mode="after")
     def _masks_are_asked_for(self) -> Self:
         check_masked(self.trust, self.masked, self.key_uri)
-        if self.masked.shares is not None and self.epoch is not None:
+        if self.trust is Trust.MASKED and self.epoch is not None:
             raise ConfigError(
-                "recurring.epoch must be left out for masked.noise_by clients, got one; noise that clients split is in "
-                "each sum before windows are combined, so correlation gains nothing: use recurring.memory alone, or "
-                "noise_by aggregator or both."
+                "trust must be central for windows of an epoch (stream, recurring.epoch), got 'masked'; a release adds "
+                "up sums of several windows, and under masks nobody may keep them: leave trust out, or use "
+                "recurring.memory alone."
             )
         return self
 

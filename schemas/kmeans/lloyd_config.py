@@ -19,10 +19,8 @@ from schemas.choices import (
     ClippingRule,
     LloydStart,
     LloydVariant,
-    MaskScheme,
     PostProcess,
     RadiusRule,
-    Trust,
 )
 from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import AnyFit
@@ -277,31 +275,10 @@ class DPLloydFit(AnyFit):
                 "ledger must be given for recurring.epoch, got nothing; it sees to it that no window is released twice."
             )
         self._check_participation(epoch)
-        if self.trust is Trust.MASKED:
-            self._check_masked_epoch()
         if epoch.column in data.partitions:
             raise ConfigError(
                 f"data.partitions must leave {epoch.column} to recurring.epoch, got it there; leave it out."
             )
-
-    def _check_masked_epoch(self) -> None:
-        """Refuses masks under which a window could not be released, or whose halves nobody could open later."""
-        if self.masked.scheme is not MaskScheme.SHARED_SECRET:
-            raise ConfigError(
-                f"masked.scheme must be shared_secret for recurring.epoch, got {str(self.masked.scheme)!r}; pairwise "
-                "masks need a number of senders, and a window that few come to must be released all the same."
-            )
-        if self.masked.threshold != 1:
-            raise ConfigError(
-                f"masked.threshold must be 1 for recurring.epoch, got {self.masked.threshold}; a window that is not "
-                "released would tell how few came, so leave it out."
-            )
-        for name, place in (("key_uri", self.key_uri), ("masked.secret_uri", self.masked.secret_uri)):
-            if place is None:
-                raise ConfigError(
-                    f"{name} must be given for recurring.epoch with trust masked, got nothing; sums of windows "
-                    "are kept under it, so name a file of 32 random octets that lasts as long as the epoch."
-                )
 
     def _check_participation(self, epoch: EpochConfig) -> None:
         """Refuses an epoch that does not say in how many windows a unit takes part, or says it of another unit."""

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
-from schemas.choices import Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
@@ -143,11 +142,6 @@ def stream_config(settings: object) -> StreamConfig:
     base = {str(name): value for name, value in settings.items() if name != "stream"}
     template = _fit(base, options, 0, options.first, ".")
     if options.kafka is not None:
-        if template.trust is Trust.MASKED:
-            raise ConfigError(
-                "stream.kafka must be left out for trust masked, got a section; whoever reads a topic has the rows of "
-                "all clients, so there is nobody to mask them from: use trust central, or folders."
-            )
         _check_messages(options, options.kafka, template)
     return StreamConfig(options=options, base=base, template=template)
 

@@ -26,21 +26,6 @@ def coalitions(masked: MaskedConfig) -> list[dict[str, Any]]:
     return [{"parties": who, "holds": holds, "words": _words(who, holds)} for who, holds in found]
 
 
-def kept_windows(band: int) -> dict[str, Any]:
-    """Who keeps what of the windows of an epoch, and what that tells.
-
-    Args:
-      band: how many windows a release adds up.
-    """
-    return {
-        "windows": band,
-        "aggregator": "the masked sums of these windows, without noise, which say nothing to whoever lacks the masks",
-        "clients": "the totals of the masks of these windows, which say nothing to whoever lacks the clients' secret; "
-        "whoever has it can test a guess of all messages of a window",
-        "together": f"the exact sums of the last {band} windows: epsilon and delta hold against nobody who has both",
-    }
-
-
 def _words(who: str, holds: bool) -> str:
     """A row as a sentence."""
     return (_ENSURED if holds else _NOTHING) + who

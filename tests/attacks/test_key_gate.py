@@ -154,7 +154,6 @@ CASES = {
     ],
     "stream": [
         lambda desk: released_octets.stream(desk, "stream"),
-        lambda desk: released_octets.stream(desk, "stream-masked"),
         lambda desk: released_octets.client_stream(desk, "stream-client"),
     ],
     "prepare": [lambda desk: released_octets.prepare(desk, "prepare")],

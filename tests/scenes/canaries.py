@@ -18,7 +18,6 @@ from transforms.kmeans.dp_lloyd import window_rounds, window_server
 from transforms.kmeans.dp_lloyd.state import LloydState
 from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.kmeans.protocols import PROTOCOLS
-from transforms.numerics.masked.shared_masks import RoundMasks
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.tables import row_sampling
 from transforms.privacy import accounting
@@ -106,19 +105,7 @@ def lloyd_config(unit: str = "record", public_rows: int | None = None, **options
     return validated(settings | ({"clipping": {"client_rows": CLIENT_ROWS}} if unit == "client" else {}))
 
 
-def combined_window(block: ClientBlock, state: Any, *, weights: tuple[int, ...]) -> NDArray[np.int64]:
-    """What rows of one window add to a later release under masks: masked, combined and unmasked in the ring."""
-    own = window_rounds.own_window_statistic(block, dataclasses.replace(state, age=0), weights=weights)
-    masks, weight = RoundMasks(bytes(range(32)), b"age"), np.uint64(weights[state.age])
-    message = masks.mask([b"sender"], own[None])
-    total = masks.total(message.tags, len(own))
-    found: NDArray[np.int64] = (message.values[0].view(np.uint64) * weight - total.view(np.uint64) * weight).view(
-        np.int64
-    )
-    return found
-
-
-def epoch_audited(unit: str = "record", *, masked: bool = False) -> Audited:
+def epoch_audited(unit: str = "record") -> Audited:
     """All releases of an epoch in which one unit takes part, calibrated to spend `audit.EPSILON`.
 
     A row lies in the first window. A client has the same rows in windows 0 and 1, whose weights meet in two releases.
@@ -141,7 +128,7 @@ def epoch_audited(unit: str = "record", *, masked: bool = False) -> Audited:
     column = window_rounds.column_of(job)
     ages = range(len(column))
     anchors = np.repeat(state.anchors, len(ages), axis=0)
-    statistic = functools.partial(combined_window if masked else window_rounds.window_statistic, weights=column)
+    statistic = functools.partial(window_rounds.window_statistic, weights=column)
     return Audited(
         tuple(Round(dataclasses.replace(found.plan, path=f"windows/age_{age}"), statistic, found.step) for age in ages),
         tuple(dataclasses.replace(state, anchors=anchors, age=age) for age in ages),

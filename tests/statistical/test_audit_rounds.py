@@ -5,7 +5,6 @@ import functools
 import pytest
 
 from tests.scenes import canaries
-from transforms.kmeans.dp_lloyd import window_rounds
 from transforms.privacy_flow.audited_code import name_of
 from transforms.privacy_flow.stated_sensitivity import STATED
 
@@ -102,14 +101,6 @@ def test_an_epoch_keeps_its_claim():
     assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
 
 
-@pytest.mark.parametrize("unit", ["record", "client"])
-def test_an_epoch_under_masks_keeps_its_claim(unit):
-    """Its sums of earlier windows are kept masked, and weigh what rows that are read again weigh."""
-    target, job = canaries.epoch_audited(unit, masked=True), canaries.lloyd_config(unit)
-    found = canaries.lower_bounds(target, canaries.neighbors_of(unit, job, target))
-    assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
-
-
 def test_an_epoch_that_pays_for_one_window_is_caught():
     """Weights 16, 6 and 3, and noise for half of their norm."""
     target, job = canaries.epoch_audited(), canaries.lloyd_config()
@@ -142,8 +133,6 @@ def audited_statistics():
         partial = isinstance(found.statistic, functools.partial)
         yield name_of(found.statistic.func if partial else found.statistic)
     yield name_of(canaries.epoch_audited().rounds[0].statistic.func)
-    assert canaries.epoch_audited(masked=True).rounds[0].statistic.func is canaries.combined_window
-    yield name_of(window_rounds.own_window_statistic)
 
 
 def test_no_statistic_of_a_round_goes_without_an_audit():

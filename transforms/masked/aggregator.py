@@ -16,8 +16,6 @@ from schemas.masked.message import MaskedMessages
 from schemas.privacy.masked_sum import MaskedSum
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
-from schemas.privacy.window_halves import MaskedSums
-from transforms.masked.window_halves import combined, present_digest
 from transforms.privacy.noise_stage import AddMaskedNoise, JoinShares
 
 
@@ -78,11 +76,6 @@ def _checked(total: MaskedSum, threshold: int) -> MaskedSum:
     return total
 
 
-def _with_earlier(total: MaskedSum, sums: MaskedSums) -> MaskedSum:
-    """Keeps the masked sum of a window, and gives its combination with those before it."""
-    return total._replace(values=combined(sums, total.values, present_digest(total.senders, total.tags)))
-
-
 @dataclasses.dataclass(eq=False, kw_only=True)
 class AggregateMasked(beam.PTransform):
     """`MaskedMessages` → `MaskedReleases`, one element. The input is never empty, though a batch may be.
@@ -93,7 +86,6 @@ class AggregateMasked(beam.PTransform):
       threshold: the fewest messages that may be added up.
       shares: how the senders split the noise; None where it is drawn here.
       n_listed: PCollection of one number, of the senders who were listed before; None where nobody is.
-      sums: the aggregator's halves of earlier windows, for a window of an epoch; None for a round by itself.
 
     Windowing: global. Cost: one shuffle of one vector and a list of tags per bundle.
     """
@@ -103,7 +95,6 @@ class AggregateMasked(beam.PTransform):
     threshold: int = 1
     shares: ShareLaw | None = None
     n_listed: beam.PCollection | None = None
-    sums: MaskedSums | None = None
 
     def expand(self, messages: beam.PCollection) -> beam.PCollection:
         """Sums in the ring, then adds the noise, or counts the shares of it."""
@@ -112,8 +103,6 @@ class AggregateMasked(beam.PTransform):
             | "Sum" >> beam.CombineGlobally(SumMessagesFn(self.plan.size)).without_defaults()
             | "Check" >> beam.Map(_checked, self.threshold)
         )
-        if self.sums is not None:
-            total = total | "Windows" >> beam.Map(_with_earlier, self.sums)
         if self.shares is not None:
             return total | "Shares" >> JoinShares(plan=self.plan, shares=self.shares, n_listed=self.n_listed)
         return total | "Noise" >> AddMaskedNoise(plan=self.plan, key_uri=self.key_uri)

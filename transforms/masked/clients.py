@@ -22,12 +22,10 @@ from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release
-from schemas.privacy.window_halves import MaskTotals
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.masked.senders import owners_of, place_of
-from transforms.masked.window_halves import combined, present_digest
 from transforms.numerics.masked.shared_masks import RoundMasks
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.numerics.privacy.noise_shares import stated
@@ -39,8 +37,6 @@ from transforms.tables.shard_rows import prefetched_blocks
 
 _MESSAGE_BATCH_BYTES = 1 << 20
 SECRET_SETTING = "masked.secret_uri"
-CALENDAR = encode_label("calendar")
-"""Sender of the zero vector that every window of an epoch has, so that an empty one is released like any other."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +55,6 @@ class Masking:
       pairwise: None for masks from the shared secret; else the shares of clients that may collude and drop out.
       shares: how senders split the noise; None where they do not.
       noise_key: the place of the key under which senders of this party draw their shares; empty where they draw none.
-      masks: the clients' halves of earlier windows, for a window of an epoch; None for a run by itself.
     """
 
     secret_uri: str
@@ -73,7 +68,6 @@ class Masking:
     pairwise: PairwiseParams | None = None
     shares: ShareLaw | None = None
     noise_key: str = ""
-    masks: MaskTotals | None = None
 
     def stated(self, releases: tuple[Release, ...], n_present: int, n_listed: int | None) -> tuple[Release, ...]:
         """Releases as they are published: where senders split the noise, with that of all who are present.
@@ -92,9 +86,8 @@ class Masking:
         return encode_label(self.client, owner, *place)
 
     def context(self, plan: RoundPlan, state: Any) -> bytes:
-        """What no two rounds have in common: run, nonce, round and broadcast; of a window also epoch and number."""
-        window = () if self.masks is None else (self.masks.epoch, self.masks.index)
-        return encode_label(self.run, self.nonce, plan.path, broadcast_digest(state), *window)
+        """What no two rounds have in common: run, nonce, round and broadcast."""
+        return encode_label(self.run, self.nonce, plan.path, broadcast_digest(state))
 
 
 def broadcast_digest(state: Any) -> bytes:
@@ -191,10 +184,9 @@ class _SenderStatisticsFn(SmallBlocksFn):
         self._round = round_
 
     def process(self, shard: ShardRef, state: Any) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
-        """(names of senders, their statistics) in batches; of the empty shard none, or in a window the calendar."""
+        """(names of senders, their statistics) in batches; of the empty shard none."""
         if shard == EMPTY_SHARD:
-            names = [] if self._masking.masks is None else [CALENDAR]
-            yield names, np.zeros((len(names), self._round.plan.size), dtype=np.int64)
+            yield [], np.zeros((0, self._round.plan.size), dtype=np.int64)
             return
         for owners, statistics in shard_statistics(shard, self._contract, self._round, state):
             yield [self._masking.sender(shard, owner) for owner in owners], statistics
@@ -223,8 +215,6 @@ class _UnmaskFn(SecretFn):
         """The releases of the round; raises ProtocolError if too few are present."""
         check_present(masked, self._masking.threshold)
         total = self._masks(self._plan, state).total(masked.tags, self._plan.size)
-        if self._masking.masks is not None:
-            total = combined(self._masking.masks, total, present_digest(masked.senders, masked.tags))
         yield self._masking.stated(unmasked(masked.releases, self._plan, total), len(masked.senders), None)
 
 

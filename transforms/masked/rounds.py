@@ -15,7 +15,6 @@ from apache_beam.pvalue import AsSingleton
 
 from schemas.choices import NoiseBy
 from schemas.masked.message import MaskedMessages
-from schemas.privacy.window_halves import MaskedSums
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.clients import ClientsStep, Masking, UnmaskReleases, UploadMessages
 from transforms.masked.pairwise_rounds import PairwiseReleases
@@ -36,14 +35,12 @@ class MaskedRound(ClientsStep):
     Attributes: as of `ClientsStep`, and
       key_uri: where the aggregator's noise stage finds its key.
       deliver: what becomes of a batch of messages on its way, to see what dropouts do.
-      sums: the aggregator's halves of earlier windows; None for a round by itself.
 
     Windowing: global. Privacy: as `PrivateRound`; the roles are told apart by stages, not by identities.
     """
 
     key_uri: str
     deliver: Callable[[MaskedMessages], MaskedMessages] = all_arrive
-    sums: MaskedSums | None = None
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Releases by either scheme, noise of the clients' role if it adds any, server step."""
@@ -70,7 +67,6 @@ class MaskedRound(ClientsStep):
             key_uri=self.key_uri,
             threshold=masking.threshold,
             shares=masking.shares,
-            sums=self.sums,
         )
         return (
             shards
@@ -88,7 +84,6 @@ class RunMaskedRounds(RunRounds):
     Attributes: as of `RunRounds`, whose key is the aggregator's, and
       masking: of the clients' role.
       deliver: what becomes of a batch of messages on its way.
-      sums: the aggregator's halves of earlier windows; None for a run by itself.
 
     Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: as `RunRounds`, and two
     keystreams of the statistic's size per message.
@@ -96,7 +91,6 @@ class RunMaskedRounds(RunRounds):
 
     masking: Masking
     deliver: Callable[[MaskedMessages], MaskedMessages] = all_arrive
-    sums: MaskedSums | None = None
 
     def one(self, bound: Round, state: beam.PCollection) -> beam.PTransform:
         """A round that is given this state."""
@@ -107,5 +101,4 @@ class RunMaskedRounds(RunRounds):
             key_uri=self.key_uri,
             masking=self.masking,
             deliver=self.deliver,
-            sums=self.sums,
         )

@@ -41,8 +41,7 @@ _MASKED_SUM = Rule(takes=Level.MASKED, role=Role.SUM)
 _MASKED_NOISE = Rule(takes=Level.MASKED, gives=Level.MASKED_RELEASE, role=Role.NOISE)
 _JOIN = Rule(takes=Level.MASKED, sides=Level.MASKED, gives=Level.MASKED_RELEASE, role=Role.JOIN)
 _LISTS = Rule(takes=Level.PUBLIC, gives=Level.MASKED)
-_COMBINE = Rule(takes=Level.MASKED, role=Role.COMBINE)
-_UNMASK = Rule(takes=Level.MASKED_RELEASE, sides=Level.MASKED, gives=Level.PUBLIC, role=Role.UNMASK)
+_UNMASK = Rule(takes=Level.MASKED_RELEASE, sides=Level.MASKED, gives=Level.PUBLIC)
 
 AUDITED: dict[str, Rule] = {
     # Beam's own
@@ -109,7 +108,6 @@ AUDITED: dict[str, Rule] = {
     "transforms.masked.rounds:all_arrive": _MASKED_CARRY,
     "transforms.masked.aggregator:SumMessagesFn": _MASKED_SUM,
     "transforms.masked.aggregator:_checked": _MASKED_CARRY,
-    "transforms.masked.aggregator:_with_earlier": _COMBINE,
     "transforms.masked.clients:_UnmaskFn": _UNMASK,
     "transforms.masked.pairwise_rounds:_AdvertiseFn": Rule(takes=Level.PRIVATE, gives=Level.MASKED),
     "transforms.masked.pairwise_lists:list_everybody": _MASKED_STEP,

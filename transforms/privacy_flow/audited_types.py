@@ -159,8 +159,6 @@ _PRIVACY = frozenset(
         "schemas.privacy.plan:ReleaseSpec",
         "schemas.privacy.plan:RoundPlan",
         "schemas.privacy.release:Release",
-        "schemas.privacy.window_halves:MaskTotals",
-        "schemas.privacy.window_halves:MaskedSums",
         "schemas.profile.plan:ProfileEvent",
         "schemas.profile.plan:ProfilePlan",
         "schemas.reports.parameters:ReportGuarantee",

@@ -20,7 +20,6 @@ from schemas.privacy.plan import PrivacyUnit, RoundPlan
 from schemas.tables.contract import TableContract
 from transforms.privacy_flow import audited_code, extensions
 from transforms.privacy_flow.allow_list import AUDITED
-from transforms.privacy_flow.combined_windows import CombinedWindows
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
 from transforms.privacy_flow.graph_spending import check_spent, check_values, composed, paths
 from transforms.privacy_flow.known_objects import KnownObjects
@@ -60,7 +59,6 @@ def check_graph(pipeline: beam.Pipeline, promise: Promise) -> GraphPrivacy:
     walk.check_promise()
     pipeline.visit(walk)
     walk.starts.check_states()
-    walk.windows.check_end()
     rounds, declared = tuple(walk.drawn), tuple(walk.declared)
     check_spent(rounds, declared, promise)
     epsilon, delta = composed(rounds, promise)
@@ -75,7 +73,6 @@ class _Walk(PipelineVisitor):
         self.drawn: list[RoundPlan] = []
         self.declared: list[Any] = []
         self.starts = StartingPoints()
-        self.windows = CombinedWindows()
         self._promise = promise
         self._known = KnownObjects()
         self._paths: set[str] = set()
@@ -128,7 +125,6 @@ class _Walk(PipelineVisitor):
         check_functions(step)
         check_objects(step, leaves, self._known)
         self.starts.add(step)
-        self.windows.look(step)
         if rule.role is Role.STATISTIC:
             self._check_statistic(step)
         trace = trace_of(step)
@@ -199,7 +195,6 @@ class _Walk(PipelineVisitor):
             if plan.unit is PrivacyUnit.CLIENT and not (by_client and all(by_client)):
                 raise step.refused("read rows by client, got single rows", "group them, or use unit record")
             self.starts.measure(key, step, plan)
-            self.windows.measure(name, each.statistic, each.plan)
 
     def _draw(self, step: Step) -> None:
         """Counts the rounds of a noise stage; stops at one that does not fit what it noises."""
@@ -215,7 +210,6 @@ class _Walk(PipelineVisitor):
                 "give both the same plan",
             )
         self._check_shares_of_sum(step, given, [plan for _, plan in plans])
-        self.windows.check_noised(step, given, [plan for _, plan in plans])
         for _, plan in plans:
             if plan.path in self._paths or plan.path not in self._plans:
                 raise step.refused(

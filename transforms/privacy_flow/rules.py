@@ -46,8 +46,6 @@ class Role(enum.StrEnum):
     MESSAGES: elements are statistics of others, who vouch for their sensitivity.
     SHARE: compares its plan with that of the statistic of one sender, to which it adds a share of the noise.
     MASK: also stops at a statistic without the share that was promised.
-    COMBINE: combines the sum of a window with those before it, by the weights that its statistic states.
-    UNMASK: of a window, combines the masks in the same way.
     NOISE: compares its plan with that of the statistic, and counts it as spent.
     JOIN: is given the sum of statistics that all have their shares, and counts it as spent.
     DECLARED: a mechanism of its own, a `DeclaredMechanism`.
@@ -62,8 +60,6 @@ class Role(enum.StrEnum):
     MESSAGES = "messages"
     SHARE = "share"
     MASK = "mask"
-    COMBINE = "combine"
-    UNMASK = "unmask"
     NOISE = "noise"
     JOIN = "join"
     DECLARED = "declared"

@@ -86,18 +86,11 @@ STATED: dict[str, dict[str, Stated]] = {
         "weighted_sums": _RELATIVE,
         "weighted_counts": _COUNTS,
     },
-    "transforms.kmeans.dp_lloyd.window_rounds:own_window_statistic": {
-        "weighted_sums": _RELATIVE,
-        "weighted_counts": _COUNTS,
-    },
     "transforms.kmeans.central_tree.rounds:shape_statistic": {"scatter": _SCATTER, "sums": _SUMS, "rows": _COUNTS},
     "transforms.kmeans.central_tree.rounds:split_statistic": {"cells": _COUNTS},
     "transforms.kmeans.central_tree.rounds:leaves_statistic": {"sums": _SUMS, "counts": _COUNTS},
 }
 """Parts of each statistic's vector, in order; the last may be left out of a round."""
-
-UNCOMBINED = frozenset({"transforms.kmeans.dp_lloyd.window_rounds:own_window_statistic"})
-"""Statistics of one window whose sums are combined with earlier ones, by the weights, before they are noised."""
 
 
 def weights_of(statistic: Any) -> tuple[int, ...]:

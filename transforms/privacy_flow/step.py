@@ -15,7 +15,7 @@ from transforms.privacy_flow.known_objects import KnownObjects
 from transforms.privacy_flow.rules import Level, Role, Rule
 from transforms.privacy_flow.stated_sensitivity import STATED
 
-CARRYING = (Role.CARRY, Role.SHARE, Role.MASK, Role.SUM, Role.COMBINE)
+CARRYING = (Role.CARRY, Role.SHARE, Role.MASK, Role.SUM)
 """Roles of steps that give the statistics that they are given, or sums of them."""
 OF_OTHERS = "messages"
 """Origin of sums whose statistic other jobs vouch for."""
@@ -33,7 +33,6 @@ class Trace:
       copies: how many times one element of the input may be in it.
       summed: whether statistics have been added up, so that there is one element per plan.
       shares: how the noise is split whose shares every one of the statistics has; None if any has none.
-      combined: whether it is a sum of a window combined with those before it.
       tagged: level of its outputs besides the main one.
       inside: level of what it works on; of whatever somebody takes out of its inside.
     """
@@ -47,7 +46,6 @@ class Trace:
     copies: int = 1
     summed: bool = False
     shares: ShareLaw | None = None
-    combined: bool = False
 
     @property
     def path(self) -> str:
@@ -167,7 +165,6 @@ def trace_of(step: Step) -> Trace:
         copies=1 if level is Level.PUBLIC else copies,
         summed=_is_summed(step, private),
         shares=_shares(step, private),
-        combined=rule.role is Role.COMBINE or (rule.role in CARRYING and any(trace.combined for trace in private)),
     )
 
 

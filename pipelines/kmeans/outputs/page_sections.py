@@ -90,9 +90,8 @@ def _guarantee(view: FitView) -> Section:
 
 
 def _coalitions(view: FitView) -> list[Block]:
-    """Of masked aggregation: against whom epsilon and delta hold, and what the roles keep of windows."""
-    masked = view.result.privacy.masked or {}
-    rows = masked.get("coalitions", [])
+    """Of masked aggregation: against whom epsilon and delta hold."""
+    rows = (view.result.privacy.masked or {}).get("coalitions", [])
     if not rows:
         return []
     table = Table(
@@ -103,13 +102,7 @@ def _coalitions(view: FitView) -> list[Block]:
         words=3,
         note="Parties follow the protocol. What is said of a coalition holds for each part of it.",
     )
-    kept = masked.get("kept", {})
-    pairs = tuple((words, kept[who]) for who, words in _KEEPERS.items() if who in kept)
-    facts = Facts(title="What is kept of the last windows", badge=Badge.PUBLIC, pairs=pairs)
-    return [table, facts] if pairs else [table]
-
-
-_KEEPERS = {"aggregator": "the aggregator", "clients": "the clients' role", "together": "both together"}
+    return [table]
 
 
 def short_path(path: str) -> str:

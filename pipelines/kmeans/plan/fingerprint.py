@@ -96,8 +96,6 @@ def _public(planned: PlannedFit) -> Iterator[tuple[str, str]]:
         yield "server", planned.server.digest
     if planned.roll is not None:
         yield "roll", planned.roll.digest_before()
-    if planned.halves is not None:
-        yield "halves", planned.halves.digest_before()
     if planned.previous is not None:
         yield "previous", planned.previous.saved.digest
 

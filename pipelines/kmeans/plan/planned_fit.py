@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.plan.epoch_halves import EpochHalves
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.tables.client_staging import JobRows
@@ -21,7 +20,7 @@ from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.kmeans.recurring.drift import Drift
 from schemas.kmeans.recurring.remembered import Remembered
-from schemas.masked.coalitions import coalitions, kept_windows
+from schemas.masked.coalitions import coalitions
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
 from schemas.privacy.noise_shares import ZEROED_OUT
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
@@ -94,17 +93,12 @@ class PlannedFit:
         return EpochRoll(
             facts=facts,
             column=epoch.column,
-            dates=config.read_dates,
+            dates=epoch.dates,
             index=epoch.index,
             rule=Rule(epoch.times, epoch.separation, epoch.band, binds),
             client_id=str(config.data.client_id),
             folder=rolls_folder(str(config.ledger), str(config.data.name), epoch.name),
         )
-
-    @property
-    def halves(self) -> EpochHalves | None:
-        """Of a window of an epoch under masks: what each role keeps of the windows before."""
-        return EpochHalves.of(self.config)
 
     @property
     def promise(self) -> Promise:
@@ -133,7 +127,7 @@ class PlannedFit:
                 "roles": "simulated in one job",
                 "coalitions": coalitions(self.config.masked),
             }
-            masked |= self._shares | self._kept
+            masked |= self._shares
         epoch = epoch_facts(self.config) if isinstance(self.config, DPLloydFit) and self.config.epoch else None
         relation = NEIGHBORING_RELATION if self.config.masked.shares is None else ZEROED_OUT
         return PrivacyStatement.from_plan(
@@ -156,11 +150,6 @@ class PlannedFit:
             "shares": shares.to_json() | {"closeness_epsilon": closeness_epsilon(self.plan.rounds)},
             "neighbors": "one unit is left out of its sender's statistic; who sends is public, and the same in both",
         }
-
-    @property
-    def _kept(self) -> dict[str, Any]:
-        """What the statement says of sums of windows that the roles keep."""
-        return {} if self.config.epoch is None else {"kept": kept_windows(self.config.epoch.band)}
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -7,13 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.kmeans.plan import simulated_shares
-from schemas.choices import Algorithm, Auto, Trust
+from schemas.choices import Algorithm, Auto
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.privacy.plan import PrivacyPlan
 from transforms.kmeans import simulated_fit
-from transforms.kmeans.dp_lloyd import window_rounds
 from transforms.kmeans.feddp_kmeans import space as feddp_space
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.kmeans.simulated_fit import SimulatedFit
@@ -86,14 +84,8 @@ class PublicFit(NamedTuple):
         points = server if given else simulated_fit.stand_in_points(config, server.shape[1], seed)
         rows = simulated_fit.drawn_rows(config, points, n_units, seed)
         return simulated_fit.simulate_rounds(
-            self.initial, self._in_one_place(config), rows, n_units, config.max_clusters, draws=draws, seed=seed
+            self.initial, self.rounds, rows, n_units, config.max_clusters, draws=draws, seed=seed
         )
-
-    def _in_one_place(self, config: FitConfig) -> tuple[Round, ...]:
-        """The rounds as one place would run them, which has no sums of earlier windows to combine."""
-        if not isinstance(config, DPLloydFit) or config.epoch is None:
-            return self.rounds
-        return window_rounds.rounds(config.model_copy(update={"trust": Trust.CENTRAL}), self.plan)
 
 
 def resolved(config: FitConfig, server: NDArray[np.float64]) -> FitConfig:

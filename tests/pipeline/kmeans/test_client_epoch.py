@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.ledger.store import Ledger
-from schemas.errors import InputError, PrivacyFlowError
+from schemas.errors import ConfigError, InputError, PrivacyFlowError
 from schemas.kmeans.recurring.remembered import Memory
 from schemas.kmeans.stream_config import stream_config
 from schemas.privacy.plan import PrivacyUnit
@@ -411,3 +411,12 @@ def test_plan_warns_of_a_band_whose_columns_meet(place):
     words = place.words(DATES[0], output="planned", windows=365, band=8, max_windows=53, min_separation=7)
     found = json.loads(lake.run_command("plan", "--config", words[2], "--clients", "1000").out.splitlines()[-1])
     assert any("stream.band 8 is above stream.min_separation 7" in each for each in found["warnings"])
+
+
+@pytest.mark.parametrize("unit", ["client", "record"])
+def test_a_stream_under_masks_is_refused(tmp_path, unit):
+    """Its releases add up sums of several windows, which nobody may keep under masks."""
+    place = Place(tmp_path, unit=unit, start=False)
+    masks = {"trust": "masked", "masked": {"secret_uri": "secret"}, "key_uri": "key"}
+    with pytest.raises(ConfigError, match=r"^trust must be central for windows of an epoch"):
+        stream_config(place.settings | masks)

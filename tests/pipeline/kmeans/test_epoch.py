@@ -210,8 +210,8 @@ def test_a_window_follows_the_one_before(place):
         ({"epoch": {"min_separation": 2}}, r"min_separation must be left out at privacy\.unit record"),
         ({"epoch": {"once": None}}, r"once must be given at privacy\.unit record"),
         (
-            {"job": {"trust": "masked"}, "data": {"client_id": "who"}},
-            r"key_uri must be given for recurring\.epoch with trust masked",
+            {"job": {"trust": "masked", "masked": {"secret_uri": "secret"}, "key_uri": "key"}},
+            r"^trust must be central for windows of an epoch \(stream, recurring\.epoch\), got 'masked'; a release",
         ),
         ({"data": {"client_id": "who", "max_rows_per_client": 1}}, r"max_rows_per_client must be left out"),
     ],

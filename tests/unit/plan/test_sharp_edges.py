@@ -46,20 +46,6 @@ def test_a_stream_of_clients_has_a_roll():
     assert "roll" not in names(window("record", once="made so"))
 
 
-def _masked_window():
-    """A window of an epoch under masks."""
-    epoch = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 2, "window": "2026-01-01", "once": "so"}
-    masked = {"trust": "masked", "masked": {"secret_uri": "secret"}, "key_uri": "key", "ledger": "ledger"}
-    recurring = {"previous": "out", "memory": 2, "epoch": epoch}
-    job = lake.job("lake", None, data__name="d", recurring=recurring, **masked)
-    kept = {name: value for name, value in job.items() if name not in ("clipping", "feddp_kmeans")}
-    return kept | {"algorithm": "dp_lloyd", "dp_lloyd": {"domain": [0, 1]}}
-
-
-def test_a_window_under_masks_keeps_halves():
-    assert "halves" in names(_masked_window())
-
-
 def test_every_edge_applies_to_some_job():
     jobs = (
         lake.job("lake", "server", "client", keep_staging=True, quality={"share": 0.1}, key_uri="key"),
@@ -69,7 +55,6 @@ def test_every_edge_applies_to_some_job():
         lake.job("lake", None) | {"algorithm": "central_tree", "tree": {"radius": 10.0}},
         {name: value for name, value in lake.job("lake", None).items() if name not in ("clipping", "feddp_kmeans")}
         | {"algorithm": "dp_lloyd", "dp_lloyd": {"domain": [0, 1]}},
-        _masked_window(),
         lake.job("lake", "server", data__features=["a"], encode={"a": {"kind": "standardize", "from": "server"}}),
         lake.job("lake", "server", data__partitions={"day": 1}, data__disjoint_partitions="one day each"),
         window("client", max_windows=2, min_separation=7),

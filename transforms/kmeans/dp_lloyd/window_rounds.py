@@ -9,8 +9,6 @@ its epoch, and the plan of each window states it.
 At client level s_u sums what clients that count in window u add, and a client counts in several windows. Readers leave
 out the rows of all others (`transforms.tables.counted_clients`), and `worst_column` says what that leaves.
 
-Under masks a window reads its own rows alone. The masked sums of the windows before it are kept, and combined by the
-same weights before noise is added (`transforms.masked.window_halves`). So the sensitivities are the same.
 Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", for the statistic; see `transforms.numerics.kmeans.recurring`.
 """
 
@@ -21,8 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Trust
-from schemas.errors import InputError
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.privacy.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundSpec
 from schemas.tables.client_block import ClientBlock
@@ -64,9 +60,8 @@ def epoch_facts(config: DPLloydFit, index: int | None = None) -> dict[str, Any]:
         raise ValueError("facts must be asked for of a window of an epoch; give the section.")
     epoch, privacy = section.epoch, config.privacy
     budget = {"epsilon": privacy.epsilon, "delta": privacy.delta, "weights": list(weights_of(config))}
-    masked = {"trust": str(config.trust), "noise_by": str(config.masked.noise_by)}
     window = {} if index is None else {"window": epoch.date_of(index), "index": index}
-    return epoch.to_json() | budget | (masked if config.trust is Trust.MASKED else {}) | window
+    return epoch.to_json() | budget | window
 
 
 def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
@@ -100,8 +95,7 @@ def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
 def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
     """The calibrated round; `plan` was made from `round_specs` of the same config."""
     weights = weights_of(config)
-    masked = config.trust is Trust.MASKED
-    statistic = functools.partial(own_window_statistic if masked else window_statistic, weights=weights)
+    statistic = functools.partial(window_statistic, weights=weights)
     step = functools.partial(server.window_step, weights=weights)
     return tuple(Round(each, statistic, step, at=state_at) for each in plan.rounds)
 
@@ -119,29 +113,7 @@ def window_statistic(block: ClientBlock, state: WindowState, *, weights: Sequenc
       state: for that file, see `state_at`.
       weights: of the ages.
     """
-    return _relative_sums(block, state) * weights[state.age]
-
-
-def own_window_statistic(block: ClientBlock, state: WindowState, *, weights: Sequence[int]) -> NDArray[np.int64]:
-    """Relative sums per cluster, then counts, of rows of the window of the run, for a combination of masked sums.
-
-    Args:
-      block: rows of one file; at client level those of clients that count in its window.
-      state: for that file, see `state_at`.
-      weights: of the ages, by which sums of windows are combined before they are noised.
-
-    Raises:
-      InputError: if the rows are of an earlier window, whose sum is kept.
-    """
-    if state.age:
-        raise InputError(
-            f"rows of the window of {state.dates[0]} must lie in its own folder, got others; check data.path."
-        )
-    return _relative_sums(block, state)
-
-
-def _relative_sums(block: ClientBlock, state: WindowState) -> NDArray[np.int64]:
-    """Relative sums per cluster, then counts."""
     if state.by_client:
-        return relative_sums.client_relative_sums(block, state.frame, state.neighborhoods, state.client_bound)
-    return relative_sums.relative_sums(block.points, state.frame, state.neighborhoods)
+        bound = state.client_bound
+        return relative_sums.client_relative_sums(block, state.frame, state.neighborhoods, bound) * weights[state.age]
+    return relative_sums.relative_sums(block.points, state.frame, state.neighborhoods) * weights[state.age]
