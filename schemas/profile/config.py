@@ -1,7 +1,6 @@
 """Config of a `profile` job: which columns are described, by which public bounds, for which budget."""
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Self
 
@@ -14,7 +13,7 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, Epsilon, Finite, Positive, Scalar, Section, Share, Text, python_scalar
 from schemas.tables.data_section import LedgerPath, named_for_ledger
-from schemas.tables.encoding import Category
+from schemas.tables.encoding import Category, are_bounds
 from schemas.tables.model_job import ModelJob
 
 MOST_PERCENTILES = 99
@@ -60,9 +59,9 @@ class NumericColumn(Section):
 
     @pydantic.model_validator(mode="after")
     def _bounds_are_ordered(self) -> Self:
-        if not self.lower < self.upper or not math.isfinite(self.upper - self.lower):
+        if not are_bounds(self.lower, self.upper):
             raise ConfigError(
-                f"upper must be greater than lower, {self.lower:g}, got {self.upper:g}; give public bounds."
+                f"upper must be clearly greater than lower, {self.lower:g}, got {self.upper:g}; give public bounds."
             )
         return self
 

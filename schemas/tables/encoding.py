@@ -18,6 +18,7 @@ from schemas.tables.feature_patterns import has_patterns
 
 Category = str | int | bool
 _LARGEST = 1e100
+_NEAREST = 1e-300
 
 
 class EncodingKind(enum.StrEnum):
@@ -60,8 +61,8 @@ def interval(value: object) -> tuple[float, float]:
 
 
 def are_bounds(low: float, high: float) -> bool:
-    """Whether two numbers are finite, and the second is clearly larger than the first."""
-    return -_LARGEST <= low < high <= _LARGEST and high - low > 1e-9 * max(abs(low), abs(high))
+    """Whether two numbers are finite, and the second is clearly larger than the first: so is half their distance."""
+    return -_LARGEST <= low < high <= _LARGEST and high - low > max(1e-9 * max(abs(low), abs(high)), _NEAREST)
 
 
 def _vocabulary(value: object) -> object:

@@ -25,6 +25,7 @@ from transforms.numerics.statistics.relative_sums import MAX_CENTER_NORM, RELATI
 
 ONE = lattice.SUM_UNITS
 WIDEST = 8192
+LARGEST = float(np.finfo(np.float64).max)
 Units = Sequence[np.ndarray]
 """Matrices of rows, one for each unit."""
 
@@ -84,7 +85,7 @@ def some_rows(width: int, number: int) -> np.ndarray:
 
 def extreme_rows(width: int) -> list[np.ndarray]:
     """Units that are inserted at the front, in the middle and at the end."""
-    return [spikes(width, 0.999), np.full((1, width), -1.7e308), np.ones((1, width))]
+    return [spikes(width, 0.999), np.full((1, width), -LARGEST), np.ones((1, width))]
 
 
 def clients(width: int, number: int) -> list[np.ndarray]:
@@ -96,7 +97,7 @@ def clients(width: int, number: int) -> list[np.ndarray]:
 
 
 def extreme_clients(width: int) -> list[np.ndarray]:
-    return [spikes(width, *[0.999] * 7), np.full((2, width), -1.7e308), np.concatenate(extreme_rows(width)[::2])]
+    return [spikes(width, *[0.999] * 7), np.full((2, width), -LARGEST), np.concatenate(extreme_rows(width)[::2])]
 
 
 def check(case: Case, units: list[np.ndarray], extreme: list[np.ndarray]) -> None:
@@ -121,7 +122,7 @@ def frame_of(kind: str, width: int) -> Frame:
     anchors = np.zeros((2, width))
     anchors[:, 0] = [-ONE // 2, ONE // 2]
     shifts = np.zeros((2, width))
-    shifts[:, 0] = [-0.25, 1e300]
+    shifts[:, 0] = [1e300, -0.25]
     ball = Lattice(np.zeros(width), 1.0)
     return Frame(ball, Components(ball, anchors, shifts))
 

@@ -82,6 +82,7 @@ WRONG_BOUNDS = [
     (job({"domain": {"a": [0, 1], "b": [2, 1]}}), PAIR),
     (job({"domain": [[0, 1], [0, float("inf")]]}), PAIR),
     (job({"domain": {"a": [0, 1], "b": [1e9, 1e9 + 1e-3]}}), PAIR),
+    (job({"domain": {"a": [0, 1], "b": [0, 5e-324]}}), PAIR),
     (job({"domain": {}}), "dp_lloyd.domain must be a mapping of every column to its two numbers, got {}"),
     (job({"domain": {1: [0, 1], "b": [0, 1]}}), "dp_lloyd.domain must be a mapping of every column to its two"),
     (job({"domain": [[0, 1], [0, 1]]}, data__features="x"), "dp_lloyd.domain must be one list of two numbers where da"),

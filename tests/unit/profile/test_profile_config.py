@@ -52,8 +52,10 @@ def test_the_rate_is_that_of_public_numbers():
     [
         (
             settings(numeric={"age": {"lower": 90, "upper": 17}}),
-            r"profile\.numeric\.age\.upper must be greater than lower, 90, got 17; give public bounds\.",
+            r"profile\.numeric\.age\.upper must be clearly greater than lower, 90, got 17; give public bounds\.",
         ),
+        (settings(numeric={"age": {"lower": 0, "upper": 5e-324}}), r"upper must be clearly greater than lower, 0, got"),
+        (settings(numeric={"age": {"lower": 0, "upper": 1e308}}), r"upper must be clearly greater than lower, 0, got"),
         (
             settings(numeric={"age": {"lower": 17}}),
             r"profile\.numeric\.age\.upper must be given, got nothing; give the public upper bound",

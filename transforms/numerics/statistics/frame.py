@@ -12,6 +12,8 @@ from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.lattice import Lattice
 
+_LARGEST = float(np.finfo(np.float64).max)
+
 
 class Components(NamedTuple):
     """Groups of the data, moved closer to each other by public translations.
@@ -74,7 +76,9 @@ class Frame(NamedTuple):
         if self.box is not None:
             points = np.clip(points, self.box.low, self.box.high, dtype=np.float64)
         if self.components is not None:
-            points = points - self.components.shifts[self.components.labels(points)]
+            with np.errstate(over="ignore"):
+                moved = points - self.components.shifts[self.components.labels(points)]
+            points = np.clip(moved, -_LARGEST, _LARGEST)
         return lattice.quantize(points, self.lattice, bits)
 
     def digest(self) -> bytes:
