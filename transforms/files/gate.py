@@ -168,7 +168,7 @@ def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
 def _opened(path: str) -> BinaryIO:
     """A file to read; on a local disk it must be a regular one, and a pipe is not waited for."""
     if not stores.is_local(path):
-        remote: BinaryIO = stores.open_store(path)
+        remote: BinaryIO = stores.open_store(path).source
         return remote
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from schemas.errors import ConfigError
+from transforms.files import stores
+
+stores.share_clients()
 
 
 def create(path: str, content: bytes) -> None:
@@ -91,12 +93,10 @@ def _on_google(path: str, content: bytes) -> None:
 
 def _on_amazon(path: str, content: bytes) -> None:
     """An object with any tag is one that is there; a conflict is another writer at the same moment."""
-    from apache_beam.io.aws.clients.s3.boto3_client import Client
     from botocore.exceptions import BotoCoreError, ClientError
 
-    # Beam's own client: a key must go where Beam writes, whatever flags say of endpoint and credentials.
-    options = FileSystems.get_filesystem(path)._options
-    store = Client(options=options or PipelineOptions([])).client
+    # The client that Beam writes by: a key must go where Beam writes, whatever flags say of endpoint and credentials.
+    store = stores.amazon(path)
     bucket, _, name = path.removeprefix("s3://").partition("/")
     try:
         store.put_object(Bucket=bucket, Key=name, Body=content, IfNoneMatch="*")

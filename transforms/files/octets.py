@@ -8,6 +8,10 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from transforms.files import stores
+
+stores.share_clients()
+
 
 def write_bytes(path: str, content: bytes) -> None:
     """Writes a whole file on any Beam filesystem."""

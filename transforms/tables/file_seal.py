@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from schemas.errors import InputError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
-from transforms.files.stores import is_local, open_store, stored
+from transforms.files.stores import OpenedFile, StoredFile, is_local, open_store, stored
 
 _CHUNK = 1 << 22
 _TAIL_BYTES = 8
@@ -79,7 +79,7 @@ def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
     Raises:
       InputError: if it is no regular file, or no Parquet file.
     """
-    with _opened(path, path) as (source, _), gate.parquet_of(source, refusal_of(path)) as file:
+    with _opened(path, path) as (opened, _), gate.parquet_of(opened.source, refusal_of(path)) as file:
         yield file
 
 
@@ -92,7 +92,9 @@ def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFil
 
 @contextlib.contextmanager
 def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFile, FileSeal, Any]]:
-    """Opens a file that was listed, and compares it with its seal before it is read and once more afterwards.
+    """Opens a file that was listed, and compares it with its seal before it is read.
+
+    It is compared once more afterwards, unless all its octets are those that were compared, whatever lies there then.
 
     Args:
       file: real path, on any Beam filesystem.
@@ -147,30 +149,32 @@ def check_regular(path: str, setting: str) -> os.stat_result:
 
 
 @contextlib.contextmanager
-def _opened(path: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
-    """Octets of a file, and its seal as it is now."""
+def _opened(path: str, name: str) -> Iterator[tuple[OpenedFile, FileSeal]]:
+    """A file, and its seal as it is now, or as it was when all its octets were read."""
     try:
         if is_local(path):
             check_regular(path, name)
             # A path would be looked up among Arrow's own filesystems first, which takes longer than a small file.
-            source = pa.OSFile(local_path(path))
+            opened = OpenedFile(pa.OSFile(local_path(path)), None, fixed=False)
         else:
-            source = open_store(path)
+            opened = open_store(path)
     except (OSError, pa.ArrowException) as error:
         raise refusal_of(name).because() from error
-    with source:
-        size, changed = _state(path, source, name)
-        yield source, FileSeal(size, changed, _footer_digest(source, size, name))
+    with opened.source as source:
+        size, changed = opened.state or _state(path, source, name)
+        if opened.fixed and source.seek(0, os.SEEK_END) != size:
+            raise _changed(name)
+        yield opened, FileSeal(size, changed, _footer_digest(source, size, name))
 
 
 @contextlib.contextmanager
 def _opened_as_listed(file: str, seal: str, name: str) -> Iterator[tuple[Any, FileSeal]]:
-    """`_opened`, compared with the seal of the listing before it is read and once more afterwards."""
-    with _opened(file, name) as (source, found):
+    """`_opened`, compared with the seal of the listing before it is read, and afterwards if it may have changed."""
+    with _opened(file, name) as (opened, found):
         if not FileSeal.of_text(seal).covers(found):
             raise _changed(name)
-        yield source, found
-        if _state(file, source, name) != found[:2]:
+        yield opened.source, found
+        if not opened.fixed and _state(file, opened.source, name) != found[:2]:
             raise _changed(name)
 
 
@@ -186,12 +190,12 @@ def _content(source: Any, name: str) -> bytes:
     return digest.digest()
 
 
-def _state(path: str, source: Any, name: str) -> tuple[int, str]:
+def _state(path: str, source: Any, name: str) -> StoredFile:
     """Size and time of change: of the open file on a disk, of the present object in a store."""
     try:
         if is_local(path):
             found = os.fstat(source.fileno())
-            return found.st_size, str(found.st_mtime_ns)
+            return StoredFile(found.st_size, str(found.st_mtime_ns))
         return stored(path)
     except OSError as error:
         raise refusal_of(name).because() from error

@@ -22,8 +22,10 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import InputError
 from schemas.tables.prepared_layout import PreparedManifest
-from transforms.files.stores import is_local
+from transforms.files.stores import is_local, share_clients
 from transforms.tables.file_seal import FileSeal, check_regular, content_digest, local_path, seal_of
+
+share_clients()
 
 _READERS = 8
 _AT_ONCE = 512
@@ -230,8 +232,8 @@ def read_listing(listing: Listing) -> Iterator[ListedFile]:
 class DigestFiles(beam.PTransform):
     """Pipeline root → (number of a block, octets): SHA-256 of every listed file, block by block of the listing.
 
-    Block i has the digests, 32 octets each, of files 65,536 i and on. Every file is compared with its seal before it is
-    read and afterwards, so a bundle that is tried again gives the same, or stops the job.
+    Block i has the digests, 32 octets each, of files 65,536 i and on. Every file is compared with its seal, so a
+    bundle that is tried again gives the same, or stops the job.
 
     Attributes:
       listing: of at least one file.

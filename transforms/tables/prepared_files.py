@@ -16,8 +16,10 @@ from schemas.errors import InputError
 from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import MANIFEST_FILE, RUNS_KEY, PreparedFile, PreparedManifest, encode_runs
-from transforms.files import gate
+from transforms.files import gate, stores
 from transforms.numerics.tables import partition
+
+stores.share_clients()
 
 ROW_GROUP_ROWS = 1 << 16
 """Rows of a row group, at most."""

@@ -1,7 +1,9 @@
 """Jobs on a server that speaks Amazon's protocol: the octets of a local run, also of a store that throttles."""
 
+import collections
 import pathlib
 
+import boto3
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -10,7 +12,8 @@ import yaml
 from pipelines.run.folder import RunFolder
 from pipelines.run.options import beam_options
 from schemas.errors import ConfigError
-from tests.scenes import lake, object_store, tables
+from schemas.privacy.charge import Limit
+from tests.scenes import lake, ledgers, object_store, tables
 from transforms.files import new_file
 from transforms.files.publish import RELEASED_FILES
 from transforms.files.saved_model import load_model
@@ -55,7 +58,8 @@ class Place:
 
     def run(self, job, output, path, **others):
         """A job with the rows at a path."""
-        settings = self.settings | {"data": self.settings["data"] | {"path": path}} | others
+        settings = self.settings | others
+        settings |= {"data": settings["data"] | {"path": path}}
         file = self.folder / "job.yaml"
         file.write_text(yaml.safe_dump(settings))
         return lake.run_command(job, "--config", str(file), "--output", output)
@@ -73,6 +77,21 @@ def test_a_fit_ends_right_though_every_fifth_request_is_refused(place, throttled
     assert published("out") == lake.released(place.folder / "out")
     left = [name for name in object_store.names() if not name.startswith(("out/", "rows/"))]
     assert left == []
+
+
+def test_a_fit_makes_one_session_and_asks_little_of_each_object(place, store, monkeypatch):
+    """With a ledger, for which all octets are digested; the job is one process, and the test may make a client, too."""
+    honest, made = boto3.session.Session, []
+    monkeypatch.setattr(boto3.session, "Session", lambda *words, **named: made.append(1) or honest(*words, **named))
+    ledgers.new_ledger(place.folder, Limit(epsilon=10.0, delta=1e-5), "rows")
+    charged = {"ledger": str(place.folder / "ledger.sqlite"), "data": place.settings["data"] | {"name": "rows"}}
+    del store.asked[:]
+    outcome = place.run("fit", str(place.folder / "charged"), f"{ROOT}/rows", **charged)
+    assert outcome.code == 0, outcome.err
+    objects = collections.Counter(each.path for each in store.asked if each.path.endswith(".parquet"))
+    assert len(objects) == 2
+    assert max(objects.values()) <= 12
+    assert len(made) <= 2
 
 
 def test_a_run_that_follows_one_on_the_store(place):

@@ -37,7 +37,7 @@ def test_an_error_of_a_store_is_one_of_a_file():
 def test_a_file_of_a_store():
     with store() as root:
         Store.objects[f"{root}a"] = b"rows"
-        assert stores.open_store(f"{root}a").read() == b"rows"
+        assert stores.open_store(f"{root}a").source.read() == b"rows"
         assert stores.stored(f"{root}a") == (4, "")
         with pytest.raises(OSError, match="no such object"):
             stores.open_store(f"{root}b")

@@ -1,0 +1,319 @@
+"""Amazon's store: a process asks by one client, an object is read by one request, and stays what it was when opened."""
+
+import concurrent.futures
+import datetime
+import functools
+import io
+import os
+import pathlib
+import re
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.run.options import beam_options
+from schemas.errors import InputError
+from schemas.settings.refusal import Refusal
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import ShardRef
+from tests.scenes import object_store
+from tests.unit.test_import_direction import ROOT as FOLDER
+from tests.unit.test_import_direction import module_of, reached_from, source_files
+from transforms.files import gate, new_file, octets, stores
+from transforms.tables import file_seal
+from transforms.tables.file_seal import FileSeal, seal_of
+from transforms.tables.listing import ListedFile
+from transforms.tables.read import _list_row_groups
+from transforms.tables.shard_rows import read_columns
+
+pytest.importorskip("moto")
+boto3 = pytest.importorskip("boto3")
+ROOT = f"s3://{object_store.BUCKET}"
+CONTRACT = TableContract(features=("x",), n_features=1)
+LATER = datetime.timedelta(seconds=7)
+
+
+@pytest.fixture(scope="module")
+def served():
+    with object_store.object_store() as found:
+        yield found
+
+
+@pytest.fixture
+def store(served, monkeypatch):
+    """The store, with what it was asked in this test alone."""
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+    beam_options([])
+    served.asked.clear()
+    yield served
+    served.cut = 0
+
+
+@pytest.fixture
+def sessions(monkeypatch):
+    """Sessions of Amazon's library that are made."""
+    made, honest = [], boto3.session.Session
+
+    def session(*words, **named):
+        made.append(threading.get_ident())
+        return honest(*words, **named)
+
+    monkeypatch.setattr(boto3.session, "Session", session)
+    return made
+
+
+def plain(value: float, n_rows: int = 40) -> bytes:
+    """A file whose size and footer do not depend on its values."""
+    table, file = pa.table({"x": np.full(n_rows, value)}), io.BytesIO()
+    pq.write_table(table, file, compression="none", use_dictionary=False, write_statistics=False)
+    return file.getvalue()
+
+
+def put(name: str, content: bytes, when: datetime.datetime | None = None) -> str:
+    """Writes an object, and says when that was."""
+    from moto.s3.models import s3_backends
+
+    object_store.client().put_object(Bucket=object_store.BUCKET, Key=name, Body=content)
+    (backend,) = (
+        each for account in s3_backends.values() for each in account.values() if object_store.BUCKET in each.buckets
+    )
+    found = backend.buckets[object_store.BUCKET].keys[name]
+    if when is not None:
+        found.last_modified = when
+    return f"{ROOT}/{name}"
+
+
+def beams(path: str) -> bytes:
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        return file.read()
+
+
+def gates(path: str) -> bytes:
+    return gate.read_octets(path, gate.staged(path))
+
+
+def shard_of(path: str) -> ShardRef:
+    """The row group of a file, as a job lists it."""
+    seal = FileSeal(*stores.stored(path)).text
+    (shard,) = _list_row_groups(ListedFile(path, path, seal), CONTRACT)
+    return shard
+
+
+# --- clients
+
+
+def test_whatever_is_asked_of_a_store_a_process_has_one_session(store, sessions):
+    octets.write_bytes(f"{ROOT}/a", b"one")
+    new_file.create(f"{ROOT}/b{os.getpid()}", b"two")
+    for _ in range(5):
+        assert beams(f"{ROOT}/a") == b"one"
+        assert FileSystems.exists(f"{ROOT}/a")
+        assert FileSystems.match([f"{ROOT}/a*"])[0].metadata_list
+        assert gates(f"{ROOT}/a") == b"one"
+    octets.remove_files(f"{ROOT}/b*")
+    assert len(sessions) <= 1
+
+
+def test_threads_share_one_session_and_have_a_connection_each(store, sessions, caplog):
+    path, at_once = put("a", b"one" * 1000), 16
+    ready = threading.Barrier(at_once)
+
+    def read(number):
+        ready.wait()
+        return (beams if number % 2 else gates)(path)
+
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        assert set(pool.map(read, range(at_once))) == {b"one" * 1000}
+    assert len(sessions) <= 1
+    assert not [each for each in caplog.records if "pool" in each.message]
+
+
+def test_flags_that_come_late_are_those_of_the_next_request(store):
+    path = put("a", b"one")
+    assert beams(path) == b"one"
+    endpoint = object_store.client().meta.endpoint_url
+    keys = ["--s3_access_key_id=flagged", "--s3_secret_access_key=s"]
+    for flags, key in ((keys, "flagged"), ([], "test"), ([*keys, f"--s3_endpoint_url={endpoint}"], "flagged")):
+        beam_options(flags)
+        for read in (beams, gates, FileSystems.exists):
+            store.asked.clear()
+            assert read(path)
+            assert {each.key_id for each in store.asked} == {key}
+
+
+def test_a_flag_that_is_changed_in_place_counts(store):
+    from apache_beam.options.pipeline_options import S3Options
+
+    path, options = put("a", b"one"), beam_options([])
+    assert beams(path) == b"one"
+    store.asked.clear()
+    options.view_as(S3Options).s3_access_key_id = "late"
+    options.view_as(S3Options).s3_secret_access_key = "s"
+    assert beams(path) == b"one"
+    assert {each.key_id for each in store.asked} == {"late"}
+
+
+def test_credentials_that_were_changed_are_used(store, tmp_path, monkeypatch):
+    """In the environment, and in the file that a tool renews."""
+    path = put("a", b"one")
+    assert beams(path) == b"one"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "second")
+    store.asked.clear()
+    assert beams(path) == b"one"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    for number, key in enumerate(("third", "later", "other")):
+        text = f"[default]\naws_access_key_id = {key}\naws_secret_access_key = s\n"
+        (tmp_path / "credentials").write_text(text)
+        os.utime(tmp_path / "credentials", (number * 10, number * 10))
+        assert beams(path) == b"one"
+    assert list(dict.fromkeys(each.key_id for each in store.asked)) == ["second", "third", "later", "other"]
+
+
+def test_a_process_that_was_forked_opens_connections_of_its_own(store):
+    """Also if another thread is making a client at that moment, and has the lock."""
+    path = put("a", b"one" * 1000)
+    assert beams(path) == b"one" * 1000
+    lock = stores._clients.lock
+    with lock:
+        child = os.fork()
+        if not child:
+            os._exit(0 if beams(path) == b"one" * 1000 else 1)
+    end = time.monotonic() + 600
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < end:
+        assert beams(path) == b"one" * 1000
+    assert ended == (child, 0)
+
+
+def test_modules_that_ask_stores_by_beam_have_its_clients_shared():
+    """Each imports a module that shares them on import, so a worker need not read rows first."""
+    read = functools.cache(pathlib.Path.read_text)
+    sources = {module_of(path): read(FOLDER / path) for path in source_files()}
+    asking = {name for name, text in sources.items() if f"{FileSystems.__module__} import FileSystems\n" in text}
+    sharing = {
+        name for name, text in sources.items() if re.search(r"^(stores\.)?share_clients\(\)$", text, re.MULTILINE)
+    }
+    apart = {name for name in asking if not sharing & reached_from(name, read)}
+    # The first shares them itself; the others ask for the beginnings of paths only.
+    assert apart == {"transforms.files.stores", "transforms.masked.senders", "pipelines.ledger.store"}
+
+
+# --- requests and seals
+
+
+def test_a_small_object_is_opened_and_read_by_one_request(store):
+    path = put("small.parquet", plain(1.0))
+    listed = ListedFile(path, path, FileSeal(*stores.stored(path)).text)
+    store.asked.clear()
+    (shard,) = _list_row_groups(listed, CONTRACT)
+    assert [each.method for each in store.asked] == ["GET"]
+    assert read_columns(shard, ["x"]).num_rows == 40
+    assert file_seal.content_digest(path, listed.seal, path)
+    assert gates(path)
+    assert [each.method for each in store.asked] == ["GET"] * 4
+
+
+def test_a_large_object_is_read_in_parts(store, monkeypatch):
+    monkeypatch.setattr(stores, "_END_BYTES", 1 << 16)
+    path = put("large.parquet", plain(1.0, 20_000))
+    shard = shard_of(path)
+    store.asked.clear()
+    assert set(read_columns(shard, ["x"])["x"].to_pylist()) == {1.0}
+    assert [each.method for each in store.asked] == ["GET", "GET"]
+    with stores.open_store(path).source as file:
+        content = plain(1.0, 20_000)
+        end = len(content)
+        for start, length in ((0, 10), (end - (1 << 16) - 5, 900), (end - 4, 100), (5, end), (end + 3, 1), (70, -1)):
+            file.seek(start)
+            assert file.read(length) == content[start : None if length < 0 else start + length]
+        assert file.seek(-1, io.SEEK_END) == len(content) - 1
+
+
+@pytest.mark.parametrize("end_bytes", [64, 1 << 22])
+def test_an_object_that_takes_the_place_of_another_one_is_not_read_for_it(store, monkeypatch, end_bytes):
+    """Not even if size, footer and time are the same: what a request brings is of the object that was opened."""
+    monkeypatch.setattr(stores, "_END_BYTES", end_bytes)
+    when = datetime.datetime(2026, 11, 20)
+    path = put("swapped.parquet", plain(1.0, 20_000), when)
+    shard = shard_of(path)
+    honest = file_seal._footer_digest
+
+    def then_another(source, size, name):
+        put("swapped.parquet", plain(2.0, 20_000), when)
+        return honest(source, size, name)
+
+    monkeypatch.setattr(file_seal, "_footer_digest", then_another)
+    try:
+        assert set(read_columns(shard, ["x"])["x"].to_pylist()) == {1.0}
+    except InputError:
+        assert end_bytes == 64
+
+
+@pytest.mark.parametrize("end_bytes", [64, 1 << 22])
+def test_a_listed_object_that_changed_is_refused_wherever_it_is_opened(store, monkeypatch, end_bytes):
+    monkeypatch.setattr(stores, "_END_BYTES", end_bytes)
+    when = datetime.datetime(2026, 11, 20)
+    path = put("listed.parquet", plain(1.0), when)
+    listed, shard = ListedFile(path, path, FileSeal(*stores.stored(path)).text), shard_of(path)
+    renamed = pq.read_table(io.BytesIO(plain(1.0))).rename_columns(["y"])
+    other = io.BytesIO()
+    pq.write_table(renamed, other, compression="none", use_dictionary=False, write_statistics=False)
+    assert len(other.getvalue()) == len(plain(1.0))
+    for content, moment in ((plain(2.0), when + LATER), (plain(1.0), when + LATER), (other.getvalue(), when)):
+        put("listed.parquet", content, moment)
+        with pytest.raises(InputError, match=r"listed\.parquet must stay as it was when the job listed its files"):
+            read_columns(shard, ["x"])
+        if moment != when:
+            with pytest.raises(InputError, match=r"listed\.parquet must stay as it was"):
+                list(_list_row_groups(listed, CONTRACT))
+            with pytest.raises(InputError, match=r"listed\.parquet must stay as it was"):
+                file_seal.content_digest(path, listed.seal, path)
+    put("listed.parquet", plain(1.0), when)
+    assert read_columns(shard, ["x"]).num_rows == 40
+
+
+def test_a_listing_and_an_opening_tell_the_same_state(store):
+    for name, content in (("a b+c%20é.parquet", plain(1.0)), ("deep/er/x=1/rows.parquet", plain(2.0, 20_000))):
+        path = put(name, content)
+        (listed,) = FileSystems.get_filesystem(path)._list(path)
+        opened = stores.open_store(path)
+        state = stores.StoredFile(listed.size_in_bytes, str(listed.last_updated_in_seconds))
+        assert opened.state == stores.stored(path) == state
+        assert seal_of(path)[:2] == state
+
+
+def test_what_is_not_there_or_empty_is_an_error_of_a_file(store):
+    for path in (f"{ROOT}/none", "s3://no-such-bucket/none"):
+        with pytest.raises(OSError, match="cannot be read"):
+            stores.open_store(path)
+    path = put("empty.parquet", b"")
+    assert stores.open_store(path).source.read() == b""
+    with pytest.raises(InputError, match=r"empty\.parquet must be"):
+        shard_of(path)
+
+
+def test_without_credentials_a_file_cannot_be_read_and_nobody_waits(store, monkeypatch, tmp_path):
+    path = put("a", b"one")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    refusal = Refusal(kind=InputError, rule="rows must be there", remedy="look")
+    store.asked.clear()
+    with pytest.raises(InputError, match="rows must be there"):
+        gate.read_octets(path, refusal)
+    assert not store.asked
+
+
+def test_octets_that_do_not_all_come_are_asked_for_again(store):
+    path = put("a", b"one" * 1000)
+    store.asked.clear()
+    store.cut = 1
+    assert gates(path) == b"one" * 1000
+    assert [each.method for each in store.asked] == ["GET", "GET"]
