@@ -22,6 +22,8 @@ _FEW_SERVER_ROWS = 5
 """Server rows per cluster."""
 _WIDE = 10.0
 """A feature this many times as wide as the median one rules the distances."""
+_ALONE = 0.99
+"""A feature with this share of the squared spread of the centers tells nearly all of them apart."""
 _MOST_NAMED = 8
 _LLOYD_SUMS = re.compile(r"dp_lloyd/lloyd_(\d+)/sums")
 
@@ -128,7 +130,7 @@ def _of_server_rows(view: FitView) -> Found:
 def _of_widths(view: FitView) -> Found:
     """Features of very different widths."""
     if not view.representative:
-        return None
+        return _of_spread(view)
     spread = scaled_stddev(view.planned.initial.server)
     typical, widest = float(np.median(spread)), int(spread.argmax())
     if not (view.summary.n_features > 2 and typical > 0.0 and spread[widest] > _WIDE * typical):
@@ -139,6 +141,25 @@ def _of_widths(view: FitView) -> Found:
         "features; put features on one scale with the encode section."
     )
     return [_warning(text, Badge.PUBLIC)]
+
+
+def _of_spread(view: FitView) -> Found:
+    """One feature in which centers lie far apart, where they hardly differ in all others."""
+    spread, n_found = view.summary.spread, int(view.summary.found.sum())
+    if n_found < 3 or len(spread) < 2:
+        return None
+    widest = int(spread.argmax())
+    others = float(np.median(np.delete(spread, widest)))
+    alone = spread[widest] ** 2 >= _ALONE * (spread**2).sum() > 0.0
+    if not (alone and spread[widest] > _WIDE * others):
+        return []
+    text = (
+        f"The centers differ almost alone in {view.summary.names[widest]!r}, which rules the distances between them. "
+        "If other columns have smaller units, then they drown in the noise that all columns share: give each column a "
+        "range of its own, as narrow as you know it to be."
+    )
+    level = Level.WARNING if len(spread) > 2 else Level.NOTE
+    return [Notice(level=level, text=text, badge=Badge.RELEASED)]
 
 
 def _of_rows_left_out(view: FitView) -> Found:
@@ -156,7 +177,7 @@ def _of_sizes(view: FitView) -> Found:
     says = "public data and noise" if len(view.planned.initial.server) else "the start of the run and noise"
     text = (
         f"{_clusters(small)} {'has a noisy size' if len(small) == 1 else 'have noisy sizes'} below two noise "
-        f"stddevs ({2 * view.size_stddev:,.3g}): such a cluster may be empty, and its center says mostly what {says} "
+        f"stddevs ({view.size_noise}): such a cluster may be empty, and its center says mostly what {says} "
         "say. Such clusters are grey or left out below."
     )
     return [_warning(text, Badge.RELEASED)]
@@ -215,9 +236,10 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Epsilon at most 10", _of_epsilon),
     ("Delta below one over the number of units", _of_delta),
     ("Clipping norm against the public rows", page_clipping.of_public_rows),
-    ("Private rows inside the clipping norm, by the noisy scatter", page_clipping.of_releases),
+    ("Private rows inside the clipping norm", page_clipping.of_private_rows),
+    ("Private rows inside the ranges of the columns", page_clipping.of_ends),
     ("Enough public rows for each cluster", _of_server_rows),
-    ("Features of similar widths in the public rows", _of_widths),
+    ("Features of similar widths", _of_widths),
     ("Invalid rows", _of_rows_left_out),
     ("Every cluster larger than its noise", _of_sizes),
     ("Centers apart from each other", _of_distances),
