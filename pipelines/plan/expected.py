@@ -111,7 +111,7 @@ class Expected:
 
     @property
     def size_noise(self) -> float | None:
-        """Stddev of a noisy size, in rows or clients; None where sizes add up leaves of a tree that is not known yet."""
+        """Stddev of a noisy size, in rows or clients; None where sizes add up leaves of a tree."""
         epoch = epoch_facts(self.config) if isinstance(self.config, DPLloydFit) and self.config.epoch else None
         stddev = float(size_stddevs(self.releases, self.simulated.model.n_clusters, epoch=epoch)[0])
         return None if np.isnan(stddev) else stddev

@@ -10,7 +10,7 @@ from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.page.page import Badge, Level, Notice
 from schemas.choices import ClippingRule
 from schemas.privacy.release import Release
-from transforms.numerics.kmeans.edges import NEAR, Bounds, at_ends, at_sphere
+from transforms.numerics.kmeans.edges import NEAR, at_ends, at_sphere
 from transforms.numerics.kmeans.scatter import unpack_symmetric
 
 _MOST_NAMED = 8
@@ -88,7 +88,8 @@ def of_ends(view: FitView) -> list[Notice] | None:
     for feature in np.flatnonzero(_share(view, judged, view.summary.found) >= 0.5).tolist():
         own, width = judged[:, feature], shown[1, feature] - shown[0, feature]
         sharp = own & (2.0 * view.center_noise <= NEAR * (bounds.upper - bounds.lower)[feature])
-        for there, value in zip((ends.lower[:, feature] & own, ends.upper[:, feature] & own), shown[:, feature]):
+        sides = ends.lower[:, feature] & own, ends.upper[:, feature] & own
+        for there, value in zip(sides, shown[:, feature], strict=True):
             share = float(_share(view, there[:, None], own)[0])
             words = f"{view.summary.names[feature]!r} ({value:,.6g})"
             if share >= _NEARLY_ALL:

@@ -13,7 +13,8 @@ from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.page.page import Badge, Facts, Level, Notice
 from pipelines.run.failures import describe_unexpected
-from pipelines.run.jobs.forewarnings import HIGH_EPSILON, WHOLE_SHARES
+from pipelines.run.jobs import forewarnings
+from pipelines.run.jobs.forewarnings import sentence
 from schemas.choices import Algorithm, InvalidRows, LloydVariant
 from schemas.kmeans.lloyd_config import DPLloydFit
 
@@ -58,20 +59,13 @@ def _outcome(found: Found) -> str:
     return "a note" if found else "passed"
 
 
-def count(planned: PlannedFit, result: FitResult) -> int | None:
-    """Number of warnings in the report of a finished run; None if they could not be found."""
-    try:
-        return sum(notice.level is Level.WARNING for notice in warnings(FitView.of(planned, result)))
-    except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
-        _LOGGER.warning("the warnings could not be counted: %s", describe_unexpected(error))
-        return None
-
-
 def texts(planned: PlannedFit, result: FitResult) -> tuple[str, ...]:
     """Warnings in the report of a finished run, for callers without one; none if they could not be found."""
-    if not count(planned, result):
+    try:
+        found = warnings(FitView.of(planned, result))
+    except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
+        _LOGGER.warning("the warnings could not be found: %s", describe_unexpected(error))
         return ()
-    found = warnings(FitView.of(planned, result))
     return tuple(notice.text for notice in found if notice.level is Level.WARNING)
 
 
@@ -85,29 +79,27 @@ def _note(text: str, badge: Badge) -> Notice:
 
 def _of_epsilon(view: FitView) -> Found:
     """An epsilon that promises little."""
-    epsilon = view.planned.plan.epsilon
-    if epsilon <= HIGH_EPSILON:
-        return []
-    text = (
-        f"Epsilon {epsilon:.4g} is high: one {view.unit_word} may change the probability of an output by "
-        f"a factor of e^{epsilon:.4g}. Below 1 is strong, up to about 10 is common in practice."
-    )
-    return [_warning(text, Badge.PUBLIC)]
+    return _forewarned(forewarnings.of_epsilon(view.planned.config.privacy.epsilon))
+
+
+def _forewarned(found: list[str]) -> list[Notice]:
+    """What was said before the run, in the same words."""
+    return [_warning(sentence(text), Badge.PUBLIC) for text in found]
 
 
 def _of_delta(view: FitView) -> Found:
     """A delta that promises little."""
     plan, total = view.planned.plan, view.noisy_total
-    if total is None:
-        return None
+    said = _forewarned(forewarnings.of_delta(view.planned.config.privacy.delta, view.planned.config))
+    if said or total is None:
+        return said or None
     if plan.delta * max(total, 1.0) <= 1.0:
         return []
-    public = view.planned.config.data.public_rows is not None
     text = (
-        f"Delta {plan.delta:.3g} is larger than 1 / the {'public' if public else 'noisy'} number of {view.unit_word}s "
-        f"({total:,.0f}): a mechanism that publishes a row now and then would meet it. Choose a delta well below that."
+        f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.unit_word}s ({total:,.0f}): a mechanism "
+        "that publishes a row now and then would meet it. Choose a delta well below that."
     )
-    return [_warning(text, Badge.PUBLIC if public else Badge.RELEASED)]
+    return [_warning(text, Badge.RELEASED)]
 
 
 def _of_server_rows(view: FitView) -> Found:
@@ -251,9 +243,7 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
 
 def _of_shares(view: FitView) -> Found:
     """Whether clients split the noise, rather than add all of it each."""
-    shares = view.planned.config.masked.shares
-    whole = shares is not None and shares.is_whole
-    return [Notice(level=Level.WARNING, text=f"{WHOLE_SHARES[0].upper()}{WHOLE_SHARES[1:]}.")] if whole else []
+    return _forewarned(forewarnings.of_shares(view.planned.config))
 
 
 def _checks_of(view: FitView) -> tuple[tuple[str, Callable[[FitView], Found]], ...]:

@@ -50,7 +50,7 @@ def size_stddevs(
     Args:
       releases: of the run, in order, told their lattice units.
       n_clusters: of its model.
-      epoch: of a window what its outputs say of its epoch: a size there is the window's own part, solved for; else None.
+      epoch: of a window what its outputs say of its epoch: a size there is the window's own part; else None.
       n_leaves: shape (n_clusters,), of central_tree without Lloyd rounds: how many leaves each size adds up.
 
     Returns:
