@@ -10,6 +10,7 @@ import numpy as np
 from pipelines.page.guarantee import odds
 from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, rendered
 from pipelines.page.stamp import RunStamp
+from pipelines.run.jobs.forewarnings import forewarnings, sentence
 from schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.clustered_fl.output import TRUST, SiloStatement
@@ -226,4 +227,7 @@ def _guarantee(view: FederationView) -> Section:
         note="privacy.json lists the events of every client.",
     )
     lead = "The noise multiplier is the noise stddev of a summed gradient over its sensitivity."
-    return Section(name="guarantee", title="Guarantee", lead=lead, blocks=(table,))
+    said = (
+        Notice(level=Level.WARNING, text=sentence(text), badge=Badge.PUBLIC) for text in forewarnings(view.config) or ()
+    )
+    return Section(name="guarantee", title="Guarantee", lead=lead, blocks=(*said, table))

@@ -26,7 +26,7 @@ from pipelines.kmeans.memory_rows import (
     write_rows,
 )
 from pipelines.kmeans.private_scaler import Bounds, scaled
-from pipelines.run.jobs.forewarnings import forewarnings
+from pipelines.run.jobs.forewarnings import forewarnings, sentence
 from schemas.errors import ConfigError, InputError, PrivacyWarning
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.plan import PrivacyUnit
@@ -83,7 +83,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
       algorithm_: that of the fit, whatever "auto" stood for.
       privacy_: `PrivacyStatement`: what the fit guarantees.
       releases_: every noised aggregate behind the centers, in the order of the rounds.
-      warnings_: what the report of the fit warns of, from released numbers.
+      warnings_: what the report of the fit warns of, from settings and released numbers.
       n_features_in_: number of features.
       feature_names_in_: column names, where `X` had them.
 
@@ -160,8 +160,6 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         clients = self._checked_groups(groups, len(points))
         server = None if server_data is None else matched_server(self, server_data)
         run = self._run_on(points, clients, server)
-        for text in run.warnings:
-            warnings.warn(text, PrivacyWarning, stacklevel=2)
         self._take(run)
         return self
 
@@ -181,8 +179,12 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             write_rows(place.rows, points, clients, names)
             if server is not None and place.server is not None:
                 write_rows(place.server, server, None, names)
-            self._warn_of_spending(config)
-            return run_in_memory(config, os.path.join(folder, "run"))
+            said = self._warn_of_spending(config)
+            run = run_in_memory(config, os.path.join(folder, "run"))
+        for text in run.warnings:
+            if text not in said:
+                warnings.warn(text, PrivacyWarning, stacklevel=3)
+        return run
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Index of the nearest center of each row: as private as the row, no noise is added.
@@ -307,9 +309,14 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             raise InputError(f"groups must be {rule} for unit {self.unit!r}, got {got}; {remedy}.")
         return None if groups is None else client_ids(groups, n_rows)
 
-    def _warn_of_spending(self, config: FitConfig) -> None:
-        """Says what the settings alone tell, and what this estimator and its clones have spent with this fit."""
-        for text in forewarnings(config) or ():
+    def _warn_of_spending(self, config: FitConfig) -> tuple[str, ...]:
+        """Says what the settings alone tell, and what this estimator and its clones have spent with this fit.
+
+        Returns:
+          The former as the report says it again.
+        """
+        said = forewarnings(config) or ()
+        for text in said:
             warnings.warn(text, PrivacyWarning, stacklevel=4)
         fits = self.__dict__.setdefault("_fits", _Fits())
         fits.done += 1
@@ -321,6 +328,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
                 PrivacyWarning,
                 stacklevel=4,
             )
+        return tuple(map(sentence, said))
 
     def __sklearn_clone__(self) -> Any:
         """A clone that counts its fits with those of this estimator."""

@@ -200,7 +200,9 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     check_rounds(run.options.beam, len(planned.rounds), "lloyd.steps")
     plan = planned.plan
     rounds = counted(len(planned.rounds), "round")
-    _LOGGER.info("plan: %s, epsilon %.6g, delta %.3g", rounds, plan.epsilon, plan.delta)
+    covers = planned.statement.covers
+    of_all = "" if covers is None else f", for {covers}"
+    _LOGGER.info("plan: %s, epsilon %.6g, delta %.3g%s", rounds, plan.epsilon, plan.delta, of_all)
     return planned
 
 
@@ -216,12 +218,8 @@ def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
 def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:
     # The first round need not wait for what draws pages.
     from pipelines.kmeans.outputs import files as outputs
-    from pipelines.kmeans.outputs import page_warnings
 
     outputs.write_outputs(run.folder, planned, result)
-    n_warnings = page_warnings.count(planned, result)
-    if n_warnings:
-        _LOGGER.warning("the report has %s: read it before you trust the centers", counted(n_warnings, "warning"))
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}
     return Outcome(spent, outputs.manifest(planned, result, run.options.run_id))
 

@@ -19,6 +19,7 @@ from pipelines.page.numbers import on_points
 from pipelines.page.stamp import RunStamp, css_string
 from pipelines.page.svg import Figure, inline_svg
 from pipelines.run.failures import describe_unexpected
+from pipelines.run.jobs.warned import META
 
 _LOGGER = logging.getLogger(__name__)
 _ENVIRONMENT = jinja2.Environment(
@@ -248,6 +249,20 @@ class Page:
     stamp: RunStamp | None = None
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Texts of all warnings that it shows."""
+        blocks = (block for each in self.sections for block in each.blocks)
+        return tuple(block.text for block in blocks if isinstance(block, Notice) and block.level is Level.WARNING)
+
+    @property
+    def all_tags(self) -> tuple[str, ...]:
+        """Its tags, and how many warnings it shows; "no warnings" only of a page that says what it has checked."""
+        if not self.warnings and all(each.name != "warnings" for each in self.sections):
+            return self.tags
+        number = len(self.warnings)
+        return (*self.tags, f"{number or 'no'} warning{'s' if number != 1 else ''}")
+
+    @property
     def print_head(self) -> str:
         """Style of the head and foot of printed pages: what the page is, and of which run."""
         line = "" if self.stamp is None else self.stamp.line
@@ -274,6 +289,7 @@ def _unbroken(text: str) -> str:
 
 
 _ENVIRONMENT.filters["unbroken"] = _unbroken
+_ENVIRONMENT.globals["META"] = META
 
 
 def html(page: Page) -> str:

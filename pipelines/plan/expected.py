@@ -41,7 +41,9 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import Release
 from schemas.privacy.statement import PrivacyStatement
 from schemas.settings import yaml_text
+from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit
+from transforms.numerics.kmeans.noisy_means import size_stddevs
 from transforms.privacy import accounting
 
 ASSUMED_UNITS = 100_000
@@ -109,9 +111,10 @@ class Expected:
 
     @property
     def size_noise(self) -> float | None:
-        """Stddev of a noisy size, in rows or clients; None where none is released."""
-        sizes = [each for each in self.releases if each.path.endswith(("/counts", "/sizes"))]
-        return sizes[-1].stddev if sizes else None
+        """Stddev of a noisy size, in rows or clients; None where sizes add up leaves of a tree."""
+        epoch = epoch_facts(self.config) if isinstance(self.config, DPLloydFit) and self.config.epoch else None
+        stddev = float(size_stddevs(self.releases, self.simulated.model.n_clusters, epoch=epoch)[0])
+        return None if np.isnan(stddev) else stddev
 
     @property
     def statement(self) -> PrivacyStatement:

@@ -26,12 +26,12 @@ from pipelines.page.page import (
     rendered,
 )
 from pipelines.page.stamp import RunStamp
+from pipelines.run.jobs.forewarnings import of_delta, of_epsilon, sentence
 from pipelines.run.versions import versions
 from schemas.profile.config import ProfileConfig
 from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan
 from schemas.profile.result import Statistic, clusters_of
 
-_HIGH_EPSILON = 10.0
 _MOST_CLUSTERS = 30
 _MOST_PLOTS = 6
 """Columns whose means are drawn."""
@@ -76,12 +76,17 @@ class ProfileView:
 
     @functools.cached_property
     def noise(self) -> dict[tuple[int, str | None, str], float]:
-        """Noise stddevs by cluster, column and statistic, where they are known; of counts, the largest."""
+        """Noise stddevs by cluster, column and statistic; of counts, the largest. Percentiles have none."""
         found: dict[tuple[int, str | None, str], float] = {}
         for row in self.table.to_pylist():
             key = row["cluster"], row["column"], row["statistic"]
-            found[key] = max(found.get(key, 0.0), row["noise_stddev"] or 0.0)
+            if row["noise_stddev"] is not None:
+                found[key] = max(found.get(key, 0.0), row["noise_stddev"])
         return found
+
+    def stddevs(self, clusters: list[dict[str, Any]], column: str | None, statistic: Statistic) -> list[float]:
+        """Noise stddev of a statistic in each of some clusters; raises KeyError for one that has none."""
+        return [self.noise[each["cluster"], column, str(statistic)] for each in clusters]
 
     @property
     def sized_by(self) -> Statistic:
@@ -95,8 +100,7 @@ class ProfileView:
 
     def size(self, cluster: dict[str, Any]) -> tuple[float, float]:
         """Noisy size of a cluster in privacy units, and the stddev of its noise."""
-        stddev = self.noise.get((cluster["cluster"], None, str(self.sized_by)), 0.0)
-        return float(cluster["sizes"].get(self.sized_by, 0.0)), stddev
+        return float(cluster["sizes"][self.sized_by]), self.stddevs([cluster], None, self.sized_by)[0]
 
     @property
     def small(self) -> list[int]:
@@ -119,7 +123,6 @@ def page(view: ProfileView) -> Page:
     """The page of a run."""
     name, plan = view.config.data.name, view.plan
     n_columns = len(plan.numeric) + len(plan.categorical)
-    n_warnings = sum(notice.level is Level.WARNING for notice in notices(view))
     return Page(
         title=f"Private profile of {name}" if name else "Private profile",
         lead=f"{plan.n_clusters} clusters of a released model, described by {n_columns} columns from noised numbers. "
@@ -127,7 +130,6 @@ def page(view: ProfileView) -> Page:
         tags=(
             "PipelineDP",
             f"{len(plan.events)} mechanisms",
-            f"{n_warnings or 'no'} warning{'s' if n_warnings != 1 else ''}",
         ),
         label=_label(view),
         sections=(_guarantee(view), _trust(view), _sizes(view), *_numbers(view), *_values(view), _reading(view)),
@@ -199,11 +201,11 @@ def notices(view: ProfileView) -> tuple[Notice, ...]:
 def _checked(view: ProfileView) -> list[tuple[str, str, Badge]]:
     """Every check: its name, the warning or "", and where that comes from."""
     plan = view.plan
-    high = delta = small = ""
-    if plan.epsilon > _HIGH_EPSILON:
-        high = f"Epsilon {plan.epsilon:.4g} is high. Below 1 is strong, up to about 10 is common in practice."
+    small = ""
+    high = "".join(map(sentence, of_epsilon(view.config.privacy.epsilon)))
+    delta = "".join(map(sentence, of_delta(view.config.privacy.delta, view.config)))
     total = sum(view.size(each)[0] for each in view.clusters)
-    if plan.delta * max(total, 1.0) > 1.0:
+    if not delta and plan.delta * max(total, 1.0) > 1.0:
         delta = f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.units} ({total:,.0f}); lower it."
     if view.small:
         named = ", ".join(map(str, view.small[:8])) + (" …" if len(view.small) > 8 else "")
@@ -265,7 +267,7 @@ def _mean_plot(view: ProfileView, index: int, column: str) -> Block:
     """Means of a column, and the span of its percentiles."""
     shown = [each for each in view.found if column in each["numeric"]][:_MOST_CLUSTERS]
     means = np.array([each["numeric"][column].get("mean", np.nan) for each in shown])
-    noise = np.array([view.noise.get((each["cluster"], column, str(Statistic.MEAN)), 0.0) for each in shown])
+    noise = np.array(view.stddevs(shown, column, Statistic.MEAN))
     spans = [[value for key, value in each["numeric"][column].items() if key != "mean"] for each in shown]
     wide = np.array([(min(span), max(span)) if span else (np.nan, np.nan) for span in spans])
     ends = view.plan.numeric[column].percentiles
@@ -285,7 +287,7 @@ def _mean_table(view: ProfileView, column: str) -> Table:
     keys = ["mean", *(f"p{each}" for each in _percentiles(view, column))]
     shown = [each for each in view.found if column in each["numeric"]]
     lines = [fixed([float(each["numeric"][column].get(key, np.nan)) for each in shown]) for key in keys]
-    noise = [view.noise.get((each["cluster"], column, str(Statistic.MEAN)), 0.0) for each in shown]
+    noise = view.stddevs(shown, column, Statistic.MEAN)
     rows = tuple(
         (
             f"{each['cluster']}",
@@ -330,7 +332,7 @@ def _value_table(view: ProfileView, column: str) -> Table:
     for each in view.found:
         counts = each["categorical"].get(column, {})
         total = max(sum(max(count, 0.0) for count in counts.values()), 1e-300)
-        stddev = max((noise for key, noise in view.noise.items() if key[:2] == (each["cluster"], column)), default=0.0)
+        stddev = view.stddevs([each], column, view.sized_by)[0] if counts else 0.0
         rows += [
             (
                 f"{each['cluster']}",

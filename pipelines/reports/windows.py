@@ -25,8 +25,10 @@ from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, JobChoice, Outcome, Run
 from pipelines.run.jobs.run_job import run_settings
 from pipelines.run.jobs.waiting import Watch
+from pipelines.run.jobs.warned import in_all
 from pipelines.run.jobs.windows import (
     Due,
+    Released,
     WindowFolder,
     WindowsFolder,
     due_windows,
@@ -77,19 +79,28 @@ def _plan(run: Run[WindowedDecode]) -> Due:
     return due
 
 
-def _work(run: Run[WindowedDecode], due: Due) -> tuple[str, ...]:
-    """Decodes windows as they are due, until there are no more, or somebody asks it to end; their dates."""
-    return released_in_time(run.settings.calendar, due, run.options.once, functools.partial(_arrived, run))
+def _work(run: Run[WindowedDecode], due: Due) -> Released:
+    """Decodes windows as they are due, until there are no more, or somebody asks it to end."""
+    warned: list[int | None] = []
+    release = functools.partial(_arrived, run, warned)
+    return Released(released_in_time(run.settings.calendar, due, run.options.once, release), warned)
 
 
-def _arrived(run: Run[WindowedDecode], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
+def _arrived(
+    run: Run[WindowedDecode], warned: list[int | None], indices: tuple[int, ...], watch: Watch
+) -> Iterator[str]:
     """Decodes windows whose reports are made readable first."""
     with arriving(topic_windows(run.settings, run.options.beam), run.options.output) as rows:
-        yield from _decoded(run, rows, indices, watch)
+        yield from _decoded(run, warned, rows, indices, watch)
 
 
-def _decoded(run: Run[WindowedDecode], rows: FolderRows, indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
-    """Decodes windows one after another, until somebody asks the job to end; gives the date of each."""
+def _decoded(
+    run: Run[WindowedDecode], warned: list[int | None], rows: FolderRows, indices: tuple[int, ...], watch: Watch
+) -> Iterator[str]:
+    """Decodes windows one after another, until somebody asks the job to end; gives the date of each.
+
+    The number of warnings of each goes to `warned`; a window with too few reports has no page, and none.
+    """
     options, name = run.options, run.settings.windows.name
     for index in indices:
         if watch.asked:
@@ -97,7 +108,8 @@ def _decoded(run: Run[WindowedDecode], rows: FolderRows, indices: tuple[int, ...
         window = dataclasses.replace(run.settings.window(index), parameters_digest=_digest_of_others(run))
         output = FileSystems.join(options.output, window.date)
         rows.ready(index)
-        run_settings(_WINDOW, window, dataclasses.replace(options, output=output, run_id=f"{name}-{window.date}"))
+        own = dataclasses.replace(options, output=output, run_id=f"{name}-{window.date}")
+        warned.append(run_settings(_WINDOW, window, own).get("warnings", 0))
         rows.released(index)
         yield window.date
 
@@ -112,10 +124,11 @@ def _digest_of_others(run: Run[WindowedDecode]) -> str | None:
     return gate.read_json(path, CollectionManifest, refusal).parameters_digest
 
 
-def _write(run: Run[WindowedDecode], due: Due, released: tuple[str, ...]) -> Outcome:
-    done = due.done + len(released)
-    summary = {"output": run.options.output, "released": list(released), "windows": done}
-    return Outcome(summary | {"windows_left": run.settings.calendar.windows - done})
+def _write(run: Run[WindowedDecode], due: Due, released: Released) -> Outcome:
+    done = due.done + len(released.dates)
+    summary = {"output": run.options.output, "released": list(released.dates), "windows": done}
+    rest = {"windows_left": run.settings.calendar.windows - done, "warnings": in_all(released.warned)}
+    return Outcome(summary | rest)
 
 
 def _plan_window(run: Run[DecodeWindow]) -> PlannedWindow:

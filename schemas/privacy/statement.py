@@ -97,6 +97,13 @@ class PrivacyStatement:
         return dataclasses.replace(self, masked=(self.masked or {}) | others)
 
     @property
+    def covers(self) -> str | None:
+        """What epsilon and delta are of, in words, where that is more than one run; None where it is the run."""
+        if self.epoch is None:
+            return None
+        return f"all {self.epoch['windows']:,} windows of epoch {self.epoch['name']} together"
+
+    @property
     def actors(self) -> str:
         """Who has to be trusted with what."""
         masked = self.masked or {}
@@ -108,8 +115,8 @@ class PrivacyStatement:
         """Content of `privacy.json`."""
         content = dataclasses.asdict(self) | {"unit": str(self.unit), "events": list(self.events)}
         content["extended"] = list(self.extended)
-        content["trust"] = str(self.trust)
-        for name in ("masked", "extended", "epoch", "chosen"):
+        content["trust"], content["covers"] = str(self.trust), self.covers
+        for name in ("masked", "extended", "epoch", "chosen", "covers"):
             if not content[name]:
                 del content[name]
         return content

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from schemas.settings.json_schema import OpenContent
 
@@ -60,13 +60,22 @@ class PublicFrame(OpenContent):
     center: list[float]
 
 
+def _has_weights(epoch: dict[str, Any]) -> dict[str, Any]:
+    weights, index = epoch.get("weights"), epoch.get("index")
+    if not (isinstance(weights, list) and weights and all(type(each) is int and each > 0 for each in weights)):
+        raise ValueError("weights must be positive integers")
+    if type(index) is not int or not 0 <= index < 1 << 16:
+        raise ValueError("the index must be that of a window")
+    return epoch
+
+
 class PreviousManifest(ModelManifest):
     """The manifest of a run that a recurring one may follow."""
 
     run_id: str
     clusters: ClusterNumbers
     frame: PublicFrame | None
-    epoch: dict[str, Any] | None = None
+    epoch: Annotated[dict[str, Any], AfterValidator(_has_weights)] | None = None
 
 
 class PrivacyFile(OpenContent):

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -42,6 +43,11 @@ class EncodedColumn(abc.ABC):
     def in_percent(self) -> bool:
         """Whether the features of a center are shares of rows, which `decoded` gives in percent."""
         return True
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Between which ends its features lie in every row."""
+        return 0.0, self.weight
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Features of centers as people read them: by default the share of rows in percent, from 0 to 100.
@@ -115,6 +121,11 @@ class ScaledColumn(_OneNumber):
     mean: float = 0.0
     stddev: float = 1.0
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """There are none."""
+        return -math.inf, math.inf
+
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Means in the unit of the column."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -139,6 +150,11 @@ class BoundedColumn(_OneNumber):
     lower: float
     upper: float
     low: float = 0.0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """What the bounds become."""
+        return self.low * self.weight, self.weight
 
     def decoded(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Means in the unit of the column; noise may have carried them beyond the bounds."""

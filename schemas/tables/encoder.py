@@ -154,6 +154,12 @@ class Encoder:
         return np.array([column.in_percent for column in self.columns for _ in column.names], dtype=np.bool_)
 
     @property
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Between which ends the features of all rows lie, shape (n_features,) each; infinite where there are none."""
+        ends = [column.ends for column in self.columns for _ in column.names]
+        return np.array([low for low, _ in ends]), np.array([high for _, high in ends])
+
+    @property
     def n_features(self) -> int:
         """Width of the encoded matrix."""
         return len(self.names)

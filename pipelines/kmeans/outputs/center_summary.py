@@ -41,11 +41,12 @@ class CenterSummary:
         sizes: NDArray[np.float64],
         names: Sequence[str],
         numbers: tuple[int, ...] = (),
-        least: float = -math.inf,
+        least: NDArray[np.float64] | float = -math.inf,
     ) -> "CenterSummary":
         """Summary of k centers; features without a name get their number, clusters without numbers 0, 1, ...
 
-        A cluster whose noisy size is below `least` may be empty; features are judged by the others, if there are two.
+        A cluster whose noisy size is below `least`, a number or shape (k,), may be empty; features are judged by the
+        others, if there are two.
         """
         known = [str(name) for name in names[: centers.shape[1]]]
         known += [f"feature {index}" for index in range(len(known), centers.shape[1])]

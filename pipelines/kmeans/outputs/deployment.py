@@ -76,9 +76,15 @@ def _privacy_loss(planned: PlannedFit) -> dict[str, Any]:
         "privacy_unit_details": f"Data sets are adjacent if one is the other with {whole} {moved}.",
         "number_of_privacy_units": private if data.public_rows is None else data.public_rows,
         "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
-        "privacy_parameters_details": f"Epsilon is the composed privacy loss of all releases at this delta; "
+        "privacy_parameters_details": f"Epsilon is the composed privacy loss of {_composed(planned)} at this delta; "
         f"{plan.discretization_slack:.3g} of delta pays for discrete instead of continuous noise.",
     }
+
+
+def _composed(planned: PlannedFit) -> str:
+    """Whose privacy losses epsilon is of."""
+    covers = planned.statement.covers
+    return "all releases" if covers is None else f"all releases of {covers}, not of this window alone,"
 
 
 _TRUST = {
@@ -106,9 +112,15 @@ def _model(planned: PlannedFit) -> dict[str, Any]:
         trust_assumptions=assumptions,
         actors="Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
         "may know everything else.",
-        release=f"One run, published once.{follows} {_repeated(planned)}",
+        release=f"{_one_of(planned)}, published once.{follows} {_repeated(planned)}",
         source="One snapshot of the data, read by one run.",
     )
+
+
+def _one_of(planned: PlannedFit) -> str:
+    """What is released."""
+    covers = planned.statement.covers
+    return "One run" if covers is None else f"One window; epsilon and delta are of {covers}"
 
 
 def _repeated(planned: PlannedFit) -> str:

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +10,12 @@ from numpy.typing import NDArray
 from pipelines.kmeans.outputs.center_summary import CenterSummary
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.plan.replay import Replay, replay
+from pipelines.page.numbers import to_noise
 from schemas.privacy.plan import Geometry, PrivacyUnit
 from schemas.privacy.release import Release
+from transforms.kmeans.lloyd.state import MeansState
+from transforms.numerics.kmeans.edges import Bounds
+from transforms.numerics.kmeans.noisy_means import size_stddevs
 from transforms.numerics.statistics.lattice import Lattice
 
 
@@ -24,28 +27,35 @@ class FitView:
       planned: the job.
       result: what it released.
       replay: the server steps once more.
+      size_stddevs: shape (k,): noise stddev of each noisy size.
       summary: of the centers.
     """
 
     planned: PlannedFit
     result: FitResult
     replay: Replay
+    size_stddevs: NDArray[np.float64]
     summary: CenterSummary
 
     @classmethod
     def of(cls, planned: PlannedFit, result: FitResult) -> "FitView":
         """View of a run."""
         model, found = result.model, replay(planned.initial, planned.rounds, result.model.releases)
+        rows = list(range(model.n_clusters) if result.drift is None else result.drift.rows)
+        leaves = found.state.size_leaves if isinstance(found.state, MeansState) else None
+        epoch = planned.statement.epoch
+        stddevs = size_stddevs(model.releases, model.n_clusters, epoch=epoch, n_leaves=leaves)[rows]
         return cls(
             planned=planned,
             result=result,
-            replay=found if result.drift is None else found.reordered(result.drift.rows),
+            replay=found if result.drift is None else found.reordered(rows),
+            size_stddevs=stddevs,
             summary=CenterSummary.of(
                 model.centers,
                 model.noisy_sizes,
                 planned.labels,
                 model.cluster_numbers,
-                least=2.0 * _size_stddev(model.releases),
+                least=2.0 * stddevs,
             ),
         )
 
@@ -75,14 +85,49 @@ class FitView:
         return self.replay.state.frame.lattice
 
     @property
-    def size_stddev(self) -> float:
-        """Noise stddev of one noisy size."""
-        return _size_stddev(self.releases)
+    def size_noise(self) -> str:
+        """Two noise stddevs of a noisy size, or their range, as text."""
+        low, high = (to_noise(2.0 * each, each) for each in (self.size_stddevs.min(), self.size_stddevs.max()))
+        return low if low == high else f"{low} to {high}"
 
     @property
     def small_clusters(self) -> list[int]:
         """Clusters whose noisy size is below two noise stddevs."""
         return [int(index) for index in np.flatnonzero(~self.summary.found)]
+
+    @property
+    def plain_centers(self) -> NDArray[np.float64]:
+        """Centers before they were shrunken to what else is known, shape (k, d), feature units; as they are if not."""
+        model = self.result.model
+        return model.centers if model.noisy_means is None or self.result.remembered is not None else model.noisy_means
+
+    @functools.cached_property
+    def center_noise(self) -> NDArray[np.float64]:
+        """Noise stddev of one coordinate of each of them, shape (k,), feature units, to first order; NaN if unknown."""
+        centers, found = self.result.model.centers, np.full(self.summary.n_clusters, math.nan)
+        state, moves, remembered = self.replay.state, self.replay.movements, self.result.remembered
+        if moves and len(moves[-1].noise) == len(found):
+            found = moves[-1].noise
+        elif isinstance(state, MeansState) and state.prior is not None and self.result.drift is None:
+            found = np.sqrt(state.prior.variances)
+        if remembered is not None:
+            found = np.where(np.isfinite(remembered.noise), remembered.noise, found)
+        return found / math.sqrt(centers.shape[1])
+
+    @property
+    def bounds(self) -> Bounds:
+        """Between which ends every coordinate of a row was clipped, by the domain and by the bounds of columns."""
+        box, encoder = self.replay.state.frame.box, self.planned.contract.encoder
+        found = Bounds.none(self.summary.n_features)
+        if box is not None:
+            found = found.inside(Bounds(np.full_like(found.lower, box.low), np.full_like(found.upper, box.high)))
+        if encoder is None:
+            return found
+        found = found.inside(Bounds(*encoder.bounds))
+        # A share of rows is 0 or 1 wherever all rows of a cluster agree.
+        return Bounds(
+            np.where(encoder.in_percent, -np.inf, found.lower), np.where(encoder.in_percent, np.inf, found.upper)
+        )
 
     @functools.cached_property
     def server_norms(self) -> NDArray[np.float64]:
@@ -98,8 +143,13 @@ class FitView:
     def noisy_total(self) -> float | None:
         """Public or noisy number of rows (clients); None where neither is known."""
         public = self.planned.config.data.public_rows
-        counted = [release for release in self.releases if release.path.endswith("/rows")]
-        return float(public) if public is not None else float(counted[0].decoded[0]) if counted else None
+        counted = self.counted
+        return float(public) if public is not None else None if counted is None else float(counted.decoded[0])
+
+    @property
+    def counted(self) -> Release | None:
+        """The release that says how many rows (clients) there are; None where that is public or unknown."""
+        return next((release for release in self.releases if release.path.endswith("/rows")), None)
 
     def shares(self) -> list[float]:
         """Share of the budget of each release, in order; they add up to 1."""
@@ -109,12 +159,6 @@ class FitView:
     def ratios(self) -> NDArray[np.float64]:
         """Root mean square of each release over that of its noise; 1 is noise alone."""
         return np.array([_over_noise(release) for release in self.releases])
-
-
-def _size_stddev(releases: Sequence[Release]) -> float:
-    """Noise stddev of one noisy size; 0 if none was released."""
-    counts = [release for release in releases if release.path.endswith(("/counts", "/sizes"))]
-    return counts[-1].stddev if counts else 0.0
 
 
 def _over_noise(release: Release) -> float:

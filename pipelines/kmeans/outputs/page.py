@@ -7,7 +7,7 @@ from pipelines.kmeans.outputs.page_sections import fit_sections
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.ledger.remaining import Remaining, left_words
 from pipelines.page.guarantee import meaning
-from pipelines.page.page import Level, Notice, Page, PrivacyLabel, html
+from pipelines.page.page import Page, PrivacyLabel, html
 from pipelines.page.stamp import RunStamp
 from pipelines.run.failures import describe_unexpected
 from schemas.choices import ClippingRule
@@ -52,10 +52,6 @@ def _bare_page(result: FitResult, stamp: RunStamp | None) -> Page:
 def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = None) -> Page:
     """The page of a run."""
     config, summary = view.planned.config, view.summary
-    sections = fit_sections(view)
-    n_warnings = sum(
-        isinstance(block, Notice) and block.level is Level.WARNING for each in sections for block in each.blocks
-    )
     algorithm = _ALGORITHMS.get(str(config.algorithm), str(config.algorithm))
     clusters = f"{summary.n_clusters} cluster{'s' if summary.n_clusters != 1 else ''}"
     features = f"{summary.n_features:,} feature{'s' if summary.n_features != 1 else ''}"
@@ -67,10 +63,9 @@ def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = No
             algorithm,
             f"{config.privacy.allocation} allocation",
             f"{_count(len(view.planned.rounds), 'round')}, {_count(len(view.releases), 'release')}",
-            f"{n_warnings or 'no'} warning{'s' if n_warnings != 1 else ''}",
         ),
         label=_label(view, remaining),
-        sections=sections,
+        sections=fit_sections(view),
         stamp=stamp,
     )
 
@@ -86,14 +81,17 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
     """What is guaranteed."""
     plan, asked = view.planned.plan, view.planned.config.privacy
     zeroed = view.result.privacy.neighboring_relation == ZEROED_OUT
+    covers = view.result.privacy.covers
+    spent = f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"
+    together = "" if covers is None else f" This holds for {covers}."
     return PrivacyLabel(
         epsilon=f"{plan.epsilon:.4g}",
         delta=f"{plan.delta:.3g}",
-        meaning=meaning(plan.epsilon, plan.delta, by_client=view.by_client, senders_public=zeroed),
+        meaning=meaning(plan.epsilon, plan.delta, by_client=view.by_client, senders_public=zeroed) + together,
         pairs=(
             ("Privacy unit", "client: all rows of one client" if view.by_client else "record: one row"),
             ("Neighboring data sets", _ZEROED if zeroed else "add or remove one unit"),
-            ("Budget of this run", f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"),
+            ("Budget of this run", spent) if covers is None else (f"Budget of {covers}", f"{spent}, charged once"),
             ("For discrete noise", f"{plan.discretization_slack:.1g} of delta"),
             ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),
             ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({_norm_source(view)})"),

@@ -54,7 +54,7 @@ def _count(number: int, noun: str) -> str:
 
 def _sizes(view: FitView) -> Block:
     """Bars of noisy sizes."""
-    n_clusters, twice = view.summary.n_clusters, f"{2 * view.size_stddev:,.3g}"
+    n_clusters, twice = view.summary.n_clusters, view.size_noise
     few = f"the {page_plots.MOST_BARS} largest of {n_clusters} clusters"
     which = few if n_clusters > page_plots.MOST_BARS else "every cluster"
     return plot(
@@ -62,7 +62,7 @@ def _sizes(view: FitView) -> Block:
         "Noisy sizes",
         f"Bars of the noisy size of {which}, with whiskers of two noise stddevs ({twice}).",
         Badge.RELEASED,
-        lambda: page_plots.size_bars(view.summary, view.size_stddev, view.size_unit),
+        lambda: page_plots.size_bars(view.summary, view.size_stddevs, view.size_unit),
         f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.size_unit}, either way; a grey bar is not "
         "told apart from an empty cluster.",
     )
@@ -192,14 +192,14 @@ def _words(view: FitView) -> Table:
             "cluster",
             "stands out by",
             *(("typical",) if encoded else ()),
-            f"noisy size ± {to_noise(2 * view.size_stddev, view.size_stddev)}",
+            f"noisy size ± {view.size_noise}",
             "share",
         ),
         rows=tuple(
             (
                 _name(view, index),
                 *_in_words(view, index),
-                to_noise(float(summary.sizes[index]), view.size_stddev),
+                to_noise(float(summary.sizes[index]), float(view.size_stddevs[index])),
                 Bar(f"{shares[index]:.1%}", float(shares[index])),
             )
             for index in shown.tolist()

@@ -24,11 +24,11 @@ _STEPS = 5
 """Shades of each sign."""
 
 
-def size_bars(summary: CenterSummary, stddev: float, unit: str) -> Figure:
-    """Noisy sizes with bars of two noise stddevs either way."""
+def size_bars(summary: CenterSummary, stddevs: NDArray[np.float64], unit: str) -> Figure:
+    """Noisy sizes with bars of two noise stddevs, shape (k,), either way."""
     shown = summary.largest_clusters(MOST_BARS)
     names = [_name(summary, index) for index in shown]
-    return noisy_bars(names, summary.sizes[shown], np.full(len(shown), stddev), unit)
+    return noisy_bars(names, summary.sizes[shown], stddevs[shown], unit)
 
 
 def heat_map(summary: CenterSummary) -> Figure:

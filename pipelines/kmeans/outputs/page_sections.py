@@ -66,7 +66,7 @@ def _curator(view: FitView) -> list[Section]:
 
 def _guarantee(view: FitView) -> Section:
     """The events and how the budget is split among them."""
-    plan = view.planned.plan
+    plan, covers = view.planned.plan, view.result.privacy.covers
     blocks: tuple[Block, ...] = (
         Table(
             title="Every release, and what it cost",
@@ -75,16 +75,19 @@ def _guarantee(view: FitView) -> Section:
             rows=tuple(_event(release, share) for release, share in zip(view.releases, view.shares(), strict=True)),
             words=3,
             folded=len(view.releases) > 16,
-            note="Sensitivity: how far one unit can move the exact sum, in feature units or rows. Noise multiplier: "
-            "noise over sensitivity. Share: of the budget. Paths begin with "
+            note=f"Sensitivity: how far one unit can move the exact sum{'' if covers is None else f's of {covers}'}, "
+            "in feature units or rows. Noise multiplier: noise over sensitivity. Share: of the budget. Paths begin with "
             f"{view.releases[0].path.partition('/')[0]}/. Nothing else was computed from private rows.",
         ),
     )
     blocks = (*blocks, *_coalitions(view))
+    left, whose = "left the data", "Their privacy losses"
+    if covers is not None:
+        left, whose = "left the data in this window", f"The privacy losses of {covers}"
     lead = (
-        f"{len(view.releases)} noised sums left the data. Their privacy losses were composed before any data were "
-        f"read: together at most ({plan.epsilon:.6g}, {plan.delta:.3g}). Everything in this report that is labeled "
-        f"“{Badge.RELEASED}” was computed from them and from public data, at no further cost."
+        f"{len(view.releases)} noised sums {left}. {whose} were composed before any data were read: together at most "
+        f"({plan.epsilon:.6g}, {plan.delta:.3g}). Everything in this report that is labeled “{Badge.RELEASED}” was "
+        "computed from them and from public data, at no further cost."
     )
     return Section(name="guarantee", title="Guarantee", lead=lead, blocks=blocks)
 

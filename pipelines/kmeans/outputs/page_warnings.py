@@ -13,7 +13,8 @@ from pipelines.kmeans.outputs.fit_view import FitView
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.page.page import Badge, Facts, Level, Notice
 from pipelines.run.failures import describe_unexpected
-from pipelines.run.jobs.forewarnings import HIGH_EPSILON, WHOLE_SHARES
+from pipelines.run.jobs import forewarnings
+from pipelines.run.jobs.forewarnings import sentence
 from schemas.choices import Algorithm, InvalidRows, LloydVariant
 from schemas.kmeans.lloyd_config import DPLloydFit
 
@@ -22,6 +23,8 @@ _FEW_SERVER_ROWS = 5
 """Server rows per cluster."""
 _WIDE = 10.0
 """A feature this many times as wide as the median one rules the distances."""
+_ALONE = 0.99
+"""A feature with this share of the squared spread of the centers tells nearly all of them apart."""
 _MOST_NAMED = 8
 _LLOYD_SUMS = re.compile(r"dp_lloyd/lloyd_(\d+)/sums")
 
@@ -56,20 +59,13 @@ def _outcome(found: Found) -> str:
     return "a note" if found else "passed"
 
 
-def count(planned: PlannedFit, result: FitResult) -> int | None:
-    """Number of warnings in the report of a finished run; None if they could not be found."""
-    try:
-        return sum(notice.level is Level.WARNING for notice in warnings(FitView.of(planned, result)))
-    except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
-        _LOGGER.warning("the warnings could not be counted: %s", describe_unexpected(error))
-        return None
-
-
 def texts(planned: PlannedFit, result: FitResult) -> tuple[str, ...]:
     """Warnings in the report of a finished run, for callers without one; none if they could not be found."""
-    if not count(planned, result):
+    try:
+        found = warnings(FitView.of(planned, result))
+    except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
+        _LOGGER.warning("the warnings could not be found: %s", describe_unexpected(error))
         return ()
-    found = warnings(FitView.of(planned, result))
     return tuple(notice.text for notice in found if notice.level is Level.WARNING)
 
 
@@ -83,29 +79,27 @@ def _note(text: str, badge: Badge) -> Notice:
 
 def _of_epsilon(view: FitView) -> Found:
     """An epsilon that promises little."""
-    epsilon = view.planned.plan.epsilon
-    if epsilon <= HIGH_EPSILON:
-        return []
-    text = (
-        f"Epsilon {epsilon:.4g} is high: one {view.unit_word} may change the probability of an output by "
-        f"a factor of e^{epsilon:.4g}. Below 1 is strong, up to about 10 is common in practice."
-    )
-    return [_warning(text, Badge.PUBLIC)]
+    return _forewarned(forewarnings.of_epsilon(view.planned.config.privacy.epsilon))
+
+
+def _forewarned(found: list[str]) -> list[Notice]:
+    """What was said before the run, in the same words."""
+    return [_warning(sentence(text), Badge.PUBLIC) for text in found]
 
 
 def _of_delta(view: FitView) -> Found:
     """A delta that promises little."""
     plan, total = view.planned.plan, view.noisy_total
-    if total is None:
-        return None
+    said = _forewarned(forewarnings.of_delta(view.planned.config.privacy.delta, view.planned.config))
+    if said or total is None:
+        return said or None
     if plan.delta * max(total, 1.0) <= 1.0:
         return []
-    public = view.planned.config.data.public_rows is not None
     text = (
-        f"Delta {plan.delta:.3g} is larger than 1 / the {'public' if public else 'noisy'} number of {view.unit_word}s "
-        f"({total:,.0f}): a mechanism that publishes a row now and then would meet it. Choose a delta well below that."
+        f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.unit_word}s ({total:,.0f}): a mechanism "
+        "that publishes a row now and then would meet it. Choose a delta well below that."
     )
-    return [_warning(text, Badge.PUBLIC if public else Badge.RELEASED)]
+    return [_warning(text, Badge.RELEASED)]
 
 
 def _of_server_rows(view: FitView) -> Found:
@@ -128,7 +122,7 @@ def _of_server_rows(view: FitView) -> Found:
 def _of_widths(view: FitView) -> Found:
     """Features of very different widths."""
     if not view.representative:
-        return None
+        return _of_spread(view)
     spread = scaled_stddev(view.planned.initial.server)
     typical, widest = float(np.median(spread)), int(spread.argmax())
     if not (view.summary.n_features > 2 and typical > 0.0 and spread[widest] > _WIDE * typical):
@@ -139,6 +133,25 @@ def _of_widths(view: FitView) -> Found:
         "features; put features on one scale with the encode section."
     )
     return [_warning(text, Badge.PUBLIC)]
+
+
+def _of_spread(view: FitView) -> Found:
+    """One feature in which centers lie far apart, where they hardly differ in all others."""
+    spread, n_found = view.summary.spread, int(view.summary.found.sum())
+    if n_found < 3 or len(spread) < 2:
+        return None
+    widest = int(spread.argmax())
+    others = float(np.median(np.delete(spread, widest)))
+    alone = spread[widest] ** 2 >= _ALONE * (spread**2).sum() > 0.0
+    if not (alone and spread[widest] > _WIDE * others):
+        return []
+    text = (
+        f"The centers differ almost alone in {view.summary.names[widest]!r}, which rules the distances between them. "
+        "If other columns have smaller units, then they drown in the noise that all columns share: give each column a "
+        "range of its own, as narrow as you know it to be."
+    )
+    level = Level.WARNING if len(spread) > 2 else Level.NOTE
+    return [Notice(level=level, text=text, badge=Badge.RELEASED)]
 
 
 def _of_rows_left_out(view: FitView) -> Found:
@@ -156,7 +169,7 @@ def _of_sizes(view: FitView) -> Found:
     says = "public data and noise" if len(view.planned.initial.server) else "the start of the run and noise"
     text = (
         f"{_clusters(small)} {'has a noisy size' if len(small) == 1 else 'have noisy sizes'} below two noise "
-        f"stddevs ({2 * view.size_stddev:,.3g}): such a cluster may be empty, and its center says mostly what {says} "
+        f"stddevs ({view.size_noise}): such a cluster may be empty, and its center says mostly what {says} "
         "say. Such clusters are grey or left out below."
     )
     return [_warning(text, Badge.RELEASED)]
@@ -215,9 +228,10 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Epsilon at most 10", _of_epsilon),
     ("Delta below one over the number of units", _of_delta),
     ("Clipping norm against the public rows", page_clipping.of_public_rows),
-    ("Private rows inside the clipping norm, by the noisy scatter", page_clipping.of_releases),
+    ("Private rows inside the clipping norm", page_clipping.of_private_rows),
+    ("Private rows inside the ranges of the columns", page_clipping.of_ends),
     ("Enough public rows for each cluster", _of_server_rows),
-    ("Features of similar widths in the public rows", _of_widths),
+    ("Features of similar widths", _of_widths),
     ("Invalid rows", _of_rows_left_out),
     ("Every cluster larger than its noise", _of_sizes),
     ("Centers apart from each other", _of_distances),
@@ -229,9 +243,7 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
 
 def _of_shares(view: FitView) -> Found:
     """Whether clients split the noise, rather than add all of it each."""
-    shares = view.planned.config.masked.shares
-    whole = shares is not None and shares.is_whole
-    return [Notice(level=Level.WARNING, text=f"{WHOLE_SHARES[0].upper()}{WHOLE_SHARES[1:]}.")] if whole else []
+    return _forewarned(forewarnings.of_shares(view.planned.config))
 
 
 def _checks_of(view: FitView) -> tuple[tuple[str, Callable[[FitView], Found]], ...]:

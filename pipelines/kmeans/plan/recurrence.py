@@ -3,7 +3,6 @@
 All of it is post-processing of two releases.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from schemas.kmeans.recurring.drift import Drift
 from schemas.kmeans.recurring.remembered import Remembered
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.noisy_means import last_means
+from transforms.numerics.kmeans.noisy_means import last_means, size_stddevs
 from transforms.numerics.kmeans.recurring import drift
 from transforms.numerics.kmeans.recurring.matching import Matching, match_centers
 from transforms.numerics.statistics import norms
@@ -48,16 +47,18 @@ def followed(planned: PlannedFit, model: ClusterModel) -> Followed:
     matching = match_centers(model.centers, old.centers, old.cluster_numbers, previous.next_number)
     found = model.renumbered(matching.rows, matching.numbers)
     found, kept = remembered(planned, previous, found, tuple(matching.rows.tolist()))
-    return Followed(found, _drift(previous, found, matching), kept)
+    return Followed(found, _drift(planned, previous, found, matching), kept)
 
 
-def _drift(previous: PreviousRun, model: ClusterModel, matching: Matching) -> Drift:
+def _drift(planned: PlannedFit, previous: PreviousRun, model: ClusterModel, matching: Matching) -> Drift:
     """Differences of matched clusters."""
     old, pairs = previous.model, matching.previous >= 0
     places = matching.previous[pairs]
     scores, noise = _mean_scores(previous, model, matching)
-    stddevs = (_size_stddev(old), _size_stddev(model))
+    epoch = planned.statement.epoch
+    stddevs = (_size_stddev(old, previous.epoch), _size_stddev(model, epoch))
     before = _scattered(pairs, old.noisy_sizes[places])
+    size_scores = drift.size_scores(before, model.noisy_sizes, stddevs)
     return Drift(
         previous_run=previous.run_id,
         previous_digest=previous.saved.digest,
@@ -70,7 +71,8 @@ def _drift(previous: PreviousRun, model: ClusterModel, matching: Matching) -> Dr
         scores=_scattered(pairs, scores),
         sizes=np.stack([before, model.noisy_sizes], axis=1),
         size_stddevs=stddevs,
-        size_scores=drift.size_scores(before, model.noisy_sizes, stddevs),
+        # Noise of successive windows is correlated, and each has rows of its own days alone.
+        size_scores=size_scores if epoch is None else np.full(len(pairs), np.nan),
     )
 
 
@@ -101,10 +103,9 @@ def _picked(noisy: NoisyMeans, rows: NDArray[np.int64]) -> NoisyMeans:
     return noisy._replace(sums=noisy.sums[rows], counts=noisy.counts[rows])
 
 
-def _size_stddev(model: ClusterModel) -> float:
+def _size_stddev(model: ClusterModel, epoch: dict[str, Any] | None) -> float:
     """Noise stddev of one noisy size; NaN where sizes were added up from leaves of a tree."""
-    counts = [release for release in model.releases if release.path.endswith(("/counts", "/sizes"))]
-    return counts[-1].stddev if counts and not counts[-1].path.endswith("/leaves/counts") else math.nan
+    return float(size_stddevs(model.releases, model.n_clusters, epoch=epoch)[0])
 
 
 def clusters_json(result: FitResult) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def _movement(name: str, before: ProtocolState, after: ProtocolState) -> Movemen
     if after.centers is None or after.centers is before.centers:
         return None
     start, end = before.positions, after.positions
-    if start is None or end is None or start.shape != end.shape:
+    if start is None or end is None or start.shape != end.shape or np.array_equal(start, end):
         return None
     sums, counts = after.releases[-2:]
     size = len(end)

@@ -19,7 +19,8 @@ from pipelines.run.jobs.forewarnings import counted
 from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.jobs.run_job import run_settings
 from pipelines.run.jobs.waiting import Watch
-from pipelines.run.jobs.windows import Due, WindowsFolder, due_windows, released_in_time
+from pipelines.run.jobs.warned import in_all
+from pipelines.run.jobs.windows import Due, Released, WindowsFolder, due_windows, released_in_time
 from pipelines.tables.arrivals.window_rows import FolderRows, arriving
 from schemas.kmeans.stream_config import StreamConfig, load_stream_config
 from schemas.privacy.flow import Zone
@@ -33,23 +34,30 @@ def _plan(run: Run[StreamConfig]) -> Due:
     return due
 
 
-def _work(run: Run[StreamConfig], due: Due) -> tuple[str, ...]:
-    """Releases windows as they are due, until there are no more, or somebody asks it to end; their dates."""
+def _work(run: Run[StreamConfig], due: Due) -> Released:
+    """Releases windows as they are due, until there are no more, or somebody asks it to end."""
     config = run.settings
     if due.done and not due.indices:
         # Whoever released the last window may have been killed before the page.
         write_page(config, run.options.output, due.done)
-    return released_in_time(config.calendar, due, run.options.once, functools.partial(_arrived, run))
+    warned: list[int | None] = []
+    release = functools.partial(_arrived, run, warned)
+    return Released(released_in_time(config.calendar, due, run.options.once, release), warned)
 
 
-def _arrived(run: Run[StreamConfig], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
+def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
     """Releases windows whose rows are made readable first."""
     with arriving(topic_windows(run.settings, run.options.beam), run.options.output) as rows:
-        yield from _released(run, rows, indices, watch)
+        yield from _released(run, warned, rows, indices, watch)
 
 
-def _released(run: Run[StreamConfig], rows: FolderRows, indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
-    """Releases windows one after another, until somebody asks the job to end; gives the date of each."""
+def _released(
+    run: Run[StreamConfig], warned: list[int | None], rows: FolderRows, indices: tuple[int, ...], watch: Watch
+) -> Iterator[str]:
+    """Releases windows one after another, until somebody asks the job to end; gives the date of each.
+
+    The number of warnings of each goes to `warned`.
+    """
     config, options = run.settings, run.options
     for index in indices:
         if watch.asked:
@@ -59,18 +67,19 @@ def _released(run: Run[StreamConfig], rows: FolderRows, indices: tuple[int, ...]
             options, output=FileSystems.join(options.output, date), run_id=f"{config.options.name}-{date}"
         )
         rows.ready(index)
-        run_settings(fit.JOB, config.window(index, options.output), own)
+        warned.append(run_settings(fit.JOB, config.window(index, options.output), own)["warnings"])
         rows.released(index)
         write_page(config, options.output, index + 1)
         yield date
 
 
-def _write(run: Run[StreamConfig], due: Due, released: tuple[str, ...]) -> Outcome:
-    done = due.done + len(released)
+def _write(run: Run[StreamConfig], due: Due, released: Released) -> Outcome:
+    done = due.done + len(released.dates)
     if done:
         _LOGGER.info("done: %s", FileSystems.join(run.options.output, PAGE))
     rest = run.settings.options.windows - done
-    return Outcome({"output": run.options.output, "released": list(released), "windows": done, "windows_left": rest})
+    summary = {"output": run.options.output, "released": list(released.dates), "windows": done, "windows_left": rest}
+    return Outcome(summary | {"warnings": in_all(released.warned)})
 
 
 JOB = Job(

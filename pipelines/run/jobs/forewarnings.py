@@ -1,6 +1,8 @@
-"""Warnings that follow from settings alone, said before anything is read or spent."""
+"""Warnings that follow from settings alone, said before anything is read or spent; pages say them again."""
 
 from typing import Any
+
+from schemas.privacy.plan import PrivacyUnit
 
 HIGH_EPSILON = 10.0
 WHOLE_SHARES = (
@@ -21,7 +23,12 @@ def forewarnings(settings: object) -> tuple[str, ...] | None:
     if privacy is None:
         return None
     delta = getattr(privacy, "delta", None) or 0.0
-    return (*_of_epsilon(float(privacy.epsilon)), *_of_delta(float(delta), settings), *_of_shares(settings))
+    return (*of_epsilon(float(privacy.epsilon)), *of_delta(float(delta), settings), *of_shares(settings))
+
+
+def sentence(text: str) -> str:
+    """One of them as a page says it."""
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def counted(number: int, noun: str) -> str:
@@ -29,24 +36,25 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _of_epsilon(epsilon: float) -> list[str]:
+def of_epsilon(epsilon: float) -> list[str]:
     """Of an epsilon that promises little."""
     if epsilon <= HIGH_EPSILON:
         return []
     return [f"epsilon {epsilon:.4g} is high: below 1 is strong, up to about {HIGH_EPSILON:g} is common in practice"]
 
 
-def _of_shares(settings: Any) -> list[str]:
+def of_shares(settings: Any) -> list[str]:
     """Of noise that senders split into shares, each of which is all of it."""
     shares = getattr(getattr(settings, "masked", None), "shares", None)
     return [WHOLE_SHARES] if shares is not None and shares.is_whole else []
 
 
-def _of_delta(delta: float, settings: Any) -> list[str]:
+def of_delta(delta: float, settings: Any) -> list[str]:
     """Of a delta that a mechanism meets that publishes a unit now and then."""
     public = getattr(getattr(settings, "data", None), "public_rows", None)
     most = 1.0 / public if isinstance(public, int) else LARGE_DELTA
     if delta <= most:
         return []
-    known = f"1 / the public number of rows ({public:,})" if isinstance(public, int) else f"{LARGE_DELTA:g}"
+    units = "clients" if getattr(getattr(settings, "privacy", None), "unit", None) is PrivacyUnit.CLIENT else "rows"
+    known = f"1 / the public number of {units} ({public:,})" if isinstance(public, int) else f"{LARGE_DELTA:g}"
     return [f"delta {delta:.3g} is larger than {known}: choose one well below 1 / the number of rows or clients"]

@@ -11,6 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.run.jobs.forewarnings import forewarnings
 from pipelines.run.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
 from pipelines.run.jobs.place import Summary
+from pipelines.run.jobs.warned import with_warnings
 from pipelines.run.options import JobOptions, parse_job, read_text
 from pipelines.run.stores import check_stores
 from pipelines.run.versions import versions
@@ -44,7 +45,6 @@ def run_settings(job: Job[Settings, Planned, Result], settings: Settings, option
     """Runs a job whose settings are there; returns the summary, and raises what stopped it."""
     check_stores(settings)
     warned = forewarnings(settings)
-    counted = {} if warned is None else {"warnings": len(warned)}
     for each in warned or ():
         _LOGGER.warning("warning: %s", each)
     settings = job.resolve(settings)
@@ -52,14 +52,15 @@ def run_settings(job: Job[Settings, Planned, Result], settings: Settings, option
     place = job.place(settings, options)
     complete = place.complete()
     if complete is not None:
-        return complete | counted
+        return with_warnings(complete, warned)
     run = Run(settings=settings, options=options, place=place)
     with carried_out(job, run) as (planned, result):
         outcome = job.write(run, planned, result)
         head = {"run_id": options.run_id, "started": run.started, "versions": versions()}
         place.publish(head | outcome.manifest)
+    summary = with_warnings(place.summary | outcome.summary, warned)
     _say_done(job, options.output)
-    return place.summary | outcome.summary | counted
+    return summary
 
 
 @contextlib.contextmanager

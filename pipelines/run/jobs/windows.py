@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
 
@@ -36,6 +37,13 @@ class Due:
 
     done: int
     indices: tuple[int, ...]
+
+
+class Released(NamedTuple):
+    """What a call of the job has released: dates of windows, and how many warnings the page of each shows."""
+
+    dates: tuple[str, ...]
+    warned: list[int | None]
 
 
 class WindowsFolder(Place):

@@ -191,6 +191,7 @@ def leaves_step(state: TreeState, releases: Releases) -> MeansState:
         prior=prior,
         centers=integers * state.unit,
         sizes=np.bincount(clustering.labels[:n_leaves], leaves.counts, n_clusters).astype(np.float64),
+        size_leaves=np.bincount(clustering.labels[:n_leaves], minlength=n_clusters).astype(np.float64),
         proxy_costs=proxy_costs,
         releases=(*state.releases, sums, counts),
     )

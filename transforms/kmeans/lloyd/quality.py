@@ -75,6 +75,7 @@ def step(state: MeansState, releases: Releases, *, max_distance: float | None, n
     return dataclasses.replace(
         state,
         sizes=chosen,
+        size_leaves=None,
         noisy_cost=_mean(cost, chosen, sizes.stddev, n_units),
         releases=(*state.releases, cost, sizes),
     )

@@ -104,6 +104,7 @@ def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
         state,
         centers=inside,
         sizes=noisy.counts,
+        size_leaves=None,
         assigner=Assigner(integers),
         prior=prior.updated(inside, noisy),
         releases=(*state.releases, sums, counts),

@@ -104,6 +104,7 @@ class MeansState:
       prior: what is known of each center before that round, centered feature units.
       centers: shape (k, d), centered feature units, after a sums-and-counts round.
       sizes: shape (k,): noisy counts.
+      size_leaves: shape (k,): how many counts of leaves each size adds up; None where it is a count of its own.
       proxy_costs: shape (n_clusters,): costs of the weighted server points for 1, 2, ... clusters; empty unless
         the number of clusters is chosen.
       noisy_cost: after the round that releases it.
@@ -120,6 +121,7 @@ class MeansState:
     prior: Prior | None = None
     centers: NDArray[np.float64] | None = None
     sizes: NDArray[np.float64] | None = None
+    size_leaves: NDArray[np.float64] | None = None
     proxy_costs: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
     noisy_cost: NoisyCost | None = None
     releases: tuple[Release, ...] = ()
