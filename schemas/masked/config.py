@@ -9,7 +9,7 @@ from pydantic import Field
 from schemas.choices import MaskScheme, NoiseBy, Trust
 from schemas.errors import ConfigError
 from schemas.masked.parties import PartyKeys, check_identity
-from schemas.privacy.noise_shares import ShareLaw
+from schemas.privacy.noise_shares import MOST_CORRUPT, ShareLaw
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, GrownSection, Positive, Scalar, Section, Share, Text
@@ -44,8 +44,9 @@ class MaskedConfig(GrownSection):
     )
     corrupt: Portion = Field(
         default=0.05,
-        description="the largest share of clients that may pool what they know with the aggregator, in [0, 1), for "
-        "scheme pairwise",
+        le=MOST_CORRUPT,
+        description="the largest share of clients that may pool what they know with the aggregator, from 0 to 0.5, "
+        "for scheme pairwise",
     )
     dropout: Portion = Field(
         default=0.3,

@@ -15,7 +15,7 @@ from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.masked_sum import MaskedReleases
-from schemas.privacy.noise_shares import ShareLaw
+from schemas.privacy.noise_shares import MOST_CORRUPT, ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import Release
 from schemas.settings.json_schema import FileContent, parsed
@@ -50,6 +50,7 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,255}$")]
 _Length = Annotated[int, Field(ge=1, le=_MOST_WORDS)]
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _RateBelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
+_Corrupt = Annotated[float, Field(ge=0.0, le=MOST_CORRUPT)]
 
 
 class _ReleaseContent(FileContent):
@@ -95,7 +96,7 @@ class _RoundContent(FileContent):
 class _PairwiseContent(FileContent):
     """`PairwiseParams` in `plan.json`."""
 
-    corrupt: _RateBelowOne
+    corrupt: _Corrupt
     dropout: _RateBelowOne
 
 
@@ -103,7 +104,7 @@ class _SharesContent(FileContent):
     """A `ShareLaw` in `plan.json`."""
 
     threshold: Annotated[int, Field(ge=1, lt=1 << 62)]
-    corrupt: _RateBelowOne
+    corrupt: _Corrupt
     dropout: _RateBelowOne | None
 
 
@@ -185,14 +186,18 @@ class ExchangePlan:
             rounds = tuple(each.plan() for each in content.rounds)
             if len({each.path for each in rounds}) < len(rounds):
                 raise MalformedError("a round twice")
+            pairwise = None if content.pairwise is None else PairwiseParams(**dict(content.pairwise))
+            shares = None if content.shares is None else ShareLaw(**dict(content.shares))
+            if pairwise and shares and pairwise != (shares.corrupt, shares.dropout):
+                raise MalformedError("two counts of those who collude or drop out")
             return cls(
                 run=content.run,
                 nonce=bytes.fromhex(content.nonce),
                 settings=content.settings,
                 rounds=rounds,
-                pairwise=None if content.pairwise is None else PairwiseParams(**dict(content.pairwise)),
+                pairwise=pairwise,
                 collector=None if content.collector is None else bytes.fromhex(content.collector),
-                shares=None if content.shares is None else ShareLaw(**dict(content.shares)),
+                shares=shares,
             )
 
 

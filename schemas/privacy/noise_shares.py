@@ -7,6 +7,8 @@ from typing import Any
 
 from schemas.errors import ProtocolError
 
+MOST_CORRUPT = 0.5
+"""The largest share of senders that may pool what they know: no promise here is for a majority of colluders."""
 _MANY = 10_000
 ZEROED_OUT = "zeroed_out"
 """The neighboring relation: one unit is left out of its sender's statistic, and its sender sends in both cases."""
@@ -35,7 +37,7 @@ class ShareLaw:
         """
         if self.dropout is None or n_listed is None:
             return self.threshold
-        return max(self.threshold, n_listed - math.ceil(_exact(self.dropout) * n_listed))
+        return max(self.threshold, n_listed - n_gone(self.dropout, n_listed))
 
     def counted(self, n_listed: int | None) -> int:
         """Shares whose variances add up to that of the plan: of the fewest senders, those who pool nothing.
@@ -72,14 +74,14 @@ class ShareLaw:
 
     def _n_corrupt(self, n_listed: int | None) -> int:
         """The most senders that may pool what they know."""
-        return 0 if n_listed is None else math.floor(_exact(self.corrupt) * n_listed)
+        return 0 if n_listed is None else n_corrupt(self.corrupt, n_listed)
 
     def quorum(self, n_parties: int) -> int:
         """Parties that must have signed one list of who is present: two lists cannot both have so many.
 
         Two quorums have more parties in common than may collude, and whoever follows the protocol signs one list.
         """
-        return (n_parties + math.floor(_exact(self.corrupt) * n_parties)) // 2 + 1
+        return (n_parties + n_corrupt(self.corrupt, n_parties)) // 2 + 1
 
     def check_present(self, n_present: int, n_listed: int | None) -> None:
         """Stops at a sum whose shares have less noise than was planned.
@@ -99,6 +101,21 @@ class ShareLaw:
         return dataclasses.asdict(self)
 
 
+def n_corrupt(share: float, n: int) -> int:
+    """The most of n senders or parties that may pool what they know: all that count them ask here.
+
+    Args:
+      share: the largest share of them, as it was written in decimal digits.
+      n: how many there are.
+    """
+    return math.floor(_exact(share) * n)
+
+
+def n_gone(share: float, n: int) -> int:
+    """The most of n senders that may drop out, likewise."""
+    return math.ceil(_exact(share) * n)
+
+
 def _exact(rate: float) -> Fraction:
     """A rate as it was written, in decimal digits."""
-    return Fraction(repr(rate))
+    return Fraction(repr(float(rate)))

@@ -12,7 +12,6 @@ releases, out of the aggregator's reach. Nothing here needs a secret.
 import hashlib
 from collections.abc import Sequence
 
-import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ProtocolError
@@ -27,6 +26,7 @@ from schemas.masked.pairwise_messages import (
     sent_to_table,
 )
 from schemas.masked.parties import AGGREGATOR
+from schemas.privacy import noise_shares
 from transforms.files import gate
 from transforms.files.octets import table_bytes
 from transforms.masked.exchange_files import Exchange, table_refusal
@@ -114,7 +114,7 @@ class PairwiseExchange(Exchange):
         n_clients, shares = self.n_listed(index), self.plan().shares
         if shares is not None:
             return max(threshold, shares.fewest(n_clients))
-        return max(threshold, n_clients - int(np.ceil(self._params().dropout * n_clients)))
+        return max(threshold, n_clients - noise_shares.n_gone(self._params().dropout, n_clients))
 
     def check_present(self, index: int, senders: Sequence[bytes]) -> None:
         """Raises ProtocolError if a message is of somebody who has not shared: its mask could not be taken away."""

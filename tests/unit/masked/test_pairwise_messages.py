@@ -13,6 +13,7 @@ from schemas.masked.pairwise_messages import (
     sent_from_table,
     sent_to_table,
 )
+from schemas.privacy.noise_shares import ShareLaw
 
 ROWS = {
     SenderKeys: [SenderKeys(b"a", bytes(32), b"k" * 32), SenderKeys(b"b", b"m" * 32, bytes(32))],
@@ -42,3 +43,18 @@ def test_other_rows_are_refused(kind):
 def test_the_plan_says_how_masks_are_made(pairwise):
     plan = ExchangePlan(run="run", nonce=bytes(32), settings="digest", rounds=(), pairwise=pairwise)
     assert ExchangePlan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("pairwise", "shares", "got"),
+    [
+        (PairwiseParams(0.05, 0.3), ShareLaw(threshold=2, corrupt=0.1, dropout=0.3), "got two counts of those who"),
+        (PairwiseParams(0.05, 0.3), ShareLaw(threshold=2, corrupt=0.05, dropout=0.2), "got two counts of those who"),
+        (PairwiseParams(0.58, 0.0), None, "plan.json must be what"),
+        (None, ShareLaw(threshold=2, corrupt=0.58, dropout=0.0), "plan.json must be what"),
+    ],
+)
+def test_a_plan_counts_those_who_collude_once_and_no_majority_of_them(pairwise, shares, got):
+    plan = ExchangePlan(run="run", nonce=bytes(32), settings="digest", rounds=(), pairwise=pairwise, shares=shares)
+    with pytest.raises(ProtocolError, match=got):
+        ExchangePlan.from_json(plan.to_json())

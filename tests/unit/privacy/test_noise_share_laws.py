@@ -125,6 +125,16 @@ def test_laplace_noise_is_not_split():
         noise_shares.check_divisible((round_of(mechanism=Mechanism.DISCRETE_LAPLACE),))
 
 
+@pytest.mark.parametrize("corrupt", [0.5000001, 0.58, 0.99])
+@pytest.mark.parametrize("noise_by", ["aggregator", "clients"])
+def test_a_majority_of_colluders_is_refused(tmp_path, corrupt, noise_by):
+    section = {"scheme": "pairwise", "threshold": 2, "dropout": 0.0, "noise_by": noise_by}
+    job = lake.job(str(tmp_path), "server", trust="masked", masked=section | {"corrupt": corrupt})
+    with pytest.raises(ConfigError, match=r"masked\.corrupt must be at most 0\.5"):
+        validated(job)
+    assert validated(job | {"masked": section | {"corrupt": 0.5}}).masked.corrupt == 0.5
+
+
 @pytest.mark.parametrize(
     ("section", "words"),
     [

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.errors import ProtocolError
+from schemas.privacy import noise_shares
 
 SECURITY_BITS = 40
 CORRECTNESS_BITS = 30
@@ -48,7 +49,7 @@ def parameters(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
     Raises:
       ProtocolError: if no number of neighbors does.
     """
-    n_corrupt, n_gone = int(corrupt * n_clients), int(np.ceil(dropout * n_clients))
+    n_corrupt, n_gone = noise_shares.n_corrupt(corrupt, n_clients), noise_shares.n_gone(dropout, n_clients)
     for k in range(2, n_clients - 1, 2):
         threshold = _threshold(n_clients, n_corrupt, k)
         split = n_clients * min(1.0, (n_corrupt + n_gone) / n_clients) ** (k // 2)
