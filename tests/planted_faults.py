@@ -412,7 +412,7 @@ FAULTS = (
         "checker: clients of windows need no roll",
         "transforms/privacy_flow/stated_sensitivity.py",
         "    if not rolls or len(rolls) < len(contracts):\n        return None\n",
-        "    if not rolls:\n        return weights\n",
+        "    if not rolls:\n        return Moves(weights, len(weights))\n",
         "tests/pipeline/kmeans/test_client_epoch.py",
     ),
     Fault(
