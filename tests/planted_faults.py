@@ -191,8 +191,8 @@ FAULTS = (
     Fault(
         "ledger: charges without a scope touch no partition",
         "transforms/privacy/ledger_filter.py",
-        "touched = [each for each in held if scope is None or each.scope in (None, scope)]",
-        "touched = [each for each in held if scope is None or each.scope == scope]",
+        "return None in (scope, charge.scope) or",
+        "return scope is None or",
         "tests/unit/privacy/test_ledger_filter.py",
     ),
     Fault(
