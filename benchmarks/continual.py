@@ -26,6 +26,7 @@ from benchmarks import machine, measurement
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.kmeans.recurring.remembered import Memory
+from schemas.kmeans.recurring.weights import coefficients
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.dp_lloyd import window_rounds as windows
@@ -33,7 +34,7 @@ from transforms.kmeans.dp_lloyd import window_server as windows_server
 from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
 from transforms.numerics.kmeans.noisy_means import last_means
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
-from transforms.numerics.kmeans.recurring.windows import coefficients, mixing
+from transforms.numerics.kmeans.recurring.windows import mixing
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.privacy import accounting

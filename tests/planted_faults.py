@@ -204,8 +204,8 @@ FAULTS = (
     Fault(
         "ledger: charges without a scope touch no partition",
         "transforms/privacy/ledger_filter.py",
-        "touched = [each for each in held if scope is None or each.scope in (None, scope)]",
-        "touched = [each for each in held if scope is None or each.scope == scope]",
+        "return None in (scope, charge.scope) or",
+        "return scope is None or",
         "tests/unit/privacy/test_ledger_filter.py",
     ),
     Fault(
@@ -390,7 +390,7 @@ FAULTS = (
         "checker: clients of windows need no roll",
         "transforms/privacy_flow/stated_sensitivity.py",
         "    if not rolls or len(rolls) < len(contracts):\n        return None\n",
-        "    if not rolls:\n        return weights\n",
+        "    if not rolls:\n        return Moves(weights, len(weights))\n",
         "tests/pipeline/kmeans/test_client_epoch.py",
     ),
     Fault(

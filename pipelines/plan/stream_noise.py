@@ -36,6 +36,7 @@ def stream_json(config: DPLloydFit) -> dict[str, Any]:
         "counted": times,
         "apart": epoch.separation if by_client else None,
         "band": epoch.band,
+        "reach": len(config.weights),
         "noise": habits,
     }
 
@@ -50,7 +51,7 @@ def stream_warnings(found: dict[str, Any]) -> list[str]:
                 f"at the same epsilon: {noise['memory alone']:.3g} against {noise['stream']:.3g}, and counts all of "
                 "them"
             )
-    if found["apart"] is not None and found["apart"] < found["band"] and found["counted"] > 1:
+    if found["apart"] is not None and found["apart"] < found["reach"] and found["counted"] > 1:
         warnings.append(
             f"stream.band {found['band']} is above stream.min_separation {found['apart']}, so that windows of a client "
             "meet in one release and noise pays for their sum: try a band that is not above it"

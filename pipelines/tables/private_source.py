@@ -134,7 +134,7 @@ def staged_listing(source: Source, folder: str) -> Iterator[Source]:
 def _of_windows(source: Source, config: Any) -> Source:
     """The source of a window of an epoch: the partitions of the windows that it reads, which may be empty."""
     epoch = getattr(config, "epoch", None)
-    return source if epoch is None else dataclasses.replace(source, one_of=(epoch.column, epoch.dates))
+    return source if epoch is None else dataclasses.replace(source, one_of=(epoch.column, config.read_dates))
 
 
 def _with_listing(source: Source, setting: str = _DATA) -> Source:

@@ -14,6 +14,7 @@ from schemas.choices import Algorithm, Allocation, Assignment, Auto, ClippingCen
 from schemas.errors import ConfigError
 from schemas.kmeans.recurring.config import RecurringConfig
 from schemas.kmeans.recurring.epoch import EpochConfig
+from schemas.kmeans.recurring.weights import coefficients
 from schemas.kmeans.sections.clipping_config import ClippingConfig
 from schemas.kmeans.sections.cluster_choice import ClusterChoice, ClusterCount
 from schemas.kmeans.sections.feddp_config import FedDPOptions, LloydConfig, QualityConfig
@@ -121,6 +122,19 @@ class AnyFit(Section):
     def epoch(self) -> EpochConfig | None:
         """The section of a job that is one window of an epoch."""
         return None if self.recurring is None else self.recurring.epoch
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Weight of the statistic of each age in the release of a window; a release adds up as many windows."""
+        section = self.recurring
+        if section is None or section.epoch is None or section.memory is None:
+            return ()
+        return coefficients(section.epoch.band, section.memory)
+
+    @property
+    def read_dates(self) -> tuple[str, ...]:
+        """Dates of the windows of an epoch whose rows a run reads, its own first."""
+        return () if self.epoch is None else self.epoch.dates(len(self.weights))
 
     def _check_algorithm(self) -> None:
         """Refuses what the algorithm does not have.

@@ -24,14 +24,16 @@ composition in differential privacy", Theorem 1, for the martingale argument (th
 """
 
 import dataclasses
+import functools
 import math
+import urllib.parse
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from schemas.errors import BudgetExceededError, LedgerRefusedError
-from schemas.privacy.charge import Charge, LatticeNoise, Limit
+from schemas.privacy.charge import Charge, LatticeNoise, Limit, canonical
 from schemas.privacy.plan import Mechanism
 from schemas.settings.json_schema import parsed
 from schemas.settings.refusal import Refusal
@@ -147,9 +149,8 @@ def check(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
 def _too_much(limit: Limit, held: Sequence[Charge], charge: Charge, times: int = 1) -> list[Charge] | None:
     """The charges before, in a partition where one more, `times` over, passes the limit; None if there is none."""
     for scope in _scopes([*held, charge]):
-        touched = [each for each in held if scope is None or each.scope in (None, scope)]
-        mine = scope is None or charge.scope in (None, scope)
-        if mine and not fits(limit, total(limit, [*touched, *[charge] * times])):
+        touched = [each for each in held if _touches(each, scope)]
+        if _touches(charge, scope) and not fits(limit, total(limit, [*touched, *[charge] * times])):
             return touched
     return None
 
@@ -194,17 +195,26 @@ def _with_epsilon(charge: Charge, epsilon: float) -> Charge:
 
 def most_spent(limit: Limit, charges: Sequence[Charge]) -> Spent:
     """What the partition that was charged most has spent."""
-    sums = [
-        total(limit, [each for each in charges if scope is None or each.scope in (None, scope)])
-        for scope in _scopes(charges)
-    ]
+    sums = [total(limit, [each for each in charges if _touches(each, scope)]) for scope in _scopes(charges)]
     return max(sums, key=lambda spent: spent_epsilon(limit, spent), default=Spent())
 
 
 def _scopes(charges: Sequence[Charge]) -> list[str | None]:
     """Partitions with charges of their own; None stands for the whole where nothing was declared."""
-    declared = {each.scope for each in charges if each.scope is not None}
+    declared = {_values(each.scope) for each in charges if each.scope is not None}
     return [*sorted(declared)] if declared else [None]
+
+
+def _touches(charge: Charge, scope: str | None) -> bool:
+    """Whether a charge counts for a partition; where none is declared, and without one of its own, it does."""
+    return None in (scope, charge.scope) or _values(str(charge.scope)) == scope
+
+
+@functools.lru_cache(maxsize=MOST_RUNS)
+def _values(scope: str) -> str:
+    """A scope by the values that its folders stand for: `a b` and `a%20b` are two folders of one value."""
+    folders = parsed(scope, dict[str, str], _SCOPE)
+    return canonical({column: urllib.parse.unquote(folder) for column, folder in folders.items()})
 
 
 def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:

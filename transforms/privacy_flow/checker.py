@@ -25,7 +25,7 @@ from transforms.privacy_flow.graph_spending import check_spent, check_values, co
 from transforms.privacy_flow.known_objects import KnownObjects
 from transforms.privacy_flow.rules import Role, Rule
 from transforms.privacy_flow.starting_points import StartingPoints
-from transforms.privacy_flow.stated_sensitivity import column_of, understatement
+from transforms.privacy_flow.stated_sensitivity import moves_of, understatement
 from transforms.privacy_flow.step import (
     OF_OTHERS,
     Step,
@@ -181,13 +181,13 @@ class _Walk(PipelineVisitor):
             if plan is None or each.plan not in plan.rounds:
                 raise step.refused(f"belong to a round of the plan, got {each.plan.path}", "account for it")
             name = audited_code.name_of(_innermost(each.statistic))
-            column = column_of(each.statistic, contracts, plan.unit)
-            if column is None:
+            moves = moves_of(each.statistic, contracts, plan.unit)
+            if moves is None:
                 raise step.refused(
                     "read windows by the roll of their epoch at unit client, and only there, got others",
                     "ask the roll for the contract",
                 )
-            found = understatement(name, each.plan, replaces=plan.replaces, column=column)
+            found = understatement(name, each.plan, replaces=plan.replaces, moves=moves)
             if found is not None:
                 raise step.refused(
                     f"state the sensitivity of its statistic, got {found}", "ask it of the code that bounds the rows"

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit, ReleaseSpec, RoundPlan
 from schemas.profile.plan import (
@@ -22,7 +22,7 @@ from schemas.profile.plan import (
 )
 from schemas.tables.contract import TableContract
 from transforms.numerics.statistics import center_quality, lattice, relative_sums, row_statistics
-from transforms.numerics.tables.participation import worst_column
+from transforms.numerics.tables.participation import n_moved, worst_column
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,17 +93,33 @@ STATED: dict[str, dict[str, Stated]] = {
 """Parts of each statistic's vector, in order; the last may be left out of a round."""
 
 
-def weights_of(statistic: Any) -> tuple[int, ...]:
-    """By what a statistic multiplies rows of each window of an epoch; (1,) where there are none."""
-    given: tuple[int, ...] = (1,)
+class Moves(NamedTuple):
+    """What a unit moves.
+
+    Attributes:
+      column: by how much it moves successive releases at most, in units of one statistic.
+      n_releases: how many it moves at most.
+    """
+
+    column: tuple[int, ...] = (1,)
+    n_releases: int = 1
+
+
+ONE_RELEASE = Moves()
+"""Of statistics that no other release adds up."""
+
+
+def weights_of(statistic: Any) -> tuple[int, ...] | None:
+    """By what a statistic multiplies rows of each window of an epoch; None where there are no windows."""
     while isinstance(statistic, functools.partial):
-        given = statistic.keywords.get("weights", given)
+        if "weights" in statistic.keywords:
+            return tuple(statistic.keywords["weights"])
         statistic = statistic.func
-    return given
+    return None
 
 
-def column_of(statistic: Any, contracts: Sequence[TableContract], unit: PrivacyUnit | None) -> tuple[int, ...] | None:
-    """By how much a unit moves successive releases, in units of one statistic; None if nothing bounds it.
+def moves_of(statistic: Any, contracts: Sequence[TableContract], unit: PrivacyUnit | None) -> Moves | None:
+    """What a unit moves; None if nothing bounds it.
 
     Args:
       statistic: of a round.
@@ -112,24 +128,23 @@ def column_of(statistic: Any, contracts: Sequence[TableContract], unit: PrivacyU
     """
     weights = weights_of(statistic)
     rolls = [each.participation for each in contracts if each.participation is not None]
-    if unit is not PrivacyUnit.CLIENT or not isinstance(statistic, functools.partial) or weights == (1,):
-        return weights if not rolls else None
+    if weights is None or unit is not PrivacyUnit.CLIENT:
+        weights = weights or (1,)
+        return Moves(weights, n_moved(weights, 1)) if not rolls else None
     if not rolls or len(rolls) < len(contracts):
         return None
     times, separation = max(each.max_windows for each in rolls), min(each.min_separation for each in rolls)
-    return worst_column(weights, times, separation)
+    return Moves(worst_column(weights, times, separation), n_moved(weights, times))
 
 
-def understatement(
-    statistic: str | None, plan: RoundPlan, *, replaces: bool, column: Sequence[int] = (1,)
-) -> str | None:
+def understatement(statistic: str | None, plan: RoundPlan, *, replaces: bool, moves: Moves = ONE_RELEASE) -> str | None:
     """What is wrong with the sensitivities that a round states for its statistic, in words; None if nothing is.
 
     Args:
       statistic: its name; None if it has none.
       plan: of the round.
       replaces: whether one added row may take the place of another.
-      column: by how much one unit moves successive releases of an epoch, in units of one statistic.
+      moves: what one unit moves.
     """
     stated = STATED.get(statistic or "")
     if stated is None:
@@ -138,13 +153,13 @@ def understatement(
         return f"releases that are not the parts of {statistic}"
     for release in plan.releases:
         required = stated[release.spec.name].required(release.spec, replaces=replaces)
-        required = math.sqrt(sum(each**2 for each in column)) * required
+        required = math.sqrt(sum(each**2 for each in moves.column)) * required
         if release.spec.sensitivity < required:
             return (
                 f"{release.spec.sensitivity} lattice units for {release.spec.name}, which one unit moves by {required}"
             )
-        if release.spec.windows < (moved := sum(map(bool, column))):
-            return f"{release.spec.windows} windows for {release.spec.name}, of which one unit moves {moved}"
+        if release.spec.windows < moves.n_releases:
+            return f"{release.spec.windows} windows for {release.spec.name}, of which one unit moves {moves.n_releases}"
     return None
 
 

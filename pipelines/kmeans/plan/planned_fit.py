@@ -93,9 +93,9 @@ class PlannedFit:
         return EpochRoll(
             facts=facts,
             column=epoch.column,
-            dates=epoch.dates,
+            dates=config.read_dates,
             index=epoch.index,
-            rule=Rule(epoch.times, epoch.separation, epoch.band, binds),
+            rule=Rule(epoch.times, epoch.separation, len(config.weights), binds),
             client_id=str(config.data.client_id),
             folder=rolls_folder(str(config.ledger), str(config.data.name), epoch.name),
         )

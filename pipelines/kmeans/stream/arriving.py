@@ -23,4 +23,4 @@ def topic_windows(config: StreamConfig, options: PipelineOptions) -> TopicWindow
     client, columns = TopicClient.of(stream.kafka), MessageColumns.of(data, stream.kafka)
     records = Records(client=client, folder=data.path, epoch=stream.name, days=stream.days)
     landing = Landing(records=records, columns=columns, column=stream.column, setting="data.path", options=options)
-    return TopicWindows(calendar=config.calendar, band=stream.band, landing=landing)
+    return TopicWindows(calendar=config.calendar, band=len(config.template.weights), landing=landing)

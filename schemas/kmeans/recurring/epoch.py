@@ -42,8 +42,8 @@ class EpochConfig(GrownSection):
     window: Date = Field(description="the date of the window of this run")
     band: _Count = Field(
         default=16,
-        description="how many windows each release adds up, so that their noise is correlated, an integer >= 1; 1 for "
-        "independent noise; the partitions of so many windows must stay readable",
+        description="how many windows each release adds up at most, so that their noise is correlated, an integer "
+        ">= 1; 1 for independent noise; the partitions of so many windows must stay readable",
     )
     once: Text | None = Field(
         default=None,
@@ -76,11 +76,10 @@ class EpochConfig(GrownSection):
         """Number of the window of this run, from 0."""
         return (datetime.date.fromisoformat(self.window) - datetime.date.fromisoformat(self.first)).days // self.days
 
-    @property
-    def dates(self) -> tuple[str, ...]:
-        """Dates of the windows whose statistics this one releases, its own first."""
+    def dates(self, reach: int) -> tuple[str, ...]:
+        """Dates of the windows whose statistics this one releases, its own first; `reach` is how many there are."""
         own = datetime.date.fromisoformat(self.window)
-        ages = range(min(self.band, self.index + 1))
+        ages = range(min(reach, self.index + 1))
         return tuple((own - datetime.timedelta(days=age * self.days)).isoformat() for age in ages)
 
     def date_of(self, index: int) -> str:

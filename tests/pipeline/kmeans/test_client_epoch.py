@@ -27,7 +27,7 @@ from transforms.kmeans.dp_lloyd import window_rounds as rounds
 from transforms.kmeans.dp_lloyd import window_server as server
 from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
 from transforms.numerics.tables.participation import Counted, Rule, worst_column
-from transforms.privacy_flow.stated_sensitivity import column_of, understatement
+from transforms.privacy_flow.stated_sensitivity import Moves, moves_of, understatement
 from transforms.tables.counted_clients import Roll, counted_block, salted_digests
 
 STATISTIC = "transforms.kmeans.dp_lloyd.window_rounds:window_statistic"
@@ -199,7 +199,7 @@ def with_roll(tables, rule):
 def released(job, tables, weights, anchors):
     """Exact vectors of the windows of an epoch; `anchors` gives the centers of each window."""
     epoch, memory, found = job.template.recurring.epoch, None, []
-    rule = Rule(epoch.times, epoch.separation, epoch.band, True)
+    rule = Rule(epoch.times, epoch.separation, len(weights), True)
     blocks = with_roll(tables, rule)
     for index in range(len(tables)):
         section = epoch.model_copy(update={"window": DATES[index]})
@@ -306,8 +306,8 @@ def test_a_plan_for_another_contract_is_refused(place, changes, is_enough):
     """Readers that let clients count more often, or closer together, than the plan pays for."""
     fit = plan_fit(config_of(place).template)
     (bound,) = fit.rounds
-    column = column_of(bound.statistic, [contract_with(**changes)], PrivacyUnit.CLIENT)
-    assert (understatement(STATISTIC, bound.plan, replaces=False, column=column) is None) is is_enough
+    moves = moves_of(bound.statistic, [contract_with(**changes)], PrivacyUnit.CLIENT)
+    assert (understatement(STATISTIC, bound.plan, replaces=False, moves=moves) is None) is is_enough
 
 
 @pytest.mark.parametrize(
@@ -318,9 +318,32 @@ def test_a_plan_for_another_contract_is_refused(place, changes, is_enough):
         ([contract_with()], PrivacyUnit.RECORD),
     ],
 )
-def test_windows_without_a_roll_are_refused(contracts, unit):
-    statistic = functools.partial(rounds.window_statistic, weights=(16, 6))
-    assert column_of(statistic, contracts, unit) is None
+@pytest.mark.parametrize("weights", [(16, 6), (1,)])
+def test_windows_without_a_roll_are_refused(contracts, unit, weights):
+    """A release that adds up nothing of other windows is one of many that a client moves, too."""
+    statistic = functools.partial(rounds.window_statistic, weights=weights)
+    assert moves_of(statistic, contracts, unit) is None
+
+
+def test_what_stands_outermost_is_what_a_statistic_is_called_with():
+    inner = functools.partial(rounds.window_statistic, weights=(1,))
+    inner.kept = "not taken apart"
+    assert functools.partial(inner, weights=(16, 6)).func is inner
+    assert moves_of(functools.partial(inner, weights=(16, 6)), [], PrivacyUnit.RECORD) == ((16, 6), 2)
+
+
+def test_releases_that_a_client_moves_are_counted_as_far_apart_as_they_may_lie(place):
+    """Weights 16, 6 and windows one apart: close together three releases are moved by most, far apart four by less."""
+    contract = contract_with(min_separation=1)
+    fit = plan_fit(config_of(place, min_separation=1).template)
+    bound = fit.rounds[0]
+    assert [each.spec.windows for each in bound.plan.releases] == [4, 4]
+    moves = moves_of(bound.statistic, [contract], PrivacyUnit.CLIENT)
+    assert moves == Moves((16, 22, 6), 4)
+    assert understatement(STATISTIC, bound.plan, replaces=False, moves=moves) is None
+    fewer = [dataclasses.replace(each, spec=dataclasses.replace(each.spec, windows=3)) for each in bound.plan.releases]
+    plan = dataclasses.replace(bound.plan, releases=tuple(fewer))
+    assert "3 windows for weighted_sums" in str(understatement(STATISTIC, plan, replaces=False, moves=moves))
 
 
 # The readers.
@@ -407,10 +430,13 @@ def test_plan_tells_what_daily_clients_lose(place):
         assert any("recurring.memory 365 times has less noise" in each for each in warned[separation])
 
 
-def test_plan_warns_of_a_band_whose_columns_meet(place):
-    words = place.words(DATES[0], output="planned", windows=365, band=8, max_windows=53, min_separation=7)
+@pytest.mark.parametrize(("memory", "meets"), [(30, True), (4, False)])
+def test_plan_warns_of_a_band_whose_columns_meet(place, memory, meets):
+    """A memory of 4 has seven weights that are not 0."""
+    stream = {"windows": 365, "memory": memory, "band": 8, "max_windows": 53, "min_separation": 7}
+    words = place.words(DATES[0], output="planned", **stream)
     found = json.loads(lake.run_command("plan", "--config", words[2], "--clients", "1000").out.splitlines()[-1])
-    assert any("stream.band 8 is above stream.min_separation 7" in each for each in found["warnings"])
+    assert any("stream.band 8 is above stream.min_separation 7" in each for each in found["warnings"]) is meets
 
 
 @pytest.mark.parametrize("unit", ["client", "record"])
@@ -420,3 +446,20 @@ def test_a_stream_under_masks_is_refused(tmp_path, unit):
     masks = {"trust": "masked", "masked": {"secret_uri": "secret"}, "key_uri": "key"}
     with pytest.raises(ConfigError, match=r"^trust must be central for windows of an epoch"):
         stream_config(place.settings | masks)
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_a_short_memory_goes_on_beyond_its_weights(tmp_path, unit):
+    """A memory of 2 windows has four weights that are not 0: a release adds up four windows, whatever the band is."""
+    place = Place(tmp_path, unit=unit, memory=2, band=16)
+    for date in DATES[:6]:
+        place.write(date, range(900))
+    outcome = place.release(DATES[5])
+    assert outcome.code == 0, outcome.err
+    assert [place.json(index, "privacy.json")["epoch"]["weights"] for index in (0, 5)] == [[16, 4, 2, 1]] * 2
+    if unit == "record":
+        np.testing.assert_allclose(
+            [place.counts(index) / 900 for index in range(6)], [16, 20, 22, 23, 23, 23], atol=0.5
+        )
+    else:
+        assert place.roll().facts["index"] == 5

@@ -16,14 +16,18 @@ from pipelines.ledger.store import Ledger, charges_of, limits_of
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.recurring.remembered import Memory
+from schemas.kmeans.recurring.weights import coefficients
 from schemas.privacy.charge import Limit
+from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake, ledgers
 from transforms.kmeans.dp_lloyd import window_rounds as rounds
 from transforms.kmeans.dp_lloyd import window_server as server
-from transforms.numerics.kmeans.recurring.windows import coefficients, epoch_sensitivity, mixing, own_part
+from transforms.numerics.kmeans.centers import NoisyMeans
+from transforms.numerics.kmeans.recurring.memory import memory_of, most_runs
+from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity, mixing, own_part
 from transforms.privacy import ledger_filter
-from transforms.privacy_flow.stated_sensitivity import understatement, weights_of
+from transforms.privacy_flow.stated_sensitivity import Moves, moves_of, understatement, weights_of
 
 DATES = tuple(f"2026-01-0{day}" for day in range(1, 7))
 EPOCH = {"name": "january", "column": "dt", "first": DATES[0], "windows": 6, "band": 3, "once": "made for a test"}
@@ -364,16 +368,16 @@ def test_a_plan_for_one_window_alone_is_refused(place):
     name = "transforms.kmeans.dp_lloyd.window_rounds:window_statistic"
     weights = weights_of(bound.statistic)
     assert weights == (16, 6, 3)
-    assert understatement(name, bound.plan, replaces=False, column=weights) is None
+    assert understatement(name, bound.plan, replaces=False, moves=Moves(weights, 3)) is None
     once = dataclasses.replace(
         bound.plan,
         releases=tuple(
             dataclasses.replace(each, spec=dataclasses.replace(each.spec, windows=1)) for each in bound.plan.releases
         ),
     )
-    assert "1 windows for weighted_sums" in str(understatement(name, once, replaces=False, column=weights))
+    assert "1 windows for weighted_sums" in str(understatement(name, once, replaces=False, moves=Moves(weights, 3)))
     heavier = functools.partial(rounds.window_statistic, weights=(16, 7, 3))
-    assert understatement(name, bound.plan, replaces=False, column=weights_of(heavier)) is not None
+    assert understatement(name, bound.plan, replaces=False, moves=moves_of(heavier, [], PrivacyUnit.RECORD)) is not None
 
 
 def test_coefficients():
@@ -382,6 +386,30 @@ def test_coefficients():
     assert all(weight > 0 for weight in coefficients(10_000, 2))
     assert epoch_sensitivity((3, 4), 10) == 50
     assert epoch_sensitivity((1, 1), 10) == 15
+
+
+@pytest.mark.parametrize("band", [1, 2, 3, 5, 16, 40])
+@pytest.mark.parametrize("memory", range(2, 13))
+def test_every_fact_of_a_release_counts_the_same_windows(place, memory, band):
+    """Dates that are read, weights, account, checker and what is solved for, whichever of the two is shorter."""
+    settings = place.settings(0, band=band, windows=50)
+    settings["recurring"]["memory"] = memory
+    job = validated(settings)
+    weights, last = job.weights, validated(settings).epoch.model_copy(update={"window": job.epoch.date_of(45)})
+    assert len(weights) <= band
+    assert len(last.dates(len(weights))) == len(weights) <= most_runs(memory)
+    (spec,) = {each.windows for each in rounds.round_specs(job, 4)[0].releases}
+    moves = moves_of(functools.partial(rounds.window_statistic, weights=weights), [], PrivacyUnit.RECORD)
+    assert moves == Moves(weights, spec) == Moves(rounds.column_of(job), len(weights))
+    kept, rng = None, np.random.default_rng(memory)
+    for index in range(len(weights) + 2):
+        epoch = job.epoch.model_copy(update={"window": job.epoch.date_of(index)})
+        state = server.initial_state(job, epoch, lake.MEANS, kept)
+        assert len(state.dates) == min(index + 1, len(weights)) == len(state.earlier_sums) + 1
+        placed = rounds.state_at(state, f"lake/dt={state.dates[-1]}/a.parquet")
+        assert rounds.window_statistic(ClientBlock(rng.normal(size=(3, 4))), placed, weights=weights).any()
+        one = memory_of(NoisyMeans(np.ones((3, 4)), np.ones(3), 1.0, 1.0), lake.MEANS)
+        kept = one if kept is None else kept.then(one, most_runs(memory))
 
 
 def test_own_parts_and_their_noise():

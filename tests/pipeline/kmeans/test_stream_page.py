@@ -10,8 +10,9 @@ from pipelines.kmeans.stream import center_plots
 from pipelines.kmeans.stream.history import LAST, read_history, thinned
 from pipelines.kmeans.stream.page import write_page
 from schemas.errors import InputError
+from schemas.kmeans.recurring.weights import coefficients
 from tests.scenes import streams
-from transforms.numerics.kmeans.recurring.windows import coefficients, mixing, own_noise
+from transforms.numerics.kmeans.recurring.windows import mixing, own_noise
 
 NAMES = ["age", "<b>income</b>", "visits"]
 START = np.array([[0.0, 0.0, 0.0], [4.0, 0.0, 1.0], [0.0, 4.0, 2.0]])

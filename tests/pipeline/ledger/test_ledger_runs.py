@@ -264,6 +264,20 @@ def test_declared_partitions_have_budgets_side_by_side(tmp_path):
     assert place.spent() == 2
 
 
+def test_two_folders_of_one_value_share_a_budget(tmp_path):
+    """Hive writes the value `a b` as `a%20b`; another writer leaves the space, and a person may be in both folders."""
+    place = ledgers.Place(tmp_path, epsilon=2.0)
+    for folder in ("a b", "a%20b", "a%2520b"):
+        lake.write_files(tmp_path / "sites" / f"site={folder}", [lake.table_of(lake.mixture(60))])
+    base = {"path": str(tmp_path / "sites"), "features": "x", "name": "census", "disjoint_partitions": "one site each"}
+
+    def run(name, site):
+        return place.fit(name, name, data=base | {"partitions": {"site": site}}).code
+
+    assert [run("a", "a b"), run("b", "a%20b"), run("c", "a%2520b")] == [0, 3, 0]
+    assert place.spent() == 2
+
+
 def test_partitions_that_are_not_declared_share_a_budget(tmp_path):
     place = ledgers.Place(tmp_path, epsilon=2.0)
     base = {"features": "x", "name": "census"}

@@ -25,9 +25,9 @@ from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.dp_lloyd import window_server as server
 from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.kmeans.recurring.windows import coefficients, epoch_sensitivity
+from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
 from transforms.numerics.statistics import lattice, relative_sums
-from transforms.numerics.tables.participation import worst_column
+from transforms.numerics.tables.participation import n_moved, worst_column
 from transforms.rounds.protocol import Round
 
 PATH = "windows/window"
@@ -35,10 +35,9 @@ PATH = "windows/window"
 
 def weights_of(config: DPLloydFit) -> tuple[int, ...]:
     """Weight of the statistic of each age in a release; the same in all windows of an epoch."""
-    section = config.recurring
-    if section is None or section.epoch is None or section.memory is None:
+    if not config.weights:
         raise ValueError("weights must be asked for with an epoch and a memory; give both sections.")
-    return coefficients(section.epoch.band, section.memory)
+    return config.weights
 
 
 def column_of(config: DPLloydFit) -> tuple[int, ...]:
@@ -70,7 +69,7 @@ def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
     Their sensitivities are those of a whole epoch: what one unit moves all its releases together.
     """
     column, size = column_of(config), config.max_clusters
-    windows = len(weights_of(config)) * (config.epoch.times if config.epoch else 1)
+    windows = n_moved(weights_of(config), config.epoch.times if config.epoch else 1)
     sums_share = lloyd_rules.sums_weight(config.dp_lloyd.variant, n_features)
     share = 1.0 / (sums_share + 1.0)
     sums = ReleaseSpec(

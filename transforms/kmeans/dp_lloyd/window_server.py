@@ -33,7 +33,7 @@ def initial_state(
     """
     n_features = centers.shape[1]
     settings, frame = LloydSettings.from_config(config), rounds_frame(config, n_features)
-    middle, dates = frame.lattice.center, epoch.dates
+    middle, dates = frame.lattice.center, epoch.dates(len(config.weights))
     inside = folding.into_domain(centers - middle, settings.box.half_side, settings.options.post_process)
     now = lattice_centers(frame, inside)
     older = 0 if memory is None else min(len(memory), len(dates) - 1)

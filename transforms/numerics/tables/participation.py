@@ -41,6 +41,15 @@ def worst_column(weights: Sequence[int], times: int, separation: int) -> tuple[i
     return tuple(column.tolist())
 
 
+def n_moved(weights: Sequence[int], times: int) -> int:
+    """How many releases a unit moves at most: account and checker ask here.
+
+    The windows in which it counts may lie so far apart that their weights never meet. That moves more releases than
+    `worst_column` does, each by less.
+    """
+    return len(weights) * times
+
+
 class Rule(NamedTuple):
     """How often a client counts.
 

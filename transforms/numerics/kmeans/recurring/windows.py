@@ -14,30 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-COEFFICIENT_BITS = 4
-"""The weight of a window's own statistic is 2**COEFFICIENT_BITS; finer weights gain less than a hundredth."""
-
-
-def coefficients(band: int, length: int) -> tuple[int, ...]:
-    """Weight of the statistic of each age in a release, the window's own first.
-
-    Args:
-      band: how many windows a release adds up, >= 1.
-      length: of the memory that is to have little noise, in windows, >= 2.
-
-    Returns:
-      Positive integers, descending, at most `band`: those that are rounded to zero are left out.
-
-    Example:
-      >>> coefficients(4, 30)
-      (16, 8, 6, 5)
-    """
-    found, factor, decay = [], 1.0, 1.0 - 1.0 / length
-    for age in range(band):
-        factor *= (2 * age - 1) / (2 * age) if age else 1.0
-        found.append(round(2**COEFFICIENT_BITS * factor * decay**age))
-    return tuple(weight for weight in found if weight)
-
 
 def epoch_sensitivity(column: Sequence[int], units: int) -> int:
     """How far one privacy unit moves all releases of an epoch together, in L2.
