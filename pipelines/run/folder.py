@@ -249,6 +249,8 @@ class RunFolder:
             check_no_link(self.output)
             if os.path.isdir(self.output):
                 os.rmdir(self.output)
+            # Keys have gone from it, and must not come back in the output.
+            new_file.flush(self.staging)
             os.rename(self.staging, self.output)
             new_file.flush(os.path.dirname(self.staging))
             return

@@ -122,9 +122,11 @@ def _kept(uri: str, setting: str) -> bytes:
 
 
 def delete_key(uri: str, setting: str = "key_uri") -> None:
-    """Deletes the key; a key that is gone already is no error."""
+    """Deletes the key, on a local disk for good; a key that is gone already is no error."""
     try:
         FileSystems.delete([uri])
+        if _is_local(uri):
+            new_file.flush(os.path.dirname(uri))
     except BeamIOError as error:
         if FileSystems.exists(uri):
             raise ConfigError(f"{setting} must be deletable after the run, got {uri}; delete it by hand.") from error

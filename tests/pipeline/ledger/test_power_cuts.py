@@ -1,5 +1,6 @@
 """A machine that loses power at any moment of a run: what was charged is released, and drawn once."""
 
+import json
 import pathlib
 import shutil
 from collections.abc import Iterator
@@ -74,16 +75,25 @@ def cuts(machine) -> list[Cut]:
     return [cut for cut in machine.disk.cuts if cut.entries > before]
 
 
+def check_published(output: pathlib.Path) -> None:
+    """An output is complete if it is there, and holds no key."""
+    if output.exists():
+        names = {path.name for path in output.iterdir()}
+        assert names == {"run.json", *json.loads((output / "run.json").read_text())["files"]}
+
+
 @pytest.mark.slow
 def test_whatever_is_lost_the_run_is_taken_up(machine, cuts):
     whole = lake.released(machine.output)
     assert len({cut.entries for cut in cuts}) == 3
     for cut in cuts:
         machine.disk.restore(cut)
+        check_published(machine.output)
         left = machine.kinds()
         again = machine.run(SECOND)
         assert again.code == 0, (cut.after, again.err)
         assert machine.kinds() == ["reserve", "start", "commit"], cut.after
+        check_published(machine.output)
         if "start" in left:
             assert lake.released(machine.output) == whole, cut.after
 

@@ -12,7 +12,7 @@ from transforms.files import new_file
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
 from transforms.files.octets import make_folder, write_bytes
 from transforms.files.write_once import write_once
-from transforms.privacy.keys import create_key, kept_key, read_key
+from transforms.privacy.keys import create_key, delete_key, kept_key, read_key
 
 WRITERS = {
     "once": write_once,
@@ -72,6 +72,11 @@ def test_a_key_that_somebody_has_just_written_outlasts_a_power_cut(tmp_path):
             pass
 
     assert left(tmp_path, work)["kept/key"] == bytes(range(32))
+
+
+def test_a_key_that_is_deleted_does_not_come_back(tmp_path):
+    create_key(str(tmp_path / "key"))
+    assert left(tmp_path, lambda: delete_key(str(tmp_path / "key"))) == {}
 
 
 def test_checkpoints_outlast_a_power_cut(tmp_path):
