@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from transforms.rounds.own_process import STOPPING
+
 INTERRUPTED = 130
 """The exit code."""
 SENTENCE = (
@@ -33,7 +35,7 @@ class Interruption:
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal."""
-        self.asked = True
+        self.asked = STOPPING.asked = True
         for each in self.before:
             signal.signal(each, signal.SIG_DFL)
         raise KeyboardInterrupt
@@ -46,6 +48,7 @@ def interruptible() -> Iterator[Interruption]:
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
+    STOPPING.asked = False
     for each in interruption.before:
         signal.signal(each, interruption.stop)
     try:
@@ -53,6 +56,7 @@ def interruptible() -> Iterator[Interruption]:
     finally:
         for each, handler in interruption.before.items():
             signal.signal(each, handler)
+        STOPPING.asked = False
 
 
 def end_soon() -> None:

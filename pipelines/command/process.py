@@ -5,6 +5,7 @@ import gc
 from pipelines.command import main as command
 from pipelines.command.interruption import INTERRUPTED, end_soon
 from pipelines.run import late_imports
+from transforms.rounds.own_process import no_core_dumps
 
 _RARELY = (50_000, 20, 50)
 """How many new objects the collector of cycles waits for. Python's own 700 has it look through all libraries again and
@@ -14,6 +15,7 @@ count."""
 
 def main() -> int:
     """Runs the words of this process; returns its exit code."""
+    no_core_dumps()
     gc.set_threshold(*_RARELY)
     late_imports.begin()
     code = command.main()

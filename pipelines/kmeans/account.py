@@ -6,8 +6,11 @@ The entries of a run, in order, and what must be on the disk before the next one
 2. `start`: before any noise is drawn. The kept key exists. The digest of the key that is derived from it and the nonce
    is fixed now, and that of all input under this key. A digest that another run has is refused. Noise is a function of
    derived key, plan and exact sums, so from here on a repeated attempt draws the same noise, or refuses.
-3. `commit`: the released files and their manifest are staged; its digest is fixed now. Then keys are deleted and the
-   staging folder becomes the output, in steps that can be repeated.
+3. `commit`: the released files and their manifest are staged and flushed; their digests are fixed now. Then keys are
+   deleted and the staging folder becomes the output, in steps that can be repeated.
+
+A committed run whose files are lost is drawn again while its keys are there: the release must be the same, and the
+ledger has a second `commit`, of the new manifest.
 """
 
 import contextlib
@@ -37,7 +40,7 @@ from schemas.settings import json_schema
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import RunManifest
 from transforms.files import gate
-from transforms.files.publish import RELEASED_FILES
+from transforms.files.publish import RELEASED_FILES, RELEASES_FILE
 from transforms.masked.clients import SECRET_SETTING
 from transforms.privacy.keys import delete_key, kept_key, key_digest
 
@@ -74,6 +77,8 @@ class RunAccount(OutputFolder):
         self._nonce: RunNonce | None = None
         self._started = False
         self._drew = False
+        self._again = False
+        self._is_window = config.epoch is not None
 
     def complete(self) -> Summary | None:
         """The summary of a run that is complete, its output put in place if that was left undone; None of another.
@@ -85,12 +90,13 @@ class RunAccount(OutputFolder):
         if status is None or status.state == "void":
             return None
         self._check("config", status.reserved["config"], self._config_digest)
-        if status.committed is None:
+        folder = RunFolder(status.reserved["output"], self._run)
+        self._again = status.committed is not None and self._can_repeat(folder, status.committed)
+        if status.committed is None or self._again:
             self._check("code", status.reserved["code"], code_digest())
             self._check("--output", status.reserved["output"], self.folder.output)
             self._started = status.started is not None
             return None
-        folder = RunFolder(status.reserved["output"], self._run)
         self._finish(folder, status)
         same = folder.output == self.folder.output
         _LOGGER.info("run %s is complete: nothing is read or charged", self._run)
@@ -152,8 +158,15 @@ class RunAccount(OutputFolder):
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Commits what is staged, and makes it the output."""
-        digest = self.folder.seal(manifest)
-        self._ledger.commit(self._run, {"manifest": digest})
+        content = {"manifest": self.folder.seal(manifest), "releases": self.folder.digest(RELEASES_FILE)}
+        status = self._ledger.status(self._run)
+        if status is not None and status.committed is not None and status.committed["releases"] != content["releases"]:
+            self.folder.clear()
+            raise LedgerRefusedError(
+                f"run {self._run} must be drawn again as it was, got another release, as on a processor of another "
+                "type; its budget is spent, so take the first machine or choose another run_id, which is charged again."
+            )
+        self._ledger.commit(self._run, content)
         status = self._ledger.status(self._run)
         if status is not None:
             self._finish(self.folder, status)
@@ -161,9 +174,9 @@ class RunAccount(OutputFolder):
     def _reserve(self, charge: Charge) -> bool:
         """Charges the run; False if that has been done by an attempt that did not end."""
         status = self._ledger.status(self._run)
-        if status is not None and status.state == "reserved":
+        if status is not None and (status.state == "reserved" or self._again):
             self._check("plan", canonical(status.reserved["charge"]), canonical(charge.to_json()))
-            _LOGGER.info("run %s is reserved: going on without a further charge", self._run)
+            _LOGGER.info("run %s is %s: going on without a further charge", self._run, status.state)
             return False
         about: dict[str, Any] = {"config": self._config_digest, "code": code_digest(), "output": self.folder.output}
         about["made"] = [uri for uri, made in self._secrets.values() if made]
@@ -174,7 +187,7 @@ class RunAccount(OutputFolder):
     def _check_open(self) -> None:
         """Refuses, before a staged file is touched, what another attempt has ended meanwhile."""
         status = self._ledger.status(self._run)
-        if status is None or status.state != "reserved":
+        if status is None or status.state != ("committed" if self._again else "reserved"):
             raise LedgerRefusedError(f"run_id {self._run} must be reserved, got one that has ended; ask for it again.")
         self._started = status.started is not None
         self._nonce = RunNonce(run=self._run, octets=bytes.fromhex(status.reserved["nonce"]))
@@ -193,6 +206,16 @@ class RunAccount(OutputFolder):
                 "which is charged again."
             )
 
+    def _can_repeat(self, folder: RunFolder, committed: dict[str, Any]) -> bool:
+        """Whether the release of a committed run is lost, and its keys are there to draw it again."""
+        # What a window of an epoch has counted may have been replaced by that of the next one.
+        if self._is_window or "releases" not in committed:
+            return False
+        # In this order: meanwhile another attempt may put in place what is staged.
+        if _is_staged(folder, committed["manifest"]) or FileSystems.exists(FileSystems.join(folder.output, MANIFEST)):
+            return False
+        return all(FileSystems.exists(uri) for uri, _ in self._secrets.values())
+
     def _any_released(self) -> bool:
         """Whether a released file has been staged."""
         return any(FileSystems.exists(self.folder.path(name)) for name in RELEASED_FILES)
@@ -209,13 +232,12 @@ class RunAccount(OutputFolder):
         """Deletes the keys of a committed run and makes its staging folder the output, unless that has been done."""
         digest = (status.committed or {})["manifest"]
         staged = _read(folder.path(MANIFEST))
-        if staged is not None and hashlib.sha256(staged).hexdigest() == digest:
+        if staged is not None and _is(staged, digest):
             for uri in status.reserved["made"]:
                 delete_key(uri)
             folder.check()
             folder.move([*json_schema.parsed(staged, RunManifest, _refusal(folder.path(MANIFEST))).files, MANIFEST])
-        published = _read(FileSystems.join(folder.output, MANIFEST))
-        if published is None or hashlib.sha256(published).hexdigest() != digest:
+        if not _is(_read(FileSystems.join(folder.output, MANIFEST)), digest):
             raise LedgerRefusedError(
                 f"run {self._run} must have its release at {folder.output}, got none or another one; its budget is "
                 "spent, so choose another run_id, which is charged again."
@@ -241,6 +263,21 @@ def _secrets(config: FitConfig, folder: RunFolder) -> dict[str, tuple[str, bool]
         setting: (folder.path(name), True) if uri is None else (uri, not FileSystems.exists(uri))
         for setting, (uri, name) in given.items()
     }
+
+
+def _is(content: bytes | None, digest: str) -> bool:
+    """Whether a file is there, and the one of this SHA-256."""
+    return content is not None and hashlib.sha256(content).hexdigest() == digest
+
+
+def _is_staged(folder: RunFolder, digest: str) -> bool:
+    """Whether all files of a manifest are staged, or in the output already, as they were when it was committed."""
+    staged = _read(folder.path(MANIFEST))
+    if staged is None or not _is(staged, digest):
+        return False
+    files = json_schema.parsed(staged, RunManifest, _refusal(folder.path(MANIFEST))).files
+    places = (folder.staging, folder.output)
+    return all(any(_is(_read(FileSystems.join(at, name)), each) for at in places) for name, each in files.items())
 
 
 def _read(path: str) -> bytes | None:

@@ -96,13 +96,16 @@ class Ledger:
     def start(self, run: str, content: dict[str, Any]) -> None:
         """Says under which key and from which input a reserved run is about to draw noise, if that was not said yet.
 
+        A committed run that is drawn again must say the same.
+
         Raises:
           LedgerRefusedError: if it was said otherwise before, another run has drawn under one of these keys, or the run
             is not reserved.
         """
         with self._writing() as book:
             status = book.status(run)
-            if status is None or status.state != "reserved":
+            again = status is not None and status.state == "committed" and "releases" in (status.committed or {})
+            if status is None or not (again or status.state == "reserved"):
                 raise LedgerRefusedError(f"run {run} must be reserved to draw noise, got another state; run it again.")
             if status.started is None:
                 _refuse_known_keys(book.entries, content.get("key", {}))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipelines.run.flags import Parser
+from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 
 
@@ -118,6 +119,7 @@ def parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
     for flag, kind in KINDS.items():
         if isinstance(getattr(found, flag, None), str):
             setattr(found, flag, kind(getattr(found, flag)))
+    check_stores(vars(found))
     for flag in ("hours", "accuracy"):
         value = getattr(found, flag, None)
         if value is not None and not 0.0 <= value < float("inf"):

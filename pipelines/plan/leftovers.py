@@ -29,6 +29,11 @@ from transforms.files.publish import RELEASED_FILES
 
 _NAME = re.compile(r"(?P<output>.+)\.partial-(?P<run>[A-Za-z0-9_-][A-Za-z0-9._-]*?)(?P<copy>\.clients)?")
 _OURS = {KEY_FILE, NONCE_FILE, SECRET_FILE, MANIFEST, MANIFEST_FILE, LISTING_FILE, *RELEASED_FILES}
+_IN_COPY = re.compile(
+    rf"{re.escape(LISTING_FILE)}|split\.json|(before|called)\.npz|[0-9a-f]{{16}}(\.jsonl|-[0-9]+)|\.rows-[0-9a-f.]+|"
+    r".*(\.parquet|manifest\.json)|\..*\.parquet\.[0-9a-f]{16}"
+)
+"""What lies in a private copy of rows, from the listing of their files to the rows grouped by client."""
 _SECONDS = 3600.0
 
 
@@ -132,7 +137,7 @@ def _alien(path: str, staging: str, names: set[str], *, copy: bool) -> str:
     """Why a folder is not to be removed at all; "" if it is a run's and nobody is at work in it."""
     if _locked(path) or _locked(staging):
         return "a run is under way in it"
-    ours = any(name.endswith((".parquet", "manifest.json")) for name in names) if copy else names & _OURS
+    ours = any(map(_IN_COPY.fullmatch, names)) if copy else names & _OURS
     if names and not ours:
         return "no run has written what is in it"
     return ""
@@ -143,7 +148,12 @@ def _kept(staging: str, run_id: str, states: Mapping[str, RunStatus] | None) -> 
     status = None if states is None else states.get(run_id)
     if status is not None and status.committed is not None and os.path.exists(os.path.join(staging, MANIFEST)):
         return "its release is complete: the same command with this --run_id puts it in place for free"
-    if status is not None and status.state == "reserved":
+    again = (
+        status is not None
+        and "releases" in (status.committed or {})
+        and os.path.exists(os.path.join(staging, KEY_FILE))
+    )
+    if again or (status is not None and status.state == "reserved"):
         return "its budget is spent: the same command with this --run_id takes it up for free"
     if os.path.exists(os.path.join(staging, MANIFEST_FILE)):
         return "it has a checkpoint: the same command with this --run_id goes on"
@@ -177,17 +187,23 @@ def _locked(path: str) -> bool:
 
 
 def _removed(path: str) -> bool:
-    """Removes a folder while its lock is held, so that no run takes it up meanwhile; False if one was faster."""
-    folder = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise InputError(f"{path} must be a folder that can be removed; check its permissions.") from error
-    finally:
-        os.close(folder)
+    """Removes a folder while no run can take it up; False if one was faster.
+
+    A run begins under the lock of the folder that its output lies in, and works under that of its staging folder.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            places = {os.path.dirname(path): 0, path.removesuffix(".clients"): os.O_NOFOLLOW, path: os.O_NOFOLLOW}
+            for place, flag in places.items():
+                with contextlib.suppress(FileNotFoundError):
+                    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | flag)
+                    stack.callback(os.close, folder)
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise InputError(f"{path} must be a folder that can be removed; check its permissions.") from error
     return True
 
 

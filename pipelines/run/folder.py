@@ -15,6 +15,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, LedgerRefusedError
+from transforms.files import new_file
 from transforms.files.octets import read_bytes, remove_files, write_bytes
 from transforms.privacy_flow import extensions
 
@@ -57,6 +58,7 @@ class RunFolder:
             if self._local:
                 self._make_parents()
                 os.mkdir(self.staging, 0o700)
+                new_file.flush(os.path.dirname(self.staging))
             else:
                 FileSystems.mkdirs(self.staging)
         except FileExistsError as error:
@@ -180,6 +182,7 @@ class RunFolder:
             parent = os.path.dirname(parent)
         for folder in self._made:
             os.mkdir(folder)
+            new_file.flush(os.path.dirname(folder))
 
     def _occupied(self) -> bool:
         """Whether the output folder holds anything."""
@@ -212,6 +215,10 @@ class RunFolder:
         content = read_bytes(self.path(name)) if content is None else content
         self.record(name, hashlib.sha256(content).hexdigest())
 
+    def digest(self, name: str) -> str:
+        """SHA-256 of a listed file."""
+        return self._published[name]
+
     def record(self, name: str, digest: str) -> None:
         """Lists a staged file whose SHA-256 is known in the manifest."""
         self._published[name] = digest
@@ -242,7 +249,10 @@ class RunFolder:
             check_no_link(self.output)
             if os.path.isdir(self.output):
                 os.rmdir(self.output)
+            # Keys have gone from it, and must not come back in the output.
+            new_file.flush(self.staging)
             os.rename(self.staging, self.output)
+            new_file.flush(os.path.dirname(self.staging))
             return
         FileSystems.mkdirs(self.output)
         for folder in sorted({os.path.dirname(name) for name in names} - {""}):

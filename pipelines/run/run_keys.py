@@ -20,8 +20,8 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.run.failures import FULL_DISK, is_full_disk
 from pipelines.run.folder import KEY_FILE, NONCE_FILE, absolute
 from schemas.errors import ConfigError, PrivacyFlowError
-from transforms.files import new_file
-from transforms.files.octets import read_bytes
+from schemas.settings.refusal import Refusal
+from transforms.files import gate, new_file
 from transforms.privacy import keys
 from transforms.privacy.held_key import held_keys
 
@@ -109,12 +109,11 @@ def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
       ConfigError: if noise may have been drawn under a nonce that is gone or damaged.
     """
     path = FileSystems.join(folder, NONCE_FILE)
-    found = read_bytes(path) if FileSystems.exists(path) else b""
+    rule, remedy = f"{path} must be the nonce of the interrupted run", "restore it, or start anew with another --run_id"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
+    found = gate.read_octets(path, refusal, keys.NONCE_BYTES) if FileSystems.exists(path) else b""
     if len(found) != keys.NONCE_BYTES and begun:
-        raise ConfigError(
-            f"{path} must be the nonce of the interrupted run, got {len(found)} bytes; restore it, or start anew with "
-            "another --run_id."
-        )
+        raise refusal.because(f"{len(found)} bytes")
     if len(found) != keys.NONCE_BYTES:
         _forget_torn(path)
         found = secrets.token_bytes(keys.NONCE_BYTES)

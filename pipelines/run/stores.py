@@ -22,7 +22,7 @@ _SCHEME = re.compile(rf"({'|'.join(STORES)})://")
 
 
 def check_stores(settings: object) -> None:
-    """Refuses a path of a store whose library is not installed, and one that holds a password.
+    """Refuses a path of a store whose library is not installed, one that holds a password, and `file://`.
 
     Args:
       settings: of a job, or its flags: every text in them that begins like such a path is taken for one.
@@ -35,6 +35,10 @@ def check_stores(settings: object) -> None:
             raise ConfigError(
                 f"{name or 'a path'} must hold no password, got a URL with one; give it to the library of the "
                 "store, by its own configuration or environment."
+            )
+        if text.strip().lower().startswith("file://"):
+            raise ConfigError(
+                f"{name or 'a path'} must name a file of a local disk by its path alone, got {text}; leave out file://."
             )
         found = _SCHEME.match(text)
         if found is not None and not _installed(STORES[found[1]][0]):

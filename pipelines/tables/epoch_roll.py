@@ -120,7 +120,7 @@ class EpochRoll:
 
     def _keep(self, content: bytes) -> None:
         """Replaces the roll of this window; those before the last one go."""
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        new_file.make_folders(self.folder, 0o700)
         path = self._path(self.index)
         kept = {path, self._path(self.index - 1)}
         for other in glob.glob(os.path.join(glob.escape(self.folder), "*")):

@@ -29,7 +29,8 @@ class EntryKind(enum.StrEnum):
     """What an entry says.
 
     LIMIT: a data set may spend so much. RESERVE: a run is about to spend. START: it is about to draw noise, under this
-    key and from this input. COMMIT: its release is complete. VOID: it ended before it released anything.
+    key and from this input. COMMIT: its release is complete; a second one has a new manifest of the same release.
+    VOID: it ended before it released anything.
     """
 
     LIMIT = "limit"
@@ -159,13 +160,19 @@ def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
         before = found.get(entry.run)
         with _refusal(entry.sequence).covers():
             kind = EntryKind(entry.kind)
-        if kind not in _FOLLOWS[before.kind if before else None]:
+        if kind not in _FOLLOWS[before.kind if before else None] and not _repeats(before, kind, entry.body):
             raise LedgerRefusedError(
                 f"entry {entry.sequence} of the ledger must not be {kind} on run {entry.run}, which is "
                 f"{before.state if before else 'unknown'}; choose another run_id."
             )
         found[entry.run] = _after(before, kind, entry.body)
     return found
+
+
+def _repeats(before: RunStatus | None, kind: EntryKind, body: dict[str, Any]) -> bool:
+    """Whether a committed release that was lost has been drawn again: the same one, with a manifest of its own."""
+    known = None if before is None or before.kind is not EntryKind.COMMIT else (before.committed or {}).get("releases")
+    return kind is EntryKind.COMMIT and known is not None and body.get("releases") == known
 
 
 def _after(before: RunStatus | None, kind: EntryKind, body: dict[str, Any]) -> RunStatus:

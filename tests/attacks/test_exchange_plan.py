@@ -318,7 +318,7 @@ def test_on_a_store_the_first_writer_decides(monkeypatch, scheme):
         store[path] = content
 
     monkeypatch.setitem(new_file.CONDITIONAL, scheme, create)
-    monkeypatch.setattr("transforms.files.write_once.read_bytes", store.__getitem__)
+    monkeypatch.setattr("transforms.files.gate.read_octets", lambda path, *_: store[path])
     write_once(f"{scheme}://bucket/00.sum", b"one")
     write_once(f"{scheme}://bucket/00.sum", b"one")
     with pytest.raises(ProtocolError, match="must be written once"):

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -21,7 +20,7 @@ from pydantic import Field
 from schemas.errors import ConfigError, InputError
 from schemas.settings.json_schema import FileContent
 from schemas.settings.refusal import Refusal
-from transforms.files import gate
+from transforms.files import gate, new_file
 from transforms.files.octets import write_bytes
 
 MANIFEST_FILE = "checkpoint.json"
@@ -159,8 +158,6 @@ class CheckpointFolder:
         """Makes a checkpoint the one of the run; its arrays may lie at `arrays_path` already."""
         name, content = _arrays_name(checkpoint.rounds), arrays_to_bytes(checkpoint.arrays)
         write_bytes(self._path(name), content)
-        if self._local:
-            _flush(self._path(name))
         manifest = {
             "format": _FORMAT,
             "rounds": checkpoint.rounds,
@@ -220,28 +217,11 @@ class CheckpointFolder:
 
     def _replace_manifest(self, content: bytes) -> None:
         """Puts the manifest into place: on a disk by a flush and a rename, in an object store as one object."""
-        path = self._path(MANIFEST_FILE)
-        if not self._local:
-            write_bytes(path, content)
-            return
-        partial = f"{path}.partial"
-        write_bytes(partial, content)
-        _flush(partial)
-        os.replace(partial, path)
-        _flush(os.path.dirname(path))
+        (new_file.put_in_place if self._local else write_bytes)(self._path(MANIFEST_FILE), content)
 
 
 def _arrays_name(rounds: int) -> str:
     return f"round-{rounds:06d}.npz"
-
-
-def _flush(path: str) -> None:
-    """Waits until a local file or folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _delete(path: str) -> None:

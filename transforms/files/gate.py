@@ -48,10 +48,11 @@ def read_octets(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> by
     """
     try:
         with _opened(path) as file:
-            content = bytes(file.read(most_bytes + 1))
+            too_long = stores.is_local(path) and os.fstat(file.fileno()).st_size > most_bytes
+            content = b"" if too_long else bytes(file.read(most_bytes + 1))
     except (OSError, ValueError) as error:
         raise refusal.because(path) from error
-    if len(content) > most_bytes:
+    if too_long or len(content) > most_bytes:
         raise refusal.because(f"more than {most_bytes} octets")
     return content
 

@@ -2,10 +2,15 @@
 
 To look whether a file is there and then to write it lets two writers believe that each was first. A local disk has
 O_EXCL; Google's and Amazon's stores and HDFS take a condition with the write. Any other place is refused.
+
+On a local disk a file is flushed before its name is: a power cut leaves all of it or nothing that is believed.
 """
 
+import contextlib
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable
 
 from apache_beam.io.filesystem import CompressionTypes
@@ -44,12 +49,8 @@ def create(path: str, content: bytes) -> None:
 def _on_disk(path: str, content: bytes) -> None:
     """Content and name are on the disk when this returns."""
     path = path.removeprefix("file://")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    _flush_names(path)
+    _write(path, content, 0o600)
+    flush(os.path.dirname(path))
 
 
 def put_in_place(path: str, content: bytes) -> None:
@@ -65,16 +66,81 @@ def put_in_place(path: str, content: bytes) -> None:
     made = f"{path}.{secrets.token_hex(8)}"
     _on_disk(made, content)
     os.replace(made, path)
-    _flush_names(path)
+    flush(os.path.dirname(path))
 
 
-def _flush_names(path: str) -> None:
-    """The name of a file is on the disk when this returns."""
-    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+def link_in_place(path: str, content: bytes, mode: int) -> None:
+    """Makes a whole file on a local disk, which nobody sees half written, unless there is one.
+
+    Args:
+      path: durable on return.
+      content: of the file.
+      mode: of the file.
+
+    Raises:
+      FileExistsError: if something is there.
+      OSError: if it cannot be written.
+    """
+    part = f"{path}.{secrets.token_hex(8)}.part"
     try:
-        os.fsync(folder)
+        _write(part, content, mode)
+        os.link(part, path)
     finally:
-        os.close(folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+        flush(os.path.dirname(path))
+
+
+def make_folders(path: str, mode: int = 0o777) -> None:
+    """Makes a local folder, and those above it that are missing; their names are durable on return.
+
+    Args:
+      path: of the folder; one that is there is no error.
+      mode: of the folder; those above it are as others.
+
+    Raises:
+      OSError: if one cannot be made.
+    """
+    if not path or os.path.isdir(path):
+        return
+    make_folders(os.path.dirname(path))
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    flush(os.path.dirname(path))
+
+
+def _write(path: str, content: bytes, mode: int) -> None:
+    """Makes a file; its content is on the disk when this returns, and its name may not be."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def flush(path: str) -> None:
+    """Content of a local file, or names in a local folder, are on the disk when this returns; pipes have none.
+
+    Raises:
+      OSError: if they cannot be.
+    """
+    try:
+        descriptor = os.open(path or ".", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        os.sync()
+        return
+    try:
+        if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+            os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FLUSH:
+            raise
+        os.sync()
+    finally:
+        os.close(descriptor)
 
 
 def _on_google(path: str, content: bytes) -> None:
@@ -113,5 +179,7 @@ def _on_hadoop(path: str, content: bytes) -> None:
         file.write(content)
 
 
+_NO_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
+"""What file systems say that cannot flush a folder by itself."""
 CONDITIONAL: dict[str, Callable[[str, bytes], None]] = {"gs": _on_google, "s3": _on_amazon, "hdfs": _on_hadoop}
 """How a file is made once, by scheme; these take the place of a look and a write."""

@@ -8,15 +8,20 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from transforms.files import stores
+from transforms.files import new_file, stores
 
 stores.share_clients()
 
 
 def write_bytes(path: str, content: bytes) -> None:
-    """Writes a whole file on any Beam filesystem."""
+    """Writes a whole file on any Beam filesystem; on a local disk it and its name are durable on return."""
+    if stores.is_local(path):
+        new_file.make_folders(os.path.dirname(path))
     with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         file.write(content)
+    if stores.is_local(path):
+        new_file.flush(path)
+        new_file.flush(os.path.dirname(path))
 
 
 def read_bytes(path: str) -> bytes:
@@ -27,8 +32,8 @@ def read_bytes(path: str) -> bytes:
 
 def make_folder(path: str) -> None:
     """Makes a folder, on a local disk for its owner only; one that is there is no error."""
-    if FileSystems.get_scheme(path) in (None, "file"):
-        os.makedirs(path, mode=0o700, exist_ok=True)
+    if stores.is_local(path):
+        new_file.make_folders(path, 0o700)
     elif not FileSystems.exists(path):
         FileSystems.mkdirs(path)
 

@@ -19,15 +19,17 @@ import secrets
 import stat
 from collections.abc import Iterator
 
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError
-from transforms.files import new_file
+from schemas.settings.refusal import Refusal
+from transforms.files import gate, new_file
 from transforms.numerics.privacy.keystream import encode_label
 
 KEY_BYTES = 32
 NONCE_BYTES = 32
+_MOST_READ = 1 << 12
 _FEWEST_VALUES = 9
 """Different bytes of a key: 32 random ones have fewer with probability 1e-20, eight that are repeated have fewer."""
 _PLACE = re.compile(r"(?P<uri>.*)#run=(?P<salt>[0-9a-f]{64})", re.DOTALL)
@@ -98,13 +100,17 @@ def read_key(place: str, setting: str = "key_uri") -> bytes:
 
 def _kept(uri: str, setting: str) -> bytes:
     """The key in a file."""
+    rule, remedy = (
+        f"{setting} must be a readable file",
+        "write 32 random bytes there, and give the workers access to it",
+    )
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
     try:
         if _is_local(uri) and stat.S_IMODE(os.stat(uri).st_mode) & 0o077:
             raise ConfigError(f"{setting} must be a file of mode 0600, got one that others may read; chmod 600 {uri}.")
-        with FileSystems.open(uri, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            key = bytes(file.read())
-    except (OSError, BeamIOError) as error:
-        raise ConfigError(f"{setting} must be a readable file, got {uri}; give the workers access to it.") from error
+    except OSError as error:
+        raise refusal.because(uri) from error
+    key = gate.read_octets(uri, refusal, _MOST_READ)
     if len(key) != KEY_BYTES:
         raise ConfigError(f"{setting} must hold exactly {KEY_BYTES} bytes, got {len(key)}; write a new random key.")
     if len(set(key)) < _FEWEST_VALUES:
@@ -116,9 +122,11 @@ def _kept(uri: str, setting: str) -> bytes:
 
 
 def delete_key(uri: str, setting: str = "key_uri") -> None:
-    """Deletes the key; a key that is gone already is no error."""
+    """Deletes the key, on a local disk for good; a key that is gone already is no error."""
     try:
         FileSystems.delete([uri])
+        if _is_local(uri):
+            new_file.flush(os.path.dirname(uri))
     except BeamIOError as error:
         if FileSystems.exists(uri):
             raise ConfigError(f"{setting} must be deletable after the run, got {uri}; delete it by hand.") from error
@@ -139,11 +147,20 @@ def lasting_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
 @contextlib.contextmanager
 def kept_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
     """`uri` with a key that stays for whoever takes up the run: one that exists is used, otherwise one is made."""
-    if FileSystems.exists(uri) and _is_local(uri) and os.path.getsize(uri) == 0:
-        os.unlink(uri)  # Whoever made it was killed before it held anything.
+    if _is_local(uri) and os.path.isfile(uri):
+        if os.path.getsize(uri) == 0:
+            os.unlink(uri)  # Whoever made it was killed before it held anything.
+        else:
+            _flush(os.path.realpath(uri))
     if not FileSystems.exists(uri):
         create_key(uri, setting)
     yield uri
+
+
+def _flush(path: str) -> None:
+    """Sees to it that a key that somebody has just written lasts as long as what is charged for its noise."""
+    new_file.flush(path)
+    new_file.flush(os.path.dirname(path))
 
 
 def key_digest(place: str, setting: str = "key_uri") -> str:

@@ -18,7 +18,7 @@ from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics.frame import Frame, QuantizedFrame
 from transforms.rounds.protocol import Round, measured
 from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
-from transforms.rounds.sum_processes import CREWS, limits_of_others
+from transforms.rounds.sum_processes import CREWS, alive, limits_of_others
 from transforms.tables.shard_rows import prefetched_blocks, read_blocks
 
 Work = Callable[[], NDArray[np.int64]]
@@ -136,4 +136,5 @@ def drained(work: tuple[ShardReader, Sequence[ShardRef]]) -> NDArray[np.int64]:
     for shard in shards:
         for part in reader.works(shard):
             total += part()
+            alive()
     return total

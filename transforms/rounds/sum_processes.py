@@ -2,6 +2,8 @@
 
 Threads do not serve: a block is worked on in steps of ten microseconds, and after each the interpreter's lock is asked
 for. A process is asked through a pipe and ends with this one. It keeps the rows of its shards as this process does.
+
+Nobody waits for ever for one: it gives a sign of life with every block of rows, and is killed if it stands still.
 """
 
 import concurrent.futures
@@ -17,7 +19,8 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -28,6 +31,7 @@ from schemas.tables.shard import ShardRef
 from transforms.files import stores
 from transforms.files.progress import PROGRESS
 from transforms.rounds.held_by_run import HeldByRun
+from transforms.rounds.own_process import STOPPING, no_core_dumps
 from transforms.rounds.row_cache import WorkerLimits
 
 LEAST_BYTES = 350 << 20
@@ -35,16 +39,25 @@ LEAST_BYTES = 350 << 20
 _MOST_AHEAD = 1 << 14
 """Octets that a pipe takes before anybody reads them."""
 _OPTIONS, _AHEAD, _QUESTION = b"o", b"a", b"q"
+_ALIVE = b""
+"""An answer that is none: a block of rows more has been added up."""
+_LOOK_SECONDS, _MOST_LOOKS = 1.0, 600
+"""How often somebody who waits looks, and how often without a sign of life. Looks are counted, not time: whoever stops
+and goes on together with the processes has not waited."""
+_SIGN_SECONDS, _PARENT_SECONDS, _END_SECONDS = 1.0, 1.0, 5.0
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from transforms.rounds import sum_processes; "
-    "from {module} import {name}; sum_processes.serve({name})"
+    "from {module} import {name}; sum_processes.serve({name}, int(sys.argv[2]))"
 )
 _WORK = "transforms.rounds.shard_sums:drained"
 _LENGTH = struct.Struct("<Q")
-_LOST = (
-    "all processes that add up rows must stay until the job is over, got one that ended, as when memory is short; run "
-    "it again with fewer --cores."
+_STAYS = "all processes that add up rows must stay until the job is over, got one that"
+_LOST = f"{_STAYS} ended; run it again, with fewer --cores if it ends again."
+_STOOD_STILL = f"{_STAYS} stood still for {_MOST_LOOKS * _LOOK_SECONDS / 60:.0f} minutes; run it again with --cores 1."
+_NO_MEMORY = (
+    "all processes that add up rows must have memory enough, got one without; run it again with fewer --cores or a "
+    "lower --cache_megabytes."
 )
 
 
@@ -52,20 +65,22 @@ class SumProcess:
     """One process that adds up.
 
     Args:
-      work: `module:name` of the function that it calls, of one argument.
+      work: `module:name` of the function that it calls, of one argument; None for the sum of shards.
     """
 
-    def __init__(self, work: str = _WORK):
+    def __init__(self, work: str | None = None):
         self._lock = threading.Lock()
-        module, _, name = work.partition(":")
+        module, _, name = (work or _WORK).partition(":")
         program = _PROGRAM.format(module=module, name=name)
-        words = [sys.executable, "-I", "-c", program, json.dumps([_ROOT, *filter(None, sys.path)])]
+        words = [sys.executable, "-I", "-c", program, json.dumps([_ROOT, *filter(None, sys.path)]), str(os.getpid())]
         # Pydantic would look through all that is installed for its plugins; this process checks no settings.
         surroundings = os.environ | {"PYDANTIC_DISABLE_PLUGINS": "1"}
         self._child = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=surroundings
         )
         self._is_new = True
+        self._looks = 0
+        self._stood_still = False
 
     @property
     def pid(self) -> int:
@@ -77,7 +92,7 @@ class SumProcess:
 
         Raises:
           DappleError: if the function does.
-          RunnerError: if the process has ended, or its function fails otherwise.
+          RunnerError: if the process has ended, or has no memory; in one sentence, why.
         """
         ask, hear = self._child.stdin, self._child.stdout
         if ask is None or hear is None:
@@ -88,12 +103,14 @@ class SumProcess:
                     # Stores ask for the flags of the job.
                     _send(ask, _OPTIONS + pickle.dumps(stores.options()))
                     self._is_new = False
+                self._looks = 0
                 _send(ask, _QUESTION + pickle.dumps(question))
-                reply = _received(hear)
-            except OSError as error:
-                raise RunnerError(_LOST) from error
+                while (reply := _received(hear)) == _ALIVE:
+                    self._looks = 0
+            except (OSError, ValueError) as error:
+                raise RunnerError(self._why()) from error
         if reply is None:
-            raise RunnerError(_LOST)
+            raise RunnerError(self._why())
         found = pickle.loads(reply)
         if isinstance(found, Exception):
             raise found
@@ -106,28 +123,67 @@ class SumProcess:
             with self._lock, contextlib.suppress(OSError):
                 _send(self._child.stdin, octets)
 
+    def look(self) -> None:
+        """Kills it if it stands still; to be called every `_LOOK_SECONDS` while somebody waits for its answer."""
+        self._looks += 1
+        if self._looks > _MOST_LOOKS:
+            self._stood_still = True
+            self._child.kill()
+
+    def _why(self) -> str:
+        """Why it has ended."""
+        if self._stood_still:
+            return _STOOD_STILL
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(_END_SECONDS)
+        code = self._child.returncode
+        if code == -signal.SIGKILL:
+            return f"{_STAYS} was killed, as the system does if memory is short; run it again with fewer --cores."
+        if code is None or code == 0:
+            return _LOST
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"{_STAYS} {how}; run it again, with --cores 1 if it ends again."
+
     def end(self) -> None:
         """Ends it; what it was doing is of no use to anybody."""
         self._child.kill()
-        self._child.wait()
+        try:
+            self._child.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return  # The system holds it, and its pipes with it.
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
 
-def serve(work: Callable[[Any], Any]) -> None:
+_LISTENERS: list[Callable[[], None]] = []
+"""Takes a sign of life of this process; nobody does where it is not asked."""
+
+
+def alive() -> None:
+    """Tells whoever waits for this process that it goes on."""
+    for tell in _LISTENERS:
+        tell()
+
+
+def serve(work: Callable[[Any], Any], parent: int) -> None:
     """Answers questions until there are no more; what this process runs.
 
     Args:
       work: the function.
+      parent: number of the process that asks.
     """
     from threadpoolctl import threadpool_limits
+
+    no_core_dumps()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
     # Who stops a command on a terminal stops all of its processes; this one ends with the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    _LISTENERS.append(functools.partial(_tell, answers, [time.monotonic()]))
     with contextlib.suppress(BrokenPipeError), threadpool_limits(limits=1):
         while (message := _received(questions)) is not None:
             kind, octets = message[:1], message[1:]
@@ -139,12 +195,28 @@ def serve(work: Callable[[Any], Any]) -> None:
                 _tried(lambda _: None, octets)
 
 
+def _tell(answers: IO[bytes], last: list[float]) -> None:
+    """Gives a sign of life, once in a while."""
+    if time.monotonic() - last[0] >= _SIGN_SECONDS:
+        last[0] = time.monotonic()
+        _send(answers, _ALIVE)
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process when the one that asks is gone, though a copy of that one may still hold the pipe."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os._exit(1)
+
+
 def _tried(function: Callable[[Any], Any], question: bytes) -> Any:
     """What a function returns, or the error that stopped it, which says no more than the command would."""
     try:
         return function(pickle.loads(question))
     except DappleError as error:
         return type(error)(str(error))
+    except MemoryError:
+        return RunnerError(_NO_MEMORY)
     except OSError as error:
         return OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError("unexpected")
     except Exception as error:  # noqa: BLE001 - a message may hold a value
@@ -218,10 +290,24 @@ class Crew:
         mine, *parts = self.parts(shards)
         asked = [(process, part) for process, part in zip(self.others, parts, strict=True) if part]
         with concurrent.futures.ThreadPoolExecutor(max(len(asked), 1)) as pool:
-            pending = [pool.submit(process.answer, question(part)) for process, part in asked]
-            totals = [own(mine), *(each.result() for each in pending)]
+            pending = {pool.submit(process.answer, question(part)): process for process, part in asked}
+            try:
+                totals = [own(mine)]
+            finally:
+                self._wait(pending)
+            totals += [each.result() for each in pending]
         with PROGRESS.reading(sum(shard.n_rows for _, part in asked for shard in part)):
             return np.sum(totals, axis=0, dtype=np.int64)
+
+    def _wait(self, pending: dict[concurrent.futures.Future[Any], SumProcess]) -> None:
+        """Waits for answers, but not for a process that stands still, nor if the command is asked to stop."""
+        waiting: Iterable[concurrent.futures.Future[Any]] = pending
+        while waiting := concurrent.futures.wait(waiting, _LOOK_SECONDS).not_done:
+            if STOPPING.asked:
+                self.end()
+                return
+            for each in waiting:
+                pending[each].look()
 
     def end(self) -> None:
         """Ends the others."""

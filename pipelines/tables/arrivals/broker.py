@@ -47,6 +47,8 @@ def check_settings(topic: str, settings: Mapping[str, str], least_days: int) -> 
         ("message.timestamp.type", "LogAppendTime", said["message.timestamp.type"] == "LogAppendTime"),
         # A message would remove an earlier one of the same key.
         ("cleanup.policy", "delete", said["cleanup.policy"] == "delete"),
+        # A broker that lags behind may lead: messages are lost, and others take their offsets.
+        ("unclean.leader.election.enable", "false", said["unclean.leader.election.enable"] == "false"),
         # Messages would push out older ones.
         ("retention.bytes", "-1", said["retention.bytes"] == "-1"),
         ("retention.ms", f"-1 or at least {least} ({least_days} days)", retention == -1 or retention >= least),

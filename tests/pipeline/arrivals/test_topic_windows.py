@@ -186,6 +186,7 @@ def test_broken_messages_are_invalid_rows(place, broker):
         ({"message_timestamp_type": "CreateTime"}, "message.timestamp.type of the topic"),
         ({"cleanup_policy": "compact"}, "cleanup.policy of the topic"),
         ({"retention_bytes": "1000000"}, "retention.bytes of the topic"),
+        ({"unclean_leader_election_enable": "true"}, "unclean.leader.election.enable of the topic"),
         ({"retention_ms": str(4 * DAY - 1)}, "retention.ms of the topic"),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_lost_process_ends_the_fit_which_can_be_taken_up(place, tmp_path, monk
         lost = fitted(place, "out", place.ledger, 2)
     assert len(crews) == call
     assert lost.code == 1
-    assert "got one that ended" in lost.err
+    assert "got one that was killed" in lost.err
     assert "--cores" in lost.err
     assert not os.path.exists(place.path("out"))
     again = fitted(place, "out", place.ledger, 2)

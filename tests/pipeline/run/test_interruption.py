@@ -1,6 +1,7 @@
 """Runs that Ctrl-C or SIGTERM stops after noise may have been drawn: told so, nothing half-written, resumable."""
 
 import json
+import pathlib
 import signal
 import subprocess
 import sys
@@ -65,4 +66,36 @@ def test_an_interrupted_run_goes_on_without_a_further_charge(command, tmp_path, 
     assert again.returncode == 0, again.stderr
     assert f"run {RUN} is reserved: going on without a further charge" in again.stderr
     assert [status.state for status in run_states(book.entries()).values()] == ["committed"]
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "job.yaml", "ledger.sqlite"}
+
+
+_STOOD_STILL = """
+import os, signal, sys
+from dapple_dp.command import main
+from transforms.rounds import sum_processes
+sum_processes.LEAST_BYTES, summed, number = 0, sum_processes.Crew.summed, int(sys.argv.pop(1))
+def stood_still(crew, *given):
+    for each in crew.others:
+        os.kill(each.pid, signal.SIGSTOP)
+        print(each.pid, flush=True)
+    os.kill(os.getpid(), number)
+    return summed(crew, *given)
+sum_processes.Crew.summed = stood_still
+sys.exit(main())
+"""
+"""The command, whose other processes stand still from the first sum on; then it is sent a signal."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_whose_processes_stand_still_can_be_stopped(command, tmp_path, number):
+    """It waited for them until it was killed, and left them behind."""
+    words = [sys.executable, "-c", _STOOD_STILL, str(int(number)), *command, "--cores", "3"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.endswith(f"dapple: {SENTENCE}\n")
+    others = done.stdout.split()
+    assert len(others) == 2
+    assert not any(pathlib.Path("/proc", each).exists() for each in others)
+    words = [sys.executable, "-m", "dapple_dp", *command]
+    assert subprocess.run(words, capture_output=True, text=True, check=False).returncode == 0
     assert {path.name for path in tmp_path.iterdir()} == {"out", "job.yaml", "ledger.sqlite"}

@@ -202,6 +202,7 @@ KEPT = {
     "message.timestamp.type": "LogAppendTime",
     "cleanup.policy": "delete",
     "retention.bytes": "-1",
+    "unclean.leader.election.enable": "false",
     "retention.ms": str(5 * DAY),
 }
 

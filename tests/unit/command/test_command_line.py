@@ -280,3 +280,17 @@ def test_threads_that_work_on_do_not_hold_a_process_that_was_interrupted():
         "threading.Thread(target=time.sleep, args=(900,)).start()\ninterruption.end_soon()\n"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=600).returncode == 130
+
+
+def test_a_command_leaves_no_core_dump():
+    """Rows and keys in its memory would be in it; processes that it starts inherit the limit."""
+    script = """
+import resource
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+from pipelines.command import main, process
+main.main = lambda: print(resource.getrlimit(resource.RLIMIT_CORE)[0])
+process.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) in (0, 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import ConfigError, InputError
-from transforms.files import checkpoint
+from transforms.files import checkpoint, new_file
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
 
 BINDING = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d", code_version="e")
@@ -33,7 +33,7 @@ def test_the_latest_checkpoint_comes_back(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("step", ["write_bytes", "_flush", "replace"])
+@pytest.mark.parametrize("step", ["write_bytes", "flush", "replace"])
 def test_a_stop_at_any_step_leaves_the_older_one(tmp_path, monkeypatch, step):
     folder = CheckpointFolder(str(tmp_path))
     folder.save(after(5))
@@ -41,7 +41,8 @@ def test_a_stop_at_any_step_leaves_the_older_one(tmp_path, monkeypatch, step):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint.os if step == "replace" else checkpoint, step, stop)
+    holder = {"write_bytes": checkpoint, "flush": new_file, "replace": os}[step]
+    monkeypatch.setattr(holder, step, stop)
     with pytest.raises(KeyboardInterrupt):
         folder.save(after(10))
     monkeypatch.undo()
@@ -50,13 +51,16 @@ def test_a_stop_at_any_step_leaves_the_older_one(tmp_path, monkeypatch, step):
 
 def test_the_manifest_comes_after_the_arrays_are_on_the_disk(tmp_path, monkeypatch):
     done = []
-    monkeypatch.setattr(checkpoint, "_flush", lambda path: done.append(f"flush {os.path.basename(path)}"))
-    replace = os.replace
-    monkeypatch.setattr(checkpoint.os, "replace", lambda *paths: (done.append("replace"), replace(*paths)))
+    monkeypatch.setattr(new_file, "flush", lambda path: done.append(f"flush {os.path.basename(path)}"))
+    replace, fsync = os.replace, os.fsync
+    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("replace"), replace(*paths)))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (done.append("flush checkpoint.json"), fsync(descriptor)))
     CheckpointFolder(str(tmp_path)).save(after(5))
     assert done == [
         "flush round-000005.npz",
-        "flush checkpoint.json.partial",
+        f"flush {tmp_path.name}",
+        "flush checkpoint.json",
+        f"flush {tmp_path.name}",
         "replace",
         f"flush {tmp_path.name}",
     ]

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from pipelines.plan import leftovers
 from pipelines.run.options import job_name
 from schemas.privacy.charge import Limit
 from tests.scenes import lake
@@ -86,6 +87,53 @@ def test_a_run_under_way_is_left_alone(tmp_path):
     found = clean(tmp_path, "--delete", "--abandon")
     os.close(lock)
     assert (found["deleted"], found["found"][0]["alien"]) == ([], "a run is under way in it")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("files.jsonl", "split.json", "before.npz", "called.npz", "0123456789abcdef.jsonl", "0123456789abcdef-0"),
+        *(".rows-0123456789abcdef.01234567", ".shard-0000001.parquet.0123456789abcdef", "manifest.json"),
+    ],
+)
+def test_a_copy_goes_whatever_it_was_at(tmp_path, name):
+    """Listings hold the paths of all input."""
+    folder = left(tmp_path, "out.partial-r1.clients", name)
+    assert clean(tmp_path, "--delete")["deleted"] == [str(folder)]
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["0123456789abcdef", "notes.jsonl", "0123456789abcdef-0.txt", "x.rows-01"])
+def test_a_folder_with_other_files_is_nobodys_copy(tmp_path, name):
+    folder = left(tmp_path, "out.partial-r1.clients", name)
+    assert clean(tmp_path, "--delete", "--abandon")["deleted"] == []
+    assert (folder / name).exists()
+
+
+@pytest.mark.parametrize("place", ["out.partial-r1", "."])
+def test_a_run_that_begins_meanwhile_keeps_its_copy(tmp_path, monkeypatch, place):
+    """It holds the lock of its staging folder, and before that the one of the folder above."""
+    left(tmp_path, "out.partial-r1", "run.key", "run.nonce")
+    copy = left(tmp_path, "out.partial-r1.clients", "files.jsonl")
+    lock = os.open(tmp_path / place, os.O_RDONLY)
+    monkeypatch.setattr(leftovers, "_locked", lambda _: False)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    found = clean(tmp_path, "--delete", "--abandon")
+    os.close(lock)
+    assert found["deleted"] == []
+    assert copy.exists()
+
+
+def test_a_committed_run_whose_key_is_there_can_be_drawn_again(tmp_path, ledger):
+    ledger.reserve("again", gaussian(20.0), {})
+    ledger.commit("again", {"manifest": "0" * 64, "releases": "0" * 64})
+    folder = left(tmp_path, "out.partial-again", "run.key")
+    found = clean(tmp_path, "--ledger", ledger.path, "--delete")
+    assert found["deleted"] == []
+    assert "takes it up for free" in found["text"]
+    (folder / "run.key").unlink()
+    (folder / "mask.secret").touch()
+    assert clean(tmp_path, "--ledger", ledger.path, "--delete", "--hours", "0")["deleted"] == [str(folder)]
 
 
 def test_folders_of_others_and_links_are_left_alone(tmp_path):

@@ -3,10 +3,12 @@
 import errno
 import importlib
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from schemas.errors import InputError, RunnerError
 from schemas.tables.shard import ShardRef
 from transforms.rounds import sum_processes
+from transforms.rounds.own_process import STOPPING
 from transforms.rounds.row_cache import WorkerLimits
 from transforms.rounds.sum_processes import CREWS, Crew, SumProcess, limits_of_others
 
@@ -30,6 +33,7 @@ def failing(kind):
         "input": InputError("data must be right, got others; correct them."),
         "disk": OSError(errno.ENOSPC, "row 7 of 9"),
         "other": ValueError("row 7"),
+        "memory": MemoryError("row 7"),
     }[kind]
 
 
@@ -40,8 +44,24 @@ class Refused:
         return failing, ("other",)
 
 
-def gone(_):
-    os._exit(3)
+def gone(how):
+    if how == 3:
+        os._exit(3)
+    os.kill(os.getpid(), how)
+
+
+def slow(number):
+    """Stands still, or gives so many signs of life."""
+    if number < 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    sum_processes._SIGN_SECONDS = 0.0
+    for _ in range(number):
+        sum_processes.alive()
+    return np.array([number])
+
+
+def limits(_):
+    return resource.getrlimit(resource.RLIMIT_CORE)
 
 
 def test_questions_are_answered_in_order(process):
@@ -55,6 +75,7 @@ def test_questions_are_answered_in_order(process):
         ("input", InputError, "^data must be right, got others; correct them.$"),
         ("disk", OSError, os.strerror(errno.ENOSPC)),
         ("other", RuntimeError, "^unexpected ValueError in a process that adds up rows$"),
+        ("memory", RunnerError, "must have memory enough, got one without; run it again with fewer --cores"),
     ],
 )
 def test_errors_come_back_without_values(process, kind, error, message):
@@ -63,9 +84,17 @@ def test_errors_come_back_without_values(process, kind, error, message):
     assert "7" not in str(found.value)
 
 
-def test_a_process_that_ends_is_told(process):
-    with pytest.raises(RunnerError, match="fewer --cores"):
-        process("gone").answer(1)
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (3, "ended with exit code 3; run it again, with --cores 1"),
+        (signal.SIGKILL, "was killed, as the system does if memory is short; run it again with fewer --cores"),
+        (signal.SIGSEGV, "was ended by signal 11; run it again, with --cores 1"),
+    ],
+)
+def test_a_process_that_ends_is_told_with_what_is_known_of_its_end(process, how, message):
+    with pytest.raises(RunnerError, match=message):
+        process("gone").answer(how)
 
 
 def test_a_process_that_is_killed_between_questions_is_told(process):
@@ -143,12 +172,88 @@ def test_a_process_ends_with_the_one_that_started_it(asked):
     code = f"from {HERE} import SumProcess; import os; p = SumProcess('{HERE}:doubled'); {asked}"
     code += "; print(p.pid, flush=True); os._exit(9)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    pid = int(done.stdout)
+    _wait_for_end(int(done.stdout))
+
+
+def _wait_for_end(pid):
     for _ in range(6000):
         if not os.path.exists(f"/proc/{pid}"):
             return
         time.sleep(0.1)
     raise AssertionError("a process must end with its parent")
+
+
+def test_a_process_ends_with_the_one_that_started_it_though_a_copy_holds_its_pipe():
+    """A user's own code may fork; the copy had all that was open, and lived on."""
+    code = f"from {HERE} import SumProcess; import os, time; p = SumProcess('{HERE}:doubled'); p.answer(1)"
+    code += "; child = os.fork(); child or (os.close(1), os.close(2), time.sleep(600))"
+    code += "; print(p.pid, child, flush=True); os._exit(9)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    pid, child = map(int, done.stdout.split())
+    try:
+        _wait_for_end(pid)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_process_leaves_no_core_dump(process):
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    try:
+        assert process("limits").answer(0)[0] in (0, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+
+
+def test_a_process_that_stands_still_is_killed_and_told(monkeypatch):
+    """Others of its crew have answered."""
+    monkeypatch.setattr(sum_processes, "_LOOK_SECONDS", 0.01)
+    crew = _crew("slow", 3)
+    with pytest.raises(RunnerError, match="stood still for 10 minutes; run it again with --cores 1"):
+        crew.summed(SHARDS, lambda _: np.array([0]), _once_each(-1, 1))
+    crew.end()
+
+
+def test_a_process_that_goes_on_is_waited_for(process, monkeypatch):
+    """Somebody looks 400 times between two signs of life, and kills after 600 times without one."""
+    asked, received = process("slow"), sum_processes._received
+
+    def heard(pipe):
+        for _ in range(400):
+            asked.look()
+        return received(pipe)
+
+    monkeypatch.setattr(sum_processes, "_received", heard)
+    assert asked.answer(5) == [5]
+    assert asked.answer(5) == [5]
+
+
+@pytest.mark.parametrize("own", ["adds", "fails"])
+def test_nobody_is_waited_for_once_the_command_is_to_stop(monkeypatch, own):
+    monkeypatch.setattr(sum_processes, "_LOOK_SECONDS", 0.01)
+    crew = _crew("slow", 3)
+
+    def stops(_):
+        monkeypatch.setattr(STOPPING, "asked", True)
+        if own == "fails":
+            raise InputError("data must be right, got others; correct them.")
+        return np.array([0])
+
+    with pytest.raises(InputError if own == "fails" else RunnerError):
+        crew.summed(SHARDS, stops, _once_each(-1, -1))
+    assert not any(os.path.exists(f"/proc/{each.pid}") for each in crew.others)
+
+
+def _crew(work, n):
+    """A crew with other work than adding up shards."""
+    with mock.patch.object(sum_processes, "_WORK", f"{HERE}:{work}"):
+        return Crew(n)
+
+
+def _once_each(*questions):
+    """What each process is asked."""
+    rest = iter(questions)
+    return lambda _: next(rest)
 
 
 def test_every_shard_stays_with_one_and_rows_are_divided(monkeypatch):

@@ -1,0 +1,186 @@
+"""A machine that loses power at any moment of a run: what was charged is released, and drawn once."""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Iterator
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from schemas.privacy.charge import Limit
+from tests.scenes import epochs, lake, ledgers
+from tests.scenes.power_cut import Cut, Disk
+
+FIRST, SECOND = bytes(range(32)), bytes(range(32, 64))
+"""Keys that a run makes before and after the cut."""
+DATES = epochs.DATES
+
+
+class Machine:
+    """A run whose output and ledger lie on a disk that is followed."""
+
+    def __init__(self, disk: pathlib.Path, ledger: ledgers.Ledger, words: list[str], run: str, output: pathlib.Path):
+        self.ledger, self.words, self.name, self.output = ledger, words, run, output
+        self.disk = Disk(disk, pathlib.Path(ledger.path))
+
+    def run(self, key: bytes) -> lake.Outcome:
+        with (
+            mock.patch("pipelines.kmeans.outputs.page.render", return_value="<html></html>"),
+            mock.patch("secrets.token_bytes", return_value=key),
+        ):
+            return lake.run_command(*self.words)
+
+    def kinds(self) -> list[str]:
+        return [entry.kind for entry in self.ledger.entries() if entry.run == self.name]
+
+
+def of_fit(folder: pathlib.Path, **settings) -> Machine:
+    """Rows lie elsewhere; the output is in a folder that is not there yet."""
+    disk = folder / "disk"
+    disk.mkdir()
+    ledger = ledgers.new_ledger(disk, Limit(epsilon=1000.0, delta=1e-5))
+    (folder / "rows").mkdir()
+    place = ledgers.Place(folder / "rows", epsilon=1000.0, unit="client", ledger=ledger.path)
+    output = disk / "deep" / "out"
+    return Machine(disk, ledger, place.words(str(output), "run", **settings), "run", output)
+
+
+def of_window(folder: pathlib.Path) -> Machine:
+    """The second window of an epoch, whose clients are counted by a roll beside the ledger."""
+    place = epochs.Place(folder)
+    place.write(DATES[0], range(30))
+    place.write(DATES[1], range(20, 60))
+    assert place.release(DATES[0]).code == 0
+    run = f"january-{DATES[1]}"
+    return Machine(folder, place.ledger, place.words(DATES[1]), run, folder / "january" / DATES[1])
+
+
+KINDS = {"fit": of_fit, "window": of_window}
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def machine(request, tmp_path_factory) -> Iterator[Machine]:
+    return KINDS[request.param](tmp_path_factory.mktemp("machine"))
+
+
+@pytest.fixture(scope="module")
+def cuts(machine) -> list[Cut]:
+    """What a cut leaves, in the order of the run, from its charge on."""
+    before = len(machine.ledger.entries())
+    with machine.disk.recording():
+        done = machine.run(FIRST)
+    assert done.code == 0, done.err
+    return [cut for cut in machine.disk.cuts if cut.entries > before]
+
+
+def check_published(output: pathlib.Path) -> None:
+    """An output is complete if it is there, and holds no key."""
+    if output.exists():
+        names = {path.name for path in output.iterdir()}
+        assert names == {"run.json", *json.loads((output / "run.json").read_text())["files"]}
+
+
+@pytest.mark.slow
+def test_whatever_is_lost_the_run_is_taken_up(machine, cuts):
+    whole = lake.released(machine.output)
+    assert len({cut.entries for cut in cuts}) == 3
+    for cut in cuts:
+        machine.disk.restore(cut)
+        check_published(machine.output)
+        left = machine.kinds()
+        again = machine.run(SECOND)
+        assert again.code == 0, (cut.after, again.err)
+        assert machine.kinds() == ["reserve", "start", "commit"], cut.after
+        check_published(machine.output)
+        if "start" in left:
+            assert lake.released(machine.output) == whole, cut.after
+
+
+# A release that is lost after it was committed.
+
+
+@pytest.fixture
+def lost(tmp_path):
+    """A run under a kept key whose committed release is gone."""
+    key = lake.write_key(tmp_path / "key")
+    machine = of_fit(tmp_path, key_uri=key)
+    assert machine.run(FIRST).code == 0
+    machine.whole = lake.released(machine.output)
+    shutil.rmtree(machine.output)
+    return machine
+
+
+def test_it_is_drawn_again_for_free_and_the_same(lost):
+    done = lost.run(SECOND)
+    assert done.code == 0, done.err
+    assert "is committed: going on without a further charge" in done.err
+    assert lake.released(lost.output) == lost.whole
+    assert lost.kinds() == ["reserve", "start", "commit", "commit"]
+    before = lost.ledger.entries()
+    assert lost.run(SECOND).code == 0
+    assert lost.ledger.entries() == before
+
+
+def test_it_is_drawn_again_once_more(lost):
+    assert lost.run(SECOND).code == 0
+    shutil.rmtree(lost.output)
+    assert lost.run(SECOND).code == 0
+    assert lake.released(lost.output) == lost.whole
+
+
+def test_a_damaged_file_that_is_staged_is_drawn_again(lost):
+    """It was once put in place as it was, and its key went."""
+    with mock.patch("pipelines.run.folder.RunFolder.move", side_effect=KeyboardInterrupt):
+        assert lost.run(SECOND).code == 130
+    staging = pathlib.Path(f"{lost.output}.partial-run")
+    (staging / "centers.parquet").write_bytes(b"")
+    assert lost.run(SECOND).code == 0
+    assert lake.released(lost.output) == lost.whole
+
+
+def test_without_its_key_it_is_refused(lost, tmp_path):
+    (tmp_path / "key").unlink()
+    done = lost.run(SECOND)
+    assert (done.code, "its budget is spent" in done.err) == (3, True)
+    assert lost.kinds() == ["reserve", "start", "commit"]
+
+
+@pytest.mark.parametrize("changed", ["key", "rows"])
+def test_with_another_key_or_other_rows_it_is_refused(lost, tmp_path, changed):
+    if changed == "key":
+        (tmp_path / "key").write_bytes(SECOND)
+    else:
+        lake.write_lake(tmp_path / "rows" / "lake", lake.mixture(60, seed=9), np.arange(60))
+    done = lost.run(SECOND)
+    assert done.code == 3, done.err
+    assert "must be resumed with the same" in done.err
+    assert not lost.output.exists()
+    assert lost.kinds() == ["reserve", "start", "commit"]
+
+
+def test_another_release_under_its_key_is_not_published(lost):
+    """A machine whose last bits differ would draw a second time for one charge."""
+    with mock.patch("transforms.files.publish.releases_to_table", lambda releases: _changed(releases)):
+        done = lost.run(SECOND)
+    assert (done.code, "must be drawn again as it was, got another release" in done.err) == (3, True)
+    assert not lost.output.exists()
+    assert not list(lost.output.parent.glob("out.partial-run/*"))
+    assert lost.kinds() == ["reserve", "start", "commit"]
+
+
+def _changed(releases):
+    from schemas.privacy.release import releases_to_table
+
+    return releases_to_table(releases).replace_schema_metadata({"other": "bits"})
+
+
+def test_a_window_of_an_epoch_is_not_drawn_again(tmp_path):
+    """The next one may have replaced what it has counted."""
+    machine = of_window(tmp_path)
+    assert machine.run(FIRST).code == 0
+    shutil.rmtree(machine.output)
+    done = machine.run(SECOND)
+    assert (done.code, "must have its release" in done.err) == (3, True), done.err
+    assert machine.kinds() == ["reserve", "start", "commit"]
