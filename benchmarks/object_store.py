@@ -160,7 +160,8 @@ def main() -> None:
         *heading("Many small objects on a store"),
         f"Fits by `dp_lloyd` of objects of {N_ROWS} rows of {N_FEATURES} features, with a ledger; the store is moto's "
         "server in a process of its own on loopback. CPU seconds are those of the job alone. Requests of an object "
-        "are those of the whole job; lists and requests of other objects are those of the job.",
+        "are those of the whole job; lists and requests of other objects are those of the job. Where other processes "
+        "share the machine, wall seconds are upper bounds.",
         "",
         *TABLE,
     ]
