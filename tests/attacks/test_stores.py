@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.run.options import beam_options
 from pipelines.run.run_keys import own_key, resumed_nonce
@@ -18,6 +17,7 @@ from pipelines.tables.client_staging import staged_by_client
 from schemas.errors import ConfigError
 from tests.scenes import lake, ledgers, stores
 from transforms.files import new_file
+from transforms.files import stores as clients
 from transforms.privacy import keys
 
 
@@ -276,13 +276,13 @@ def test_amazon_is_asked_for_an_object_that_is_not_there(monkeypatch, code, erro
         if len(asked) > 1:
             raise _ClientError(code)
 
-    def client(options):
-        assert isinstance(options, PipelineOptions)
-        return types.SimpleNamespace(client=types.SimpleNamespace(put_object=put_object))
+    def client(flags):
+        assert len(flags) == len(clients._FLAGS)
+        return types.SimpleNamespace(put_object=put_object)
 
     errors = types.SimpleNamespace(ClientError=_ClientError, BotoCoreError=KeyError)
-    beams = types.SimpleNamespace(Client=client)
-    monkeypatch.setitem(sys.modules, "apache_beam.io.aws.clients.s3.boto3_client", beams)
+    monkeypatch.setattr(clients, "_clients", clients._Clients())
+    monkeypatch.setattr(clients, "_made", client)
     monkeypatch.setitem(sys.modules, "botocore.exceptions", errors)
     new_file.create("s3://bucket/run.nonce", b"n")
     with pytest.raises(error) as raised:
