@@ -25,7 +25,7 @@ def rows(n_rows: int, seed: int) -> pa.Table:
 
 
 def write(folder: pathlib.Path) -> None:
-    """Writes all folders: rows, public rows, jobs, the hospitals' secret, and keys."""
+    """Writes all folders: rows, public rows, jobs, the hospitals' secret, keys, and what parties keep."""
     homes = {name: folder / "clients" / name for name in HOSPITALS}
     homes |= {"collector": homes[HOSPITALS[0]], "aggregator": folder / "aggregator"}
     for home in set(homes.values()):
@@ -60,9 +60,12 @@ def _write_hospital(home: pathlib.Path, name: str, seed: int, secret: bytes, key
         "trust": "masked",
         "masked": {
             "secret_uri": str(home / "secret"),
+            "state_uri": str(home / "state"),
             "threshold": 2,
             "parties": keys,
             "identity_uri": str(home / f"{name}.identity"),
         },
     }
     (home / "client.yaml").write_text(yaml.safe_dump(job))
+    for words in (["--client", name], []):
+        party(["enroll", "--config", str(home / "client.yaml"), *words])
