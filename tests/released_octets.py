@@ -38,6 +38,7 @@ from pipelines.ledger.store import Ledger
 from schemas.privacy.charge import Limit
 from tests.scenes import federation, lake
 from tests.scenes.octet_digests import FOLDER, Digests, digests_of
+from transforms.masked.party_state import PartyState
 
 N_ROWS, CLIENT_ROWS = 360, 10
 N_CLIENTS = N_ROWS // CLIENT_ROWS
@@ -354,14 +355,16 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
     ours = (*between, "--released", str(folder / "released"))
     jobs = []
     (folder / "secrets").mkdir(parents=True)
-    # Notes beside a secret know the nonce, which is that of every case here: so each case has files of its own.
+    # The state of a party knows the nonce, which is that of every case here: so each case has a state of its own.
     secrets = [lake.write_key(folder / "secrets" / str(number), key) for number, key in enumerate(SECRETS)]
     for client, secret in enumerate(secrets):
         path = folder / f"rows-{client}"
         lake.write_lake(path, lake.mixture(48, seed=client), np.arange(48) // 12, row_group_size=12)
-        options: Settings = {"secret_uri": secret if pairwise else secrets[0]}
+        options: Settings = {"secret_uri": secret if pairwise else secrets[0], "state_uri": str(folder / "state")}
         options |= {"scheme": "pairwise", "threshold": 2} if pairwise else {}
         jobs.append(lake.job(str(path), desk.server, unit, trust="masked", masked=options, **algorithm))
+        PartyState.enroll(options["state_uri"], options["secret_uri"], f"client-{client}")
+    PartyState.enroll(str(folder / "state"), secrets[0], "")
     desk.run(case, "unmask", jobs[0], *ours, "--run_id", "octets")
     desk.run(case, "aggregate", {"key_uri": desk.key, "threshold": 2}, *between)
     while not (folder / "released" / "result").exists():

@@ -49,7 +49,10 @@ def write_inputs() -> None:
             "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1.0e-6},
             "clipping": {"norm": "server_radius"},
             "trust": "masked",
-            "masked": {"secret_uri": str(OUTPUT / "clients" / "secret")},
+            "masked": {
+                "secret_uri": str(OUTPUT / "clients" / "secret"),
+                "state_uri": str(OUTPUT / name / "state"),
+            },
         }
         (OUTPUT / name / "job.yaml").write_text(yaml.safe_dump(job, sort_keys=False))
     aggregate = {"key_uri": str(OUTPUT / "aggregator" / "noise.key"), "threshold": 2}
@@ -58,17 +61,33 @@ def write_inputs() -> None:
 
 def dapple(job: str, owner: str, *flags: str) -> dict[str, object]:
     """A job as a process of its own; returns its summary."""
-    words = [job, "--config", str(OUTPUT / owner / "job.yaml"), "--exchange", str(OUTPUT / "exchange"), *flags]
+    return json.loads(said(job, "--config", config_of(owner), "--exchange", str(OUTPUT / "exchange"), *flags))
+
+
+def enroll(owner: str, *flags: str) -> None:
+    """Makes the folder in which a party keeps what it has answered: once, before it takes part in any run."""
+    said("party", "enroll", "--config", config_of(owner), *flags)
+
+
+def config_of(owner: str) -> str:
+    """The job of a role."""
+    return str(OUTPUT / owner / "job.yaml")
+
+
+def said(*words: str) -> str:
+    """What a command prints."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "pipelines", *words]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment)
-    return json.loads(done.stdout)
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment).stdout
 
 
 def main() -> None:
     """All rounds."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
     write_inputs()
+    for name in HOSPITALS:
+        enroll(name, "--client", name)
+    enroll(HOSPITALS[0])
     released = ("--released", str(OUTPUT / "clients" / "released"))
     state = dapple("unmask", HOSPITALS[0], *released)
     dapple("aggregate", "aggregator")

@@ -28,7 +28,7 @@ def _answers() -> Mapping[str, tuple[str, ...]]:
     tools: dict[str, tuple[str, ...]] = {
         **{name: tuple(each for each in tool.flags if each[:2] == "--") for name, tool in planning.TOOLS.items()},
         "ledger": (*_LEDGER_ACTIONS, "--ledger"),
-        "party": ("new", "--output"),
+        "party": ("new", "enroll", "forget", "--output", CONFIG_FLAG, "--client", "--exchange"),
         "schema": tuple(WORDS),
         "schedule": (),
         "completion": tuple(SHELLS),

@@ -29,7 +29,7 @@ COMMANDS = (*JOBS, *TOOLS)
 """All words: the jobs, and those that read no data."""
 _HELP = ("-h", "--help")
 _NO_WORD = {
-    "party": "dapple party new --output KEY",
+    "party": "dapple party new --output KEY` or `dapple party enroll|forget --config JOB",
     "schema": "dapple schema JOB",
     "schedule": "dapple schedule",
     "completion": "dapple completion bash|zsh|fish",

@@ -191,7 +191,7 @@ TOOLS: Mapping[str, str] = {
     "verify": "check that the files of a run are whole and add up; sign them, or check the signature",
     "clean": "list, and remove, what killed runs left beside their outputs",
     "ledger": "set the limits of data sets; show, verify and export what runs have spent",
-    "party": "make the key by which a party of masked jobs signs, and print its public part",
+    "party": "make the key of a party of masked jobs, enroll it, or have it forget what it has sent",
     "schema": "print the JSON Schema of a job's settings, for editors",
     "schedule": "print the folder of the files for cron, Airflow and Dataflow",
     "completion": "print the completion of a shell: bash, zsh or fish",

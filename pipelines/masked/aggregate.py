@@ -68,7 +68,9 @@ def _private_key(exchange: Exchange, key_uri: str) -> bytes:
     return private_key(read_key(key_uri), exchange.plan().nonce, MESSAGES)
 
 
-def build(root: beam.Pipeline, config: AggregateConfig, kept_key: str, exchange: Exchange, index: int) -> None:
+def build(
+    root: beam.Pipeline, config: AggregateConfig, kept_key: str, exchange: Exchange, index: int, files: list[str]
+) -> None:
     """Adds the job to a pipeline.
 
     Args:
@@ -77,6 +79,7 @@ def build(root: beam.Pipeline, config: AggregateConfig, kept_key: str, exchange:
       kept_key: where the key lies that opens messages, the same in all rounds.
       exchange: where messages are and the sum goes.
       index: of the round.
+      files: of messages.
     """
     plan = exchange.plan()
     threshold = config.threshold
@@ -90,7 +93,7 @@ def build(root: beam.Pipeline, config: AggregateConfig, kept_key: str, exchange:
     )
     _ = (
         root
-        | "Files" >> beam.Create(["", *exchange.message_files(index)])
+        | "Files" >> beam.Create(["", *files])
         | "Read" >> beam.FlatMap(_read, exchange.folder, index, kept_key, exchange.parties)
         | "Aggregate" >> aggregate
         | "Close" >> beam.Map(_close, exchange.folder, index, plan.pairwise is not None, exchange.parties)
@@ -201,16 +204,17 @@ def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
     plan = opened.exchange.plan()
     promised = PromisedPlan(rounds=plan.rounds, shares=plan.shares)
     promise = Promise(zone=Zone.PUBLIC, plans=(promised,), stages=(opened.plan,))
-    add = functools.partial(
-        build, config=config, kept_key=run.settings.key_uri, exchange=opened.exchange, index=opened.index
-    )
+    kept_key, exchange = run.settings.key_uri, opened.exchange
+    files = exchange.sound_messages(opened.index, _private_key(exchange, kept_key))
+    add = functools.partial(build, config=config, kept_key=kept_key, exchange=exchange, index=opened.index, files=files)
     check_chunk(run_graph(add, run.options.beam, promise).rounds, plan.rounds, opened.index)
     _LOGGER.info("closed: round %d", opened.index)
 
 
 def _write(run: Run[AggregateConfig], opened: OpenRound, _: None) -> Outcome:
-    leg = {} if opened.leg is None else {"leg": opened.leg}
-    return Outcome({"run_id": opened.exchange.plan().run, "round": opened.index} | leg)
+    more = {"leg": opened.leg, "left_out": opened.exchange.left_out}
+    summary = {"run_id": opened.exchange.plan().run, "round": opened.index}
+    return Outcome(summary | {name: value for name, value in more.items() if value})
 
 
 JOB = Job(

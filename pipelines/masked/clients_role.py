@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -31,17 +31,20 @@ from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release, releases_from_table, releases_to_table
 from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
-from transforms.masked.answered import Answered
 from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest, check_present
 from transforms.masked.exchange_files import Exchange, read_table, table_refusal
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_lists import read_lists
+from transforms.masked.party_state import PartyState, RunState
 from transforms.masked.sealing import Sealing
 from transforms.masked.signing import Parties, signing_parties
 from transforms.numerics.masked.public_keys import is_sound
 from transforms.numerics.masked.sealed import private_key, public_key
-from transforms.privacy.keys import create_key, read_key
+from transforms.privacy.keys import read_key
+from transforms.tables import hive
+from transforms.tables.read import first_schema
 
+_Planned = TypeVar("_Planned")
 COUNTERSIGNED = "countersigned"
 """What a client has done that has signed what it was shown of a closed round."""
 SHARES = "shares"
@@ -61,6 +64,7 @@ class OpenRound:
       key_uri: the place of the clients' key of this run, which draws further noise and chooses rows.
       sealing: to the aggregator, or of shares to whoever unmasks; None for whoever sends nothing.
       parties: who signs files of the run; None for files without signatures.
+      kept: what this party keeps of the run.
     """
 
     index: int
@@ -69,6 +73,7 @@ class OpenRound:
     masking: Masking
     exchange: str
     key_uri: str
+    kept: RunState
     sealing: Sealing | None = None
     parties: Parties | None = None
 
@@ -186,6 +191,7 @@ class ClientsRole:
             masking=masking,
             exchange=self.exchange.folder,
             key_uri=nonce.place(masking.secret_uri),
+            kept=self.kept(client),
             sealing=self._sealing(self.exchange.aggregator_key(), "aggregator's key", client) if client else None,
             parties=self.exchange.parties,
         )
@@ -194,7 +200,7 @@ class ClientsRole:
         """The place of the kept key of a client's noise shares, which no other party has."""
         if self.pairwise is not None:
             return str(self.planned.config.masked.secret_uri)
-        return self._answered(client).noise_uri()
+        return self._party(client).noise_uri
 
     def countersign(self, index: int, client: str) -> None:
         """Signs the sum of a closed round for all clients to see, once this one has checked who is in it.
@@ -238,7 +244,7 @@ class ClientsRole:
     def _sealing(self, receiver: bytes, whose: str, client: str) -> Sealing:
         """Sealing to one key, always the same in a run."""
         self._note("", whose, receiver, client)
-        return Sealing(receiver=receiver, secret_uri=self._answered(client).seal_uri())
+        return Sealing(receiver=receiver, secret_uri=self._party(client).seal_uri)
 
     def collector_key(self, nonce: bytes) -> bytes | None:
         """What shares are sealed to where this client unmasks; None for masks from a shared secret."""
@@ -264,12 +270,6 @@ class ClientsRole:
     def step_promise(self) -> Promise:
         """What a graph of the clients keeps: the plan of the run, of which it holds no noise stage."""
         return dataclasses.replace(self.planned.promise, stages=())
-
-    def make_secret(self) -> None:
-        """With pairwise masks a client's secret is its own: it is made where there is none."""
-        uri = str(self.planned.config.masked.secret_uri)
-        if self.pairwise is not None and not FileSystems.exists(uri):
-            create_key(uri, SECRET_SETTING)
 
     def n_released(self) -> int:
         """Number of rounds whose releases are known."""
@@ -299,16 +299,40 @@ class ClientsRole:
 
     def _note(self, path: str, what: str, content: bytes, client: str) -> None:
         """Notes what is answered under the nonce of the run."""
-        self._answered(client).note(path, what, content)
+        self.kept(client).note(path, what, content)
 
-    def _answered(self, client: str) -> Answered:
-        return Answered(str(self.planned.config.masked.secret_uri), self.exchange.plan().nonce, client)
+    def kept(self, client: str = "") -> RunState:
+        """What this party keeps of the run.
+
+        Raises:
+          ConfigError: if it is not enrolled.
+        """
+        return self._party(client).of_run(self.exchange.plan().nonce)
+
+    def end_what_is_over(self, index: int, client: str) -> None:
+        """Destroys what was sent in runs that are over: this one once its last round is closed."""
+        kept = self.kept(client)
+        self._party(client).end_others(kept)
+        if index == len(self.rounds) - 1:
+            kept.note_last()
+            if self.exchange.is_closed(index):
+                kept.end()
+
+    def keep_columns(self, client: str) -> None:
+        """Keeps the columns of the rows, of which all later legs are planned that need no row."""
+        kept = self.kept(client)
+        if not FileSystems.exists(kept.columns_uri):
+            path, schema = first_schema(self.planned.source)
+            schema = hive.with_field(schema, path, self.planned.config.data.client_id)
+            kept.keep_columns(table_bytes(schema.remove_metadata().empty_table()))
+
+    def _party(self, client: str) -> PartyState:
+        return party_state(self.planned.config, client)
 
     @contextlib.contextmanager
     def staged(self, options: PipelineOptions, client: str, key_uri: str) -> Iterator[PlannedFit]:
-        """The job with its rows as it can read them; a grouped copy lies beside the secret, in no shared folder."""
-        secret = str(self.planned.config.masked.secret_uri)
-        clear_copy(place := f"{secret}.{client}")
+        """The job with its rows as it can read them; a grouped copy lies in the party's state, in no shared folder."""
+        clear_copy(place := FileSystems.join(self._party(client).folder, "rows"))
         with staged_by_client(self.planned.rows, options, key_uri, place) as rows:
             yield dataclasses.replace(self.planned, source=rows.source, contract=rows.contract)
 
@@ -333,26 +357,34 @@ class ClientsRole:
         return FileSystems.join(self.released, f"{index:02d}.parquet")
 
 
+def party_state(config: FitConfig, client: str) -> PartyState:
+    """What a party keeps of its answers, see `PartyState.of`; `client` is empty for whoever unmasks."""
+    return PartyState.of(str(config.masked.state_uri), str(config.masked.secret_uri), client)
+
+
 def planned_role(run: Run[FitConfig]) -> ClientsRole:
     """The role of a job of the clients, planned."""
     options = run.options
-    role = ClientsRole.from_config(run.settings, options.exchange, options.released, options.client)
+    party_state(run.settings, options.client)
+    role = ClientsRole.from_config(with_features(run.settings), options.exchange, options.released, options.client)
     check_public(role.planned.source)
     return role
 
 
 def clients_job(
-    name: str, work: Callable[[Run[FitConfig], ClientsRole], Summary], flag: str
-) -> Job[FitConfig, ClientsRole, Summary]:
+    name: str,
+    plan: Callable[[Run[FitConfig]], _Planned],
+    work: Callable[[Run[FitConfig], _Planned], Summary],
+    flag: str,
+) -> Job[FitConfig, _Planned, Summary]:
     """A job of the clients, which ends with a summary; `flag` is the one that it has beside both folders."""
     return Job(
         name,
         load_config,
-        planned_role,
+        plan,
         work,
         lambda _run, _role, summary: Outcome(summary),
         Zone.PUBLIC,
         flags=("--exchange", "--released", flag),
         place=Place.of,
-        resolve=with_features,
     )

@@ -19,6 +19,7 @@ _LOCAL = (
     "server_data.path",
     "recurring.previous",
     "masked.secret_uri",
+    "masked.state_uri",
     "masked.identity_uri",
     "key_uri",
     "prepare",
@@ -40,13 +41,7 @@ def check_settings(config: FitConfig, exchange: str, released: str, client: str)
       ConfigError: if it is not one of masked aggregation under a secret that lasts, another role's setting is given, a
         secret lies where others read, or no party has the name of the client.
     """
-    if config.trust is not Trust.MASKED:
-        raise ConfigError(f"trust must be masked for this job, got {config.trust}; run the job fit.")
-    if config.masked.secret_uri is None:
-        raise ConfigError(
-            "masked.secret_uri must be given for this job, got nothing; give the place of the secret that all "
-            "clients share, or with scheme pairwise of this client's own."
-        )
+    check_keys(config)
     if config.masked.shares is not None and config.masked.parties is None:
         raise ConfigError(
             "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
@@ -58,6 +53,26 @@ def check_settings(config: FitConfig, exchange: str, released: str, client: str)
         )
     _check_places(config, exchange, released)
     _check_listed(config, client)
+
+
+def check_keys(config: FitConfig) -> None:
+    """Refuses a job that does not say where the secret and the state of its party are.
+
+    Raises:
+      ConfigError: if it does not, or is not one of masked aggregation.
+    """
+    if config.trust is not Trust.MASKED:
+        raise ConfigError(f"trust must be masked for this job, got {config.trust}; run the job fit.")
+    if config.masked.secret_uri is None:
+        raise ConfigError(
+            "masked.secret_uri must be given for this job, got nothing; give the place of the secret that all "
+            "clients share, or with scheme pairwise of this client's own."
+        )
+    if config.masked.state_uri is None:
+        raise ConfigError(
+            "masked.state_uri must be given for this job, got nothing; give a folder where this party keeps what it "
+            "has answered, and run `dapple party enroll`."
+        )
 
 
 def shared_digest(planned: PlannedFit) -> str:
@@ -73,8 +88,8 @@ def shared_digest(planned: PlannedFit) -> str:
 
 
 def _check_places(config: FitConfig, exchange: str, released: str) -> None:
-    """Refuses a secret that lies in a folder that others can read."""
-    own = {"secret_uri": config.masked.secret_uri, "identity_uri": config.masked.identity_uri}
+    """Refuses a secret, or a state, that lies in a folder that others can read."""
+    own = {name: getattr(config.masked, name) for name in ("secret_uri", "state_uri", "identity_uri")}
     for flag, folder in (("--exchange", exchange), ("--released", released)):
         for name, place in own.items():
             if place is not None and _is_inside(place, folder):
@@ -91,7 +106,7 @@ def _check_listed(config: FitConfig, client: str) -> None:
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    """Whether a path lies in a folder, however both are spelled."""
+    """Whether a path is a folder or lies in it, however both are spelled."""
     if FileSystems.get_scheme(path) in (None, "file") and FileSystems.get_scheme(folder) in (None, "file"):
         path, folder = os.path.realpath(path), os.path.realpath(folder)
-    return path.startswith(folder.rstrip("/") + "/")
+    return f"{path.rstrip('/')}/".startswith(folder.rstrip("/") + "/")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -17,11 +18,22 @@ from pipelines.run.graph import run_graph
 from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Leg, PairwiseParams, sent_to_table
+from schemas.privacy.flow import Zone
 from schemas.privacy.masked_sum import MaskedReleases
 from transforms.files.octets import table_bytes
+from transforms.files.private_sink import PrivateSink
+from transforms.masked.clients import SenderStatistics
 from transforms.masked.pairwise_files import PairwiseExchange
-from transforms.masked.pairwise_legs import AdvertiseKeys, HandOutShares, MaskPairwise, SealLetters
+from transforms.masked.pairwise_legs import (
+    AdvertiseKeys,
+    HandOutShares,
+    MaskPairwise,
+    PinnedStatistics,
+    SealLetters,
+    pin,
+)
 from transforms.masked.pairwise_lists import Correspondence
+from transforms.masked.party_state import RunState
 from transforms.masked.sealing import SEALED, Sealing
 from transforms.masked.signing import Parties
 from transforms.numerics.privacy.keystream import encode_label
@@ -31,14 +43,24 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def _send(
-    sent: list, folder: str, index: int, client: str, leg: Leg, sealing: Sealing, parties: Parties | None
+    sent: list,
+    folder: str,
+    index: int,
+    client: str,
+    leg: Leg,
+    sealing: Sealing,
+    parties: Parties | None,
+    kept: RunState,
 ) -> None:
-    """Leaves all messages of a client, or all rows of another leg, in the exchange."""
-    exchange = PairwiseExchange(folder, parties)
+    """Leaves all messages of a client, or all rows of another leg, in the exchange, or what it has left before."""
+    exchange = PairwiseExchange(folder, parties, kept)
     if leg is not Leg.MESSAGES:
         exchange.send_rows(index, leg, client, [row for rows in sent for row in rows])
-    elif sent:
-        exchange.send(index, client, MaskedMessages.joined(sent), sealing)
+        return
+    plan = exchange.plan().rounds[index]
+    nothing = MaskedMessages((), (), np.zeros((0, plan.size), dtype=np.int64))
+    exchange.send(index, client, MaskedMessages.joined([nothing, *sent]), sealing)
+    kept.unpin(plan.path)
 
 
 def _hand_out(rows: list, file: str, folder: str, index: int, sealing: Sealing, parties: Parties | None) -> None:
@@ -49,35 +71,43 @@ def _hand_out(rows: list, file: str, folder: str, index: int, sealing: Sealing, 
     exchange.hand_out(index, file, sealing.seal(table_bytes(sent_to_table(rows, HandedOut, path)), label))
 
 
-def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound, leg: Leg) -> None:
-    """Adds a leg that reads rows to a pipeline.
+def build_pin(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
+    """Adds the one step of a round that reads rows to a pipeline: it pins what all legs are of.
 
     Args:
       root: an empty pipeline.
       planned: the job; with privacy unit `client`, no client of its data lies in several shards.
       opened: the round.
-      leg: keys, letters or messages.
     """
     contract, round_ = message_contract(planned), planned.rounds[opened.index]
+    masking = dataclasses.replace(opened.masking, root=planned.source.path)
     shards = root | "List" >> ListShards(source=planned.source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows()
-    state = opened.broadcast(root)
-    masking = dataclasses.replace(opened.masking, root=planned.source.path)
+    form = SenderStatistics(round=round_, state=opened.broadcast(root), contract=contract, masking=masking)
+    named = shards | "Statistic" >> form | "All" >> beam.combiners.ToList()
+    _ = named | "Pin" >> PrivateSink(write=pin, places=(round_.plan.path, opened.kept))
+
+
+def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound, leg: Leg) -> None:
+    """Adds a leg of what is pinned to a pipeline.
+
+    Args:
+      root: an empty pipeline.
+      planned: the job.
+      opened: the round.
+      leg: keys, letters or messages.
+    """
+    state, masking = opened.broadcast(root), opened.masking
+    common = {"round": planned.rounds[opened.index], "state": state, "contract": message_contract(planned)}
+    named = root | "Pinned" >> PinnedStatistics(masking=masking, kept=opened.kept, **common)
     if leg is Leg.KEYS:
-        advertise = AdvertiseKeys(round=round_, state=state, contract=contract, masking=masking)
-        sent = shards | "Advertise" >> advertise
+        sent = named | "Advertise" >> AdvertiseKeys(masking=masking, **common)
     else:
         step = SealLetters if leg is Leg.LETTERS else MaskPairwise
-        listed = opened.listed(root)
-        sent = shards | leg.title() >> step(
-            round=round_, state=state, listed=listed, contract=contract, masking=masking
-        )
-    _ = (
-        sent
-        | "All" >> beam.combiners.ToList()
-        | "Send"
-        >> beam.Map(_send, opened.exchange, opened.index, masking.client, leg, opened.sealed_for(), opened.parties)
-    )
+        sent = named | leg.title() >> step(masking=masking, listed=opened.listed(root), **common)
+    place = (opened.exchange, opened.index, masking.client, leg)
+    send = beam.Map(_send, *place, opened.sealed_for(), opened.parties, opened.kept)
+    _ = sent | "All" >> beam.combiners.ToList() | "Send" >> send
 
 
 def build_shares(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases, own: list[bytes], file: str) -> None:
@@ -103,7 +133,7 @@ def build_shares(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases,
 
 
 def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> Leg | str:
-    """Takes the leg that the round waits for; taking it again sends the same octets.
+    """Takes the leg that the round waits for.
 
     Args:
       role: of the clients; its rows are this client's.
@@ -121,9 +151,7 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
     exchange = PairwiseExchange(role.exchange.folder, role.exchange.parties)
     opened = role.open_round(index, state, client)
     leg = exchange.leg(index)
-    if leg is Leg.KEYS:
-        role.make_secret()
-    else:
+    if leg is not Leg.KEYS:
         _check_takes_part(opened, leg)
     _commit_lists(role, exchange, index, leg, client)
     if leg is Leg.SHARES and role.plan().shares is not None and not exchange.has_countersigned(index, client):
@@ -132,10 +160,19 @@ def take_leg(role: ClientsRole, client: str, options: PipelineOptions, index: in
     if leg is Leg.SHARES:
         run_graph(_last_leg(role, opened, exchange), options, role.step_promise)
     else:
-        with role.staged(options, client, opened.key_uri) as job:
-            run_graph(functools.partial(build, planned=job, opened=opened, leg=leg), options, role.step_promise)
+        if leg is Leg.KEYS and not opened.kept.is_pinned(opened.plan.path):
+            _pin(role, opened, options)
+        add = functools.partial(build, planned=role.planned, opened=opened, leg=leg)
+        run_graph(add, options, role.step_promise)
     _LOGGER.info("sent: round %d, %s", index, leg)
     return leg
+
+
+def _pin(role: ClientsRole, opened: OpenRound, options: PipelineOptions) -> None:
+    """Reads the rows, once in a round."""
+    promise = dataclasses.replace(role.step_promise, zone=Zone.TRUSTED)
+    with role.staged(options, opened.masking.client, opened.key_uri) as job:
+        run_graph(functools.partial(build_pin, planned=job, opened=opened), options, promise)
 
 
 def _check_takes_part(opened: OpenRound, leg: Leg) -> None:

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.kmeans.outputs import files as outputs
 from pipelines.kmeans.plan.planned_fit import FitResult
 from pipelines.kmeans.plan.recurrence import followed
-from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, clients_job
+from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, clients_job, planned_role
 from pipelines.run.folder import MANIFEST, RunFolder
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Run
@@ -50,14 +50,18 @@ _NO_FINGERPRINT = "none: rows stayed with the clients"
 def _handed(
     folder: str, exchange: str, index: int, secret_uri: str, nonce: bytes, parties: Parties | None
 ) -> list[HandedOut]:
-    """Shares of all clients that have handed out theirs; what is not sealed for this one is left out."""
+    """Shares of all clients that have handed out theirs; garbage, and what is not for this one, is left out."""
     signed = PairwiseExchange(exchange, parties)
     path = signed.plan().rounds[index].path
     files = sorted(each.path for each in FileSystems.match([FileSystems.join(folder, f"*{SEALED}")])[0].metadata_list)
     own = private_key(read_key(secret_uri, SECRET_SETTING), nonce, SHARES)
-    opened = {file: _opened(file, signed.handed_out(index, file), own, path) for file in files}
-    tables = [gate.table_of(content, table_refusal(file)) for file, content in opened.items() if content is not None]
-    return [row for table in tables for row in sent_from_table(table, HandedOut, path)]
+    found = []
+    for file in files:
+        with signed.leaving_out(file):
+            content = _opened(file, signed.handed_out(index, file), own, path)
+            if content is not None:
+                found += sent_from_table(gate.table_of(content, table_refusal(file)), HandedOut, path)
+    return found
 
 
 def _opened(file: str, sealed: bytes, own: bytes, path: str) -> bytes | None:
@@ -138,7 +142,6 @@ def _open_run(role: ClientsRole, run_id: str) -> None:
     """Publishes the plan of the run, if nobody has."""
     if role.exchange.is_open():
         return
-    role.make_secret()
     nonce = secrets.token_bytes(NONCE_BYTES)
     plan = ExchangePlan(
         run=run_id,
@@ -170,4 +173,4 @@ def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
     return summary | {"output": output, "epsilon": role.planned.plan.epsilon, "delta": role.planned.plan.delta}
 
 
-JOB = clients_job("unmask", _work, "--run_id")
+JOB = clients_job("unmask", planned_role, _work, "--run_id")

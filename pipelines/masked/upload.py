@@ -10,33 +10,51 @@ import logging
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.masked import pairwise_upload
-from pipelines.masked.clients_role import COUNTERSIGNED, ClientsRole, OpenRound, clients_job
+from pipelines.masked.clients_role import (
+    COUNTERSIGNED,
+    ClientsRole,
+    OpenRound,
+    clients_job,
+    party_state,
+    planned_role,
+)
+from pipelines.masked.clients_settings import check_settings
 from pipelines.run.graph import run_graph
 from pipelines.run.jobs.job import Run
 from pipelines.run.jobs.place import Summary
+from schemas.choices import MaskScheme
 from schemas.errors import ProtocolError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.message import MaskedMessages
+from schemas.masked.pairwise_messages import Leg
 from transforms.files.octets import make_folder
 from transforms.masked.clients import UploadMessages
 from transforms.masked.exchange_files import Exchange
+from transforms.masked.pairwise_files import PairwiseExchange
+from transforms.masked.party_state import RunState
 from transforms.masked.sealing import Sealing
-from transforms.masked.signing import Parties
+from transforms.masked.signing import Parties, signing_parties
 from transforms.tables.read import CheckRows, ListShards
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def _send(
-    batches: list[MaskedMessages], folder: str, index: int, client: str, sealing: Sealing, parties: Parties | None
+    batches: list[MaskedMessages],
+    folder: str,
+    index: int,
+    client: str,
+    sealing: Sealing,
+    parties: Parties | None,
+    kept: RunState,
 ) -> None:
-    """Sends all messages of the client at once, so that it can be told whether it sent others before."""
-    if any(batch.senders for batch in batches):
-        Exchange(folder, parties).send(index, client, MaskedMessages.joined(batches), sealing)
+    """Sends all messages of the client at once, or what it has sent before."""
+    Exchange(folder, parties, kept).send(index, client, MaskedMessages.joined(batches), sealing)
 
 
 def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
@@ -54,12 +72,13 @@ def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
     upload = UploadMessages(
         round=planned.rounds[opened.index], state=opened.broadcast(root), contract=contract, masking=masking
     )
-    send = beam.Map(_send, opened.exchange, opened.index, masking.client, opened.sealed_for(), opened.parties)
+    place = (opened.exchange, opened.index, masking.client)
+    send = beam.Map(_send, *place, opened.sealed_for(), opened.parties, opened.kept)
     _ = shards | "Upload" >> upload | "All" >> beam.combiners.ToList() | "Send" >> send
 
 
 def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> None:
-    """Sends the masked statistics of the open round; sending them again sends the same octets."""
+    """Sends the masked statistics of the open round."""
     if role.exchange.is_closed(index):
         raise ProtocolError(f"round {index} must be open to send to it, got a closed one; run `dapple unmask`.")
     opened = role.open_round(index, state, client)
@@ -68,11 +87,47 @@ def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, ind
     _LOGGER.info("sent: round %d, %s", index, role.plan().rounds[index].path)
 
 
-def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
+def _planned(run: Run[FitConfig]) -> ClientsRole | Summary:
+    """The role of the client, or the summary of what it has sent again.
+
+    Where no row is needed, nothing is asked of the rows, which may have changed or gone.
+    """
+    config, options = run.settings, run.options
+    check_settings(config, options.exchange, options.released, options.client)
+    parties = signing_parties(config.masked.parties, config.masked.identity_uri, options.client)
+    plan = Exchange(options.exchange, parties).plan()
+    kept = party_state(config, options.client).of_run(plan.nonce)
+    exchange = PairwiseExchange(options.exchange, parties, kept)
+    index = exchange.last_round()
+    pairwise = config.masked.scheme is MaskScheme.PAIRWISE
+    leg = exchange.leg(index) if pairwise or exchange.is_closed(index) else Leg.MESSAGES
+    if leg is not Leg.SHARES and exchange.send_again(index, leg, options.client):
+        if leg is Leg.MESSAGES:
+            kept.unpin(plan.rounds[index].path)
+        _LOGGER.info("sent again: round %d, %s", index, leg)
+        return {"run_id": plan.run, "client": options.client, "round": index} | ({"leg": leg} if pairwise else {})
+    if leg is Leg.SHARES or kept.is_pinned(plan.rounds[index].path):
+        run = dataclasses.replace(run, settings=_of_columns(config, kept))
+    return planned_role(run)
+
+
+def _of_columns(config: FitConfig, kept: RunState) -> FitConfig:
+    """The job with a file of its columns in the place of its rows, if one was kept."""
+    if not FileSystems.exists(kept.columns_uri):
+        return config
+    data = config.data.model_copy(update={"path": kept.columns_uri, "table": None, "partitions": {}})
+    return config.model_copy(update={"data": data})
+
+
+def _work(run: Run[FitConfig], role: ClientsRole | Summary) -> Summary:
     """Sends what the open round waits for of this client."""
+    if not isinstance(role, ClientsRole):
+        return role
     plan, index, state = role.plan(), role.exchange.last_round(), role.state()
     client, beam_flags = run.options.client, run.options.beam
+    role.end_what_is_over(index, client)
     role.check_step(index, state, client)
+    role.keep_columns(client)
     make_folder(role.released)
     sent: Summary = {"run_id": plan.run, "client": client, "round": index}
     if plan.pairwise is not None:
@@ -84,4 +139,4 @@ def _work(run: Run[FitConfig], role: ClientsRole) -> Summary:
     return sent
 
 
-JOB = clients_job("upload", _work, "--client")
+JOB = clients_job("upload", _planned, _work, "--client")

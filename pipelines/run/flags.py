@@ -57,13 +57,13 @@ def parse_own(job: str, argv: Sequence[str], flags: Sequence[str]) -> tuple[dict
     given = {name: text for name, text in vars(known).items() if text is not None}
     for name, setting in {"client": "--client", "run_id": "run_id"}.items():
         if name in given:
-            _check_name(given[name], setting)
+            check_name(given[name], setting)
     if "output" in given:
         given["output"] = given["output"].rstrip("/") or given["output"]
     return given, rest
 
 
-def _check_name(name: str, setting: str) -> None:
+def check_name(name: str, setting: str) -> None:
     """Refuses a name that can be no part of a file name."""
     plain = name.isascii() and all(letter.isalnum() or letter in "-_." for letter in name)
     if not name or not plain or name.startswith("."):

@@ -22,7 +22,7 @@ _IDENTITY = "the place of this party's private key on any Beam filesystem (dappl
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
 
 
-_NEWER = {"parties": None, "identity_uri": None}
+_NEWER = {"parties": None, "identity_uri": None, "state_uri": None}
 """Settings that came later, by what they are where they are not given."""
 
 
@@ -38,6 +38,11 @@ class MaskedConfig(GrownSection):
     secret_uri: Text | None = Field(
         default=None,
         description="the place of the clients' secret on any Beam filesystem, or leave it out for a secret of the run",
+    )
+    state_uri: Text | None = Field(
+        default=None,
+        description="a folder of mode 0700 where a party of jobs of its own keeps what it has answered (dapple party "
+        "enroll), on a volume of its own, or leave it out for fit",
     )
     threshold: Count = Field(
         default=1, description="the fewest messages a round may be the sum of, an integer >= 1 (pairwise: >= 2)"

@@ -19,11 +19,11 @@ from schemas.errors import ConfigError, ProtocolError
 from schemas.masked.exchange import ExchangePlan
 from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import lake
-from tests.scenes.parties import opened
+from tests.scenes.parties import enroll, opened
 from transforms.files import new_file
 from transforms.files.write_once import write_once
-from transforms.masked.answered import SUFFIX
 from transforms.masked.exchange_files import Exchange
+from transforms.masked.party_state import PartyState
 
 
 @pytest.fixture
@@ -39,7 +39,8 @@ def test_clients_have_one_content_of_the_server_data(parties):
     (parties.folder / "client-1.yaml").write_text(yaml.safe_dump(job))
     assert parties.upload(1).code == 0
     lake.write_server(parties.folder / "copy.parquet", lake.mixture(60, seed=5))
-    outcome = parties.upload(1)
+    shutil.copy(parties.folder / "client-1.yaml", parties.folder / "client-2.yaml")
+    outcome = parties.upload(2)
     assert (outcome.code, "must have the settings of the run's plan.json" in outcome.err) == (5, True)
 
 
@@ -205,39 +206,35 @@ def test_a_client_answers_one_broadcast_under_a_nonce(parties, tmp_path):
     for client in range(3):
         assert parties.upload(client).code == 0
     assert parties.aggregate().code == parties.unmask().code == parties.upload(0).code == 0
+    (sent,) = pathlib.Path(parties.exchange).glob("01_*/messages/*")
     reopened(parties, nonce="replayed")
-    (parties.folder / "other").mkdir()
-    lake.write_key(parties.folder / "other" / "secret", pathlib.Path(parties.folder / "secret").read_bytes())
     for client in (3, 4):
         job = yaml.safe_load((parties.folder / f"client-{client}.yaml").read_text())
-        job["masked"]["secret_uri"] = str(parties.folder / "other" / "secret")
+        job["masked"]["state_uri"] = str(parties.folder / "other" / "state")
         (parties.folder / f"client-{client}.yaml").write_text(yaml.safe_dump(job))
+        enroll(parties.folder / f"client-{client}.yaml", f"client-{client}", "")
         assert parties.upload(client).code == 0
     assert parties.aggregate().code == parties.unmask(client=3).code == 0
+    assert parties.upload(0).code == 0
+    (again,) = pathlib.Path(parties.exchange).glob("01_*/messages/*")
+    assert again.read_bytes() == sent.read_bytes()
+    state = PartyState.of(f"{parties.folder}/state", f"{parties.folder}/secret", "client-0")
+    for path in pathlib.Path(state.folder).rglob("*.sent"):
+        path.unlink()
     outcome = parties.upload(0)
     assert outcome.code == 5
     assert "a round must have one broadcast under one nonce, got a second one" in outcome.err
 
 
-def test_notes_are_the_owners_and_say_nothing(parties):
+def test_what_is_kept_is_the_owners_and_its_names_say_nothing(parties):
     assert parties.upload(0).code == 0
-    folder = pathlib.Path(f"{parties.folder}/secret{SUFFIX}")
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    notes = list(folder.iterdir())
-    assert notes
-    for note in notes:
-        assert stat.S_IMODE(note.stat().st_mode) == 0o600
-        assert len(note.read_bytes()) == (32 if note.name == "seal.key" else 64)
-        assert "client-0" not in note.name
-
-
-def test_a_secret_beside_which_nothing_can_be_noted_is_refused(parties):
-    pathlib.Path(f"{parties.folder}/secret{SUFFIX}").unlink(missing_ok=True)
-    shutil.rmtree(f"{parties.folder}/secret{SUFFIX}", ignore_errors=True)
-    pathlib.Path(f"{parties.folder}/secret{SUFFIX}").write_text("a file, not a folder")
-    outcome = parties.upload(0)
-    assert outcome.code == 2
-    assert "must lie in a folder where notes can be kept" in outcome.err
+    state = parties.folder / "state"
+    found = list(state.rglob("*"))
+    assert [path for path in found if path.name.endswith(".sent")]
+    for path in (state, *found):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
+        assert "client-0" not in str(path.relative_to(state))
+        assert path.is_dir() or path.suffix or len(path.read_bytes()) == 64
 
 
 @pytest.mark.parametrize("where", ["exchange/secret", "released/secret", "x/../released/secret", "link/secret"])
@@ -245,7 +242,7 @@ def test_a_secret_in_a_folder_that_others_read_is_refused_however_it_is_spelled(
     (parties.folder / "x").mkdir()
     (parties.folder / "link").symlink_to(parties.exchange)
     lake.write_key(parties.folder / where)
-    job = parties.job | {"masked": {"secret_uri": str(parties.folder / where)}}
+    job = parties.job | {"masked": parties.job["masked"] | {"secret_uri": str(parties.folder / where)}}
     (parties.folder / "client-0.yaml").write_text(yaml.safe_dump(job))
     outcome = parties.upload(0)
     assert outcome.code == 2
@@ -262,7 +259,7 @@ def test_rows_are_staged_in_no_folder_that_is_shared(tmp_path, monkeypatch):
     parties, found = Parties(tmp_path, unit="client"), []
     split_lake(parties)
     assert parties.unmask().code == 0
-    leftover = tmp_path / "secret.client-0.clients"
+    leftover = pathlib.Path(PartyState.of(f"{tmp_path}/state", f"{tmp_path}/secret", "client-0").folder, "rows.clients")
     leftover.mkdir(0o700)
     (leftover / "of-a-killed-run.parquet").write_bytes(b"rows")
     run = upload_job.run_graph

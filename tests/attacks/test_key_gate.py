@@ -55,11 +55,11 @@ READERS = {
     "pipelines.clustered_fl.job": {"key_digest"},
     "pipelines.ledger.spending": {"key_digest"},
     # Secrets of parties, which open and seal files and draw nothing.
-    "pipelines.masked.clients_role": {"create_key", "read_key"},
+    "pipelines.masked.clients_role": {"read_key"},
     "pipelines.masked.aggregate": {"read_key"},
     "pipelines.masked.unmask": {"read_key"},
     "pipelines.masked.party": {"create_key", "read_key"},
-    "transforms.masked.answered": {"create_key"},
+    "transforms.masked.party_state": {"create_key", "key_digest"},
     "transforms.masked.sealing": {"read_key"},
     "transforms.masked.signing": {"read_key"},
     "transforms.privacy.held_key": {"read_key"},
@@ -123,7 +123,7 @@ def test_only_masks_may_do_without_a_key_of_the_run():
     assert not any("of_a_run" in vars(each) for each in loose - {SecretFn})
 
 
-SEALING = {"transforms.masked.sealing", "transforms.masked.signing", "transforms.masked.answered"}
+SEALING = {"transforms.masked.sealing", "transforms.masked.signing", "transforms.masked.party_state"}
 """Modules of keys by which parties seal and sign files; they draw nothing."""
 
 

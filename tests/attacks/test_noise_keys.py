@@ -1,10 +1,13 @@
 """Keys of noise shares: nothing that clients hand out for each other yields one, and no other party's secret does."""
 
+import os
+
 import numpy as np
 import pytest
 
 from schemas.privacy.plan import Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from transforms.masked.answered import SUFFIX, Answered
+from tests.scenes import lake
+from transforms.masked.party_state import PartyState
 from transforms.numerics.masked import pairwise_masks
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, SharedRound
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
@@ -67,15 +70,12 @@ def test_one_partys_secret_draws_no_share_of_another(handed):
 
 
 def test_clients_with_one_secret_have_keys_of_their_own(tmp_path):
-    for name in ("north", "east"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "secret").write_bytes(SECRETS[0])
-    found = {
-        name: keys.read_key(Answered(str(tmp_path / name / "secret"), bytes(32), name).noise_uri())
-        for name in ("north", "east")
-    }
+    secret = lake.write_key(tmp_path / "secret", SECRETS[0])
+    state = str(tmp_path / "state")
+    enrolled = {name: PartyState.enroll(state, secret, name) for name in ("north", "east")}
+    found = {name: keys.read_key(each.noise_uri) for name, each in enrolled.items()}
     assert found["north"] != found["east"]
-    again = Answered(str(tmp_path / "north" / "secret"), bytes(32), "north")
-    assert keys.read_key(again.noise_uri()) == found["north"]
-    assert found["north"] != keys.read_key(again.seal_uri())
-    assert (tmp_path / "north" / f"secret{SUFFIX}" / "noise.key").stat().st_mode & 0o077 == 0
+    again = PartyState.of(state, secret, "north")
+    assert keys.read_key(again.noise_uri) == found["north"]
+    assert found["north"] != keys.read_key(again.seal_uri)
+    assert os.stat(again.noise_uri).st_mode & 0o077 == 0

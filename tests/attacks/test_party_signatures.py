@@ -1,12 +1,14 @@
 """Signed files of masked aggregation: whoever lacks a party's key can put no file in its place, nor move one."""
 
 import dataclasses
+import json
 import pathlib
 import shutil
 import stat
 
 import numpy as np
 import pytest
+import yaml
 
 from schemas.errors import ConfigError, ProtocolError
 from schemas.masked.config import validated_aggregate
@@ -388,7 +390,10 @@ def test_jobs_sign_what_they_write_and_refuse_what_is_not_signed(tmp_path):
     outcome = jobs.aggregate()
     assert (outcome.code, "must be signed by client-1 as messages" in outcome.err) == (5, True)
     sent.write_bytes(content)
-    assert jobs.aggregate().code == 0
+    (sent.parent / "outsider.sealed").write_bytes(content)
+    outcome = jobs.aggregate()
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["left_out"] == ["00_outer_product/messages/outsider.sealed"]
     outcome = jobs.unmask(client=COLLECTOR)
     assert outcome.code == 0, outcome.err
     assert pathlib.Path(jobs.exchange, "01_lloyd_00").exists() or pathlib.Path(jobs.released, "00.parquet").exists()
@@ -400,6 +405,11 @@ def test_fit_refuses_parties(tmp_path):
     jobs = with_identities(SharedJobs(tmp_path), ["client-0"])
     outcome = lake.run_command("fit", "--config", str(tmp_path / "client-0.yaml"), "--output", str(tmp_path / "out"))
     assert (outcome.code, "masked.parties must be left out for fit" in outcome.err) == (2, True)
+    job = yaml.safe_load((tmp_path / "client-0.yaml").read_text())
+    job["masked"] = {name: job["masked"][name] for name in ("secret_uri", "state_uri")}
+    (tmp_path / "fit.yaml").write_text(yaml.safe_dump(job))
+    outcome = lake.run_command("fit", "--config", str(tmp_path / "fit.yaml"), "--output", str(tmp_path / "out"))
+    assert (outcome.code, "masked.state_uri must be left out for fit" in outcome.err) == (2, True)
     assert jobs.unmask().code == 5
 
 
@@ -419,6 +429,7 @@ def test_a_round_with_pairwise_masks_is_signed_in_every_leg(tmp_path):
     shares[1].write_bytes(shares[0].read_bytes())
     outcome = jobs.unmask(client=COLLECTOR)
     assert (outcome.code, "must be signed by holder-1 as shares" in outcome.err) == (5, True)
+    assert "neighbors of every client must hand out shares, got fewer" in outcome.err
     shares[1].write_bytes(content)
     outcome = jobs.unmask(client=COLLECTOR)
     assert outcome.code == 0, outcome.err

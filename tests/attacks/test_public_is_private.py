@@ -236,7 +236,8 @@ def test_every_part_of_a_sweep_is_compared(place):
 NOT_PUBLIC = {
     *(("data", "path"), ("data", "client_id"), ("data", "name"), ("data", "disjoint_partitions")),
     *(("data", "label"), ("data", "group")),
-    *(("", "key_uri"), ("", "ledger"), ("masked", "secret_uri"), ("masked", "identity_uri"), ("evaluate", "label")),
+    *(("", "key_uri"), ("", "ledger"), ("masked", "secret_uri"), ("masked", "state_uri")),
+    *(("masked", "identity_uri"), ("evaluate", "label")),
     # Folders of reports, which are private on their own; encode has none.
     *(("reports", "path"), ("reports", "arrived")),
 }

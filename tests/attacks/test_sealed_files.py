@@ -15,8 +15,8 @@ from tests.pipeline.masked.test_masked_jobs import SECRET, Parties
 from tests.scenes import lake
 from tests.scenes.parties import opened
 from tests.statistical.test_mask_uniformity import looks_uniform
-from transforms.masked.answered import SUFFIX
 from transforms.masked.exchange_files import MESSAGES, Exchange
+from transforms.masked.party_state import PartyState
 from transforms.numerics.masked import sealed
 from transforms.numerics.privacy.keystream import encode_label
 
@@ -83,7 +83,8 @@ def test_the_secret_of_the_clients_opens_no_message(parties):
     (path,) = map(pathlib.Path, exchange.message_files(0))
     plan = exchange.plan()
     label = encode_label(plan.nonce, plan.rounds[0].path, path.name)
-    own = (parties.folder / f"secret{SUFFIX}" / "seal.key").read_bytes()
+    state = PartyState.of(str(parties.folder / "state"), str(parties.folder / "secret"), "client-0")
+    own = pathlib.Path(state.seal_uri).read_bytes()
     assert sealed.unseal(path.read_bytes(), sealed.private_key(lake.KEY, plan.nonce, MESSAGES), label)
     for secret in (SECRET, own, lake.KEY):
         for key in (
@@ -121,6 +122,16 @@ def test_a_key_that_changes_during_a_run_is_refused(parties):
     assert parties.upload(0).code == 0
     text = json.dumps({"key": sealed.public_key(OTHER).hex()})
     pathlib.Path(parties.exchange, "aggregator.json").write_text(text)
+    (sent,) = pathlib.Path(parties.exchange).rglob("messages/*")
+    octets = sent.read_bytes()
+    sent.unlink()
+    assert parties.upload(0).code == 0
+    assert sent.read_bytes() == octets
+    for client in range(2):
+        assert parties.upload(client).code == 0
+    state = PartyState.of(str(parties.folder / "state"), str(parties.folder / "secret"), "client-0")
+    for path in pathlib.Path(state.folder).rglob("*.sent"):
+        path.unlink()
     outcome = parties.upload(0)
     assert (outcome.code, "a round must have one aggregator's key" in outcome.err) == (5, True), outcome.err
     outcome = parties.aggregate()

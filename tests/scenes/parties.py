@@ -1,5 +1,6 @@
 """Parties of masked aggregation by jobs of their own: clients, an aggregator, and the folders between them."""
 
+import contextlib
 import pathlib
 from typing import TypeVar
 
@@ -7,10 +8,12 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from schemas.errors import ConfigError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.parties import AGGREGATOR, COLLECTOR
 from tests.scenes import lake
 from transforms.masked.exchange_files import MESSAGES, Exchange
+from transforms.masked.party_state import PartyState
 from transforms.numerics.masked.sealed import private_key
 
 _Parties = TypeVar("_Parties", bound="ExchangingParties")
@@ -63,6 +66,15 @@ class ExchangingParties:
         return np.concatenate(found)
 
 
+def enroll(job: pathlib.Path, *names: str) -> None:
+    """Makes the states of parties by the job of a client; `""` is whoever unmasks, and who is enrolled stays so."""
+    masked = yaml.safe_load(job.read_text())["masked"]
+    for name in names:
+        with contextlib.suppress(ConfigError):
+            PartyState.enroll(masked["state_uri"], masked["secret_uri"], name)
+        PartyState.of(masked["state_uri"], masked["secret_uri"], name)
+
+
 def opened(parties: _Parties) -> _Parties:
     """Parties whose run is open."""
     assert parties.unmask().code == 0
@@ -77,6 +89,8 @@ def with_identities(parties: _Parties, names: list[str]) -> _Parties:
     jobs |= {COLLECTOR: parties.folder / f"{parties.job_file}-{COLLECTOR}.yaml"}
     jobs |= {AGGREGATOR: parties.folder / "aggregate.yaml"}
     jobs[COLLECTOR].write_text(jobs[names[0]].read_text())
+    for index, name in enumerate(names):
+        enroll(parties.folder / f"{parties.job_file}-{index}.yaml", name, "")
     keys = {name: make_identity(parties.folder, name) for name in jobs}
     for name, path in jobs.items():
         job = yaml.safe_load(path.read_text())

@@ -144,7 +144,7 @@ def shard_statistics(
       state: what is broadcast.
 
     Yields:
-      Owners of messages as `shard_owners` names them, and int64 of shape (n_owners, round_.plan.size).
+      Owners of messages, of a shard as a whole no octets, and int64 of shape (n_owners, round_.plan.size).
     """
     size = round_.plan.size
     state = state if round_.at is None else round_.at(state, shard.path)

@@ -11,9 +11,12 @@ Nothing here needs a secret, and nothing that is written here is private to whoe
 ends with the signature of whoever writes it; the clients' role signs as the collector where it opens runs and rounds.
 """
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
+from collections.abc import Iterator
 from typing import TypeVar
 
 import pyarrow as pa
@@ -39,14 +42,16 @@ from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.octets import table_bytes
 from transforms.files.write_once import write_once
+from transforms.masked.party_state import RunState
 from transforms.masked.sealing import SEALED, Sealing
 from transforms.masked.signing import Parties, Signed
 from transforms.numerics.masked.public_keys import is_sound
 from transforms.numerics.masked.sealed import unseal
 from transforms.numerics.privacy.keystream import encode_label
 
+_LOGGER = logging.getLogger(__name__)
 _MOST_BROADCAST_BYTES = 1 << 16
-_PLAN, _BROADCAST, _MESSAGES, _SUM = "plan.json", "broadcast.json", "messages", "sum.parquet"
+_PLAN, _BROADCAST, _SUM = "plan.json", "broadcast.json", "sum.parquet"
 _AGGREGATOR, _COUNTERSIGNED = "aggregator.json", "countersigned"
 MESSAGES = "messages"
 """What the aggregator's key is for."""
@@ -59,11 +64,16 @@ class Exchange:
     Args:
       folder: may not exist yet.
       parties: who signs which files; None for files without signatures.
+      kept: what a client keeps of what it sends; None for whoever sends nothing.
+
+    `left_out` names the files that were read and are not what their parties send.
     """
 
-    def __init__(self, folder: str, parties: Parties | None = None):
+    def __init__(self, folder: str, parties: Parties | None = None, kept: RunState | None = None):
         self.folder = folder.rstrip("/")
         self.parties = parties
+        self.kept = kept
+        self.left_out: list[str] = []
         self._plan: ExchangePlan | None = None
         self._plan_digest = b""
 
@@ -142,19 +152,44 @@ class Exchange:
         return FileSystems.exists(self._path(self._round(index), _SUM))
 
     def send(self, index: int, client: str, messages: MaskedMessages, sealing: Sealing) -> None:
-        """Leaves all messages of a client for the aggregator, in one file, sealed.
+        """Leaves all messages of a client for the aggregator, in one file, sealed; nothing if there are none.
 
         Raises:
-          ProtocolError: if the client sent others before in this round.
+          ProtocolError: if another file is there.
         """
-        content = table_bytes(messages_to_table(messages, self.plan().rounds[index]))
-        name = f"{client}{SEALED}"
-        sealed = sealing.seal(content, self._label(index, name))
-        self._write(self._path(self._round(index), _MESSAGES, name), sealed, client, MESSAGES, index)
+        path = self._sent_path(index, MESSAGES, client)
+        content = b""
+        if messages.senders:
+            table = messages_to_table(messages, self.plan().rounds[index])
+            content = sealing.seal(table_bytes(table), self._label(index, os.path.basename(path)))
+        self._leave(path, content, client, MESSAGES, index)
+
+    def send_again(self, index: int, leg: str, client: str) -> bool:
+        """Leaves once more what a client has sent in a leg; False if it has decided for nothing yet.
+
+        Raises:
+          ProtocolError: if another file is there, or the run is over.
+        """
+        octets = None if self.kept is None else self.kept.sent(self.plan().rounds[index].path, leg)
+        if octets:
+            write_once(self._sent_path(index, leg, client), octets)
+        return octets is not None
+
+    def _leave(self, path: str, content: bytes, client: str, leg: str, index: int) -> None:
+        """Leaves what a client sends in a leg: what it has decided for first, whatever its rows are by now."""
+        octets = content and self._final(path, content, client, leg, index)
+        if self.kept is not None:
+            octets = self.kept.first(self.plan().rounds[index].path, leg, octets)
+        if octets:
+            write_once(path, octets)
+
+    def _sent_path(self, index: int, leg: str, client: str) -> str:
+        """The place of what a client sends in a leg."""
+        return self._path(self._round(index), leg, f"{client}{SEALED if leg == MESSAGES else '.parquet'}")
 
     def message_files(self, index: int) -> list[str]:
         """Paths of the messages that have arrived, sorted."""
-        pattern = self._path(self._round(index), _MESSAGES, f"*{SEALED}")
+        pattern = self._path(self._round(index), MESSAGES, f"*{SEALED}")
         return sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list)
 
     def read_messages(self, index: int, path: str, private: bytes) -> MaskedMessages:
@@ -167,6 +202,31 @@ class Exchange:
                 "file; take it away or have it sent again."
             )
         return messages_from_table(gate.table_of(content, table_refusal(path)), self.plan().rounds[index])
+
+    def sound_messages(self, index: int, private: bytes) -> list[str]:
+        """Paths of the messages that can be added up; garbage, and what is of nobody, stops nobody else."""
+        found = []
+        for path in self.message_files(index):
+            with self.leaving_out(path):
+                self._check_senders(index, path, self.read_messages(index, path, private).senders)
+                found.append(path)
+        return found
+
+    def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
+        """Refuses a file in which a sender is twice."""
+        if len(set(senders)) < len(senders):
+            raise ProtocolError(f"{path} must have one message of a sender, got two; take it away.")
+
+    @contextlib.contextmanager
+    def leaving_out(self, path: str) -> Iterator[None]:
+        """Goes on without a file that is refused inside, and names it."""
+        try:
+            yield
+        except ProtocolError as error:
+            name = path.removeprefix(self.folder).lstrip("/")
+            if name not in self.left_out:
+                self.left_out.append(name)
+                _LOGGER.warning("left out: %s", error)
 
     def _label(self, index: int, name: str) -> bytes:
         """What a sealed file is."""
@@ -215,11 +275,15 @@ class Exchange:
           ProtocolError: naming a client that was shown something else.
         """
         entries = FileSystems.match([self._countersigned(index, "*")])[0].metadata_list
-        signers = {self._client(entry.path): entry.path for entry in entries}
-        for client, path in sorted(signers.items()):
-            rule = f"{path} must be a countersignature"
-            refusal = Refusal(kind=ProtocolError, rule=rule, remedy=f"take it away and ask {client} for its own")
-            if self._json(path, CountersignedContent, refusal, client, _COUNTERSIGNED, index).shown != shown:
+        signers = {}
+        for path in sorted(entry.path for entry in entries):
+            with self.leaving_out(path):
+                client = self._client(path)
+                rule = f"{path} must be a countersignature"
+                refusal = Refusal(kind=ProtocolError, rule=rule, remedy=f"take it away and ask {client} for its own")
+                signers[client] = self._json(path, CountersignedContent, refusal, client, _COUNTERSIGNED, index).shown
+        for client, found in signers.items():
+            if found != shown:
                 raise ProtocolError(
                     f"{AGGREGATOR} must show all clients one sum and one list of who is present, got another one that "
                     f"{client} has countersigned; nothing is answered for either, open a new run."
@@ -261,15 +325,16 @@ class Exchange:
         Raises:
           ProtocolError: if another one is there, or it is there for another party to write.
         """
-        if self.parties is None:
-            write_once(path, content)
-            return
-        what = self._signed(party, kind, index)
-        if party != self.parties.own and FileSystems.exists(path):
+        if self.parties is not None and party != self.parties.own and FileSystems.exists(path):
+            what = self._signed(party, kind, index)
             there = self.parties.verified(gate.read_octets(path, _refusal(path)), what, path)
             if there == content:
                 return
-        write_once(path, self.parties.sign(content, what, path))
+        write_once(path, self._final(path, content, party, kind, index))
+
+    def _final(self, path: str, content: bytes, party: str, kind: str, index: int | None) -> bytes:
+        """Octets of a file; with parties, signed."""
+        return content if self.parties is None else self.parties.sign(content, self._signed(party, kind, index), path)
 
     def _octets(
         self,

@@ -39,6 +39,9 @@ FEWEST_CLIENTS = 3
 class PairwiseExchange(Exchange):
     """An `Exchange` with the files of the first two legs."""
 
+    _shared: dict[bytes, bytes] | None = None
+    """While messages are looked at: numbers, as messages have them, of those who have shared, by pseudonym."""
+
     def leg(self, index: int) -> Leg:
         """What the round waits for."""
         if self.is_closed(index):
@@ -52,11 +55,9 @@ class PairwiseExchange(Exchange):
         return hashlib.sha256(self._octets(path, table_refusal(path), AGGREGATOR, _list(leg), index)).hexdigest()
 
     def send_rows(self, index: int, leg: Leg, client: str, rows: Sequence[Sent]) -> None:
-        """Leaves all keys or letters of a client, in one file; raises ProtocolError if it sent others before."""
-        if rows:
-            path = self._path(self._round(index), leg, f"{client}.parquet")
-            content = table_bytes(sent_to_table(sorted(rows), type(rows[0]), self._name(index)))
-            self._write(path, content, client, leg, index)
+        """Leaves all keys or letters of a client, in one file; raises ProtocolError if another one is there."""
+        content = table_bytes(sent_to_table(sorted(rows), type(rows[0]), self._name(index))) if rows else b""
+        self._leave(self._sent_path(index, leg, client), content, client, leg, index)
 
     def hand_out(self, index: int, file: str, sealed: bytes) -> None:
         """Leaves the shares of the client that the file is called after; raises ProtocolError if it left others."""
@@ -67,8 +68,9 @@ class PairwiseExchange(Exchange):
         return self._octets(file, table_refusal(file), self._client(file), Leg.SHARES, index)
 
     def own_keys(self, index: int, client: str) -> list[SenderKeys]:
-        """The keys that a client has sent."""
-        return self._gathered(index, Leg.KEYS, SenderKeys, client)
+        """The keys that a client has sent; raises ProtocolError if its file is another one."""
+        path = self._sent_path(index, Leg.KEYS, client)
+        return self._sent_in(path, SenderKeys, client, Leg.KEYS, index) if FileSystems.exists(path) else []
 
     def keys(self, index: int) -> list[SenderKeys]:
         """All keys, in the order of pseudonyms; the place of a sender is its number."""
@@ -77,6 +79,14 @@ class PairwiseExchange(Exchange):
     def letters(self, index: int) -> list[Letter]:
         """All letters."""
         return self._listed(index, Leg.LETTERS, Letter)
+
+    def sound_messages(self, index: int, private: bytes) -> list[str]:
+        """Paths of the messages that can be added up; with pairwise masks those of senders who have shared."""
+        if self.plan().pairwise is not None:
+            shared = {each.sender for each in self.letters(index)}
+            names = enumerate(each.sender for each in self.keys(index))
+            self._shared = {name: number.to_bytes(8, "big") for number, name in names if number in shared}
+        return super().sound_messages(index, private)
 
     def close_keys(self, index: int, threshold: int) -> None:
         """Lists the keys that have arrived; a sender whose keys nobody can agree with is left out.
@@ -122,17 +132,30 @@ class PairwiseExchange(Exchange):
         if not shared.issuperset(senders):
             raise ProtocolError("messages must be of senders whose letters are listed, got another; take it away.")
 
+    def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
+        """Refuses a file of senders who have not shared, or are another client's."""
+        super()._check_senders(index, path, senders)
+        if self._shared is not None:
+            own = {self._shared.get(each.sender) for each in self.own_keys(index, self._client(path))}
+            if not own.issuperset(senders):
+                raise ProtocolError(
+                    f"{path} must have messages of its client's own senders whose letters are listed, got others; take "
+                    "it away."
+                )
+
     def _params(self) -> PairwiseParams:
         found = self.plan().pairwise
         if found is None:
             raise ProtocolError("plan.json must say pairwise for these files, got shared_secret; open a new run.")
         return found
 
-    def _gathered(self, index: int, leg: Leg, kind: type[Sent], name: str = "*") -> list[Sent]:
-        """Rows of all files of a leg."""
-        pattern = self._path(self._round(index), leg, f"{name}.parquet")
-        paths = sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list)
-        return [row for path in paths for row in self._sent_in(path, kind, self._client(path), leg, index)]
+    def _gathered(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
+        """Rows of all files of a leg; those that are garbage, or of nobody, are left out."""
+        pattern, found = self._path(self._round(index), leg, "*.parquet"), []
+        for path in sorted(entry.path for entry in FileSystems.match([pattern])[0].metadata_list):
+            with self.leaving_out(path):
+                found += self._sent_in(path, kind, self._client(path), leg, index)
+        return found
 
     def _sent_in(self, path: str, kind: type[Sent], party: str, what: str, index: int) -> list[Sent]:
         """Rows of one file."""

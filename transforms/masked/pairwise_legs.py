@@ -2,9 +2,9 @@
 
     keys -> (list of keys) -> letters -> (list of letters) -> messages -> (noised sum, who is present) -> shares
 
-Lists and sum are the aggregator's. A client's secret is read in the stages that need it; all that it draws follows
-from it, the round and the statistic, so that a leg taken again sends the same octets. Before a message leaves, the
-letters that were listed for it are sealed again and compared: neighbors hold shares of the mask that it has.
+Lists and sum are the aggregator's. All legs are of the statistics that were pinned in the first one. A client's secret
+is read in the stages that need it; all that it draws follows from it, the round and the statistic. Before a message
+leaves, the letters that were listed for it are sealed again and compared: neighbors hold shares of its mask.
 """
 
 import dataclasses
@@ -19,25 +19,30 @@ from numpy.typing import NDArray
 from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
+from schemas.masked.pinned import PINNED_SCHEMA, pinned_from_table, pinned_to_table
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release
+from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
-from schemas.tables.shard import ShardRef
+from transforms.files import gate
+from transforms.files.octets import table_bytes
 from transforms.masked.clients import (
     ClientsStep,
     Masking,
     SecretFn,
-    SenderStatistics,
     UnmaskReleases,
     WithShares,
     unmasked,
 )
 from transforms.masked.pairwise_lists import Correspondence, Roster, number_listed, sender_of
-from transforms.masked.senders import shard_owners
+from transforms.masked.party_state import RunState
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, Revealed, SharedRound, total_mask
 from transforms.numerics.masked.shamir import SHARE_BYTES
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
+from transforms.rounds.protocol import Round
+
+_PINNED = Refusal(kind=ProtocolError, rule="what is pinned must be what this party wrote", remedy="open a new run")
 
 
 class PairwiseFn(SecretFn):
@@ -87,17 +92,11 @@ class _SenderFn(PairwiseFn):
 
 
 class _KeysFn(_SenderFn):
-    """Public keys of the senders of a shard."""
+    """Public keys of senders."""
 
-    def __init__(self, masking: Masking, plan: RoundPlan, contract: TableContract):
-        super().__init__(masking, plan)
-        self._contract = contract
-
-    def process(self, shard: ShardRef, state: Any) -> Iterator[list[SenderKeys]]:
-        """One list per block of the shard."""
-        for owners in shard_owners(shard, self._contract):
-            names = [self._masking.sender(shard, owner) for owner in owners]
-            yield [self._keys(self._pseudonym(name, state), state) for name in names]
+    def process(self, named: tuple, state: Any) -> Iterator[list[SenderKeys]]:
+        """One list per batch of senders."""
+        yield [self._keys(self._pseudonym(name, state), state) for name in named[0]]
 
 
 class _LettersFn(_SenderFn):
@@ -128,10 +127,7 @@ class _MessagesFn(_SenderFn):
         """Stops a message whose mask the neighbors could not take away."""
         for sender, receiver, sealed in letters:
             if listed.letters.get((sender, receiver)) != sealed:
-                raise ProtocolError(
-                    "letters that are listed must be those of this message, got others; the rows must stay the same "
-                    "during a round, open a new run."
-                )
+                raise ProtocolError("letters that are listed must be those that were sent, got others; open a new run.")
         if len(listed.partners_of(client.number)) < listed.roster.threshold:
             raise ProtocolError(
                 f"at least {listed.roster.threshold} neighbors of a client must have shared, got fewer; open a new run."
@@ -179,67 +175,102 @@ def _revealed(owner: int, holder: int, there: bool, octets: bytes) -> Iterator[R
         yield Revealed(owner, holder, there, np.frombuffer(octets, dtype="<u4").astype(np.int64))
 
 
-class AdvertiseKeys(ClientsStep):
-    """`ShardRef`s and one state → lists of `SenderKeys`, which are public.
+def pin(batches: list, round_path: str, kept: RunState) -> None:
+    """Pins names of senders and their statistics, unless they are pinned already."""
+    kept.pin(round_path, table_bytes(pinned_to_table(batches)))
 
-    Windowing: global. Privacy: keys follow from the secret and the round; their number is that of senders. Cost: one
-    pass over the client ids.
+
+class _PinnedFn(beam.DoFn):
+    """Reads what is pinned; round and contract are those by which it was formed."""
+
+    def __init__(self, kept: RunState, contract: TableContract, round_: Round):
+        self._kept = kept
+        self._contract = contract
+        self._round = round_
+
+    def process(self, path: str, _: Any) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
+        """(names of senders, their statistics), all at once."""
+        table = gate.table_of(self._kept.pinned(path), _PINNED, PINNED_SCHEMA)
+        yield pinned_from_table(table, self._round.plan.size)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PinnedStatistics(ClientsStep):
+    """A pipeline and one state → (names of senders, their statistics), as `SenderStatistics` gave them.
+
+    Attributes: as of `ClientsStep`, and
+      kept: where they are pinned.
+
+    Windowing: global. Privacy: none, statistics are exact. Cost: no pass over rows.
     """
 
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+    kept: RunState
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
+        """Statistics in one stage."""
+        read = _PinnedFn(self.kept, self.contract, self.round)
+        place = root | "Place" >> beam.Create([self.round.plan.path], reshuffle=False)
+        return place | "Read" >> beam.ParDo(read, AsSingleton(self.state))
+
+
+class AdvertiseKeys(ClientsStep):
+    """(names of senders, statistics) and one state → lists of `SenderKeys`, which are public.
+
+    Windowing: global. Privacy: keys follow from the secret and the round; their number is that of senders. Cost: no
+    shuffle.
+    """
+
+    def expand(self, named: beam.PCollection) -> beam.PCollection:
         """Keys in one stage."""
-        keys = _KeysFn(self.masking, self.round.plan, self.contract)
-        return shards | "Keys" >> beam.ParDo(keys, AsSingleton(self.state))
+        return named | "Keys" >> beam.ParDo(_KeysFn(self.masking, self.round.plan), AsSingleton(self.state))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ListedStatistics(ClientsStep):
-    """`ShardRef`s, one state and one `Correspondence` → (names of senders, statistics), with shares of the noise.
+    """(names of senders, statistics), one state and one `Correspondence` → the same with shares of the noise.
 
     Attributes: as of `ClientsStep`, and
       listed: PCollection of one element: the keys.
 
-    Windowing: global. Privacy: none, statistics are exact or have one share of the noise. Cost: one pass.
+    Windowing: global. Privacy: none, statistics are exact or have one share of the noise. Cost: no shuffle.
     """
 
     listed: beam.PCollection
 
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Statistics, then shares whose size follows from the number of keys."""
-        form = SenderStatistics(round=self.round, state=self.state, contract=self.contract, masking=self.masking)
+    def expand(self, named: beam.PCollection) -> beam.PCollection:
+        """Shares whose size follows from the number of keys."""
         n_listed = None
         if self.masking.shares is not None:
             n_listed = self.listed | "Number" >> beam.Map(number_listed)
-        shares = WithShares(plan=self.round.plan, masking=self.masking, n_listed=n_listed)
-        return shards | "Statistic" >> form | "Shares" >> shares
+        return named | "Shares" >> WithShares(plan=self.round.plan, masking=self.masking, n_listed=n_listed)
 
 
 class SealLetters(ListedStatistics):
-    """`ShardRef`s, one state and one `Correspondence` → lists of `Letter`.
+    """(names of senders, statistics), one state and one `Correspondence` → lists of `Letter`.
 
     Attributes: as of `ListedStatistics`.
 
     Windowing: global. Privacy: letters are sealed for neighbors; fewer than the threshold of them say nothing. Cost:
-    one pass over the needed columns, one key agreement per letter.
+    one key agreement per letter.
     """
 
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Statistics, shares of the noise, shares of secrets and seals."""
+    def expand(self, named: beam.PCollection) -> beam.PCollection:
+        """Shares of the noise, shares of secrets and seals."""
         seal = _LettersFn(self.masking, self.round.plan)
-        return super().expand(shards) | "Seal" >> beam.ParDo(seal, AsSingleton(self.state), AsSingleton(self.listed))
+        return super().expand(named) | "Seal" >> beam.ParDo(seal, AsSingleton(self.state), AsSingleton(self.listed))
 
 
 class MaskPairwise(ListedStatistics):
-    """`ShardRef`s, one state and one `Correspondence` → `MaskedMessages` of those who have shared.
+    """(names of senders, statistics), one state and one `Correspondence` → `MaskedMessages` of those who have shared.
 
     Attributes, windowing: as of `SealLetters`; the letters must be listed, too. Privacy: messages are uniform to
-    whoever lacks a threshold of shares. Cost: one pass, two key agreements per neighbor of each sender.
+    whoever lacks a threshold of shares. Cost: two key agreements per neighbor of each sender.
     """
 
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Statistics, shares of the noise, masks."""
+    def expand(self, named: beam.PCollection) -> beam.PCollection:
+        """Shares of the noise, masks."""
         mask = _MessagesFn(self.masking, self.round.plan)
-        return super().expand(shards) | "Mask" >> beam.ParDo(mask, AsSingleton(self.state), AsSingleton(self.listed))
+        return super().expand(named) | "Mask" >> beam.ParDo(mask, AsSingleton(self.state), AsSingleton(self.listed))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -5,17 +5,14 @@ A name never goes out; what goes out is a keyed digest of it, which is another o
 
 import functools
 import os
-from collections.abc import Iterator
 
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.tables.client_block import ClientBlock
-from schemas.tables.contract import TableContract
-from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from schemas.tables.shard import ShardRef
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.tables import client_ids
-from transforms.tables.shard_rows import prefetched_blocks
 
 
 def place_of(shard: ShardRef, root: str) -> bytes:
@@ -43,14 +40,3 @@ def owners_of(block: ClientBlock) -> list[bytes]:
     if block.clients is None:
         raise TypeError("messages must be formed of a block with client ids; read it from a shard.")
     return client_ids.octets_of(client_ids.canonical(pa.chunked_array([block.clients])))
-
-
-def shard_owners(shard: ShardRef, contract: TableContract) -> Iterator[list[bytes]]:
-    """Owners of the messages of a shard, block by block: its clients, or one without a name for the shard."""
-    if shard == EMPTY_SHARD:
-        return
-    if not contract.by_client:
-        yield [b""]
-        return
-    for block in prefetched_blocks(shard, contract):
-        yield owners_of(block)

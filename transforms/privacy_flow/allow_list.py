@@ -121,6 +121,8 @@ AUDITED: dict[str, Rule] = {
     "transforms.masked.pairwise_legs:_MessagesFn": _MASK,
     "transforms.masked.pairwise_legs:_SharesFn": Rule(takes=Level.PUBLIC, sides=Level.MASKED, gives=Level.MASKED),
     "transforms.masked.pairwise_legs:_unmask": _UNMASK,
+    "transforms.masked.pairwise_legs:_PinnedFn": STATISTIC,
+    "transforms.masked.pairwise_legs:pin": TRUSTED,
     "pipelines.masked.pairwise_upload:_send": _MASKED_STEP,
     "pipelines.masked.pairwise_upload:_hand_out": _MASKED_STEP,
     "pipelines.masked.unmask:_handed": _LISTS,

@@ -128,6 +128,7 @@ _ROWS = frozenset(
         "transforms.tables.group_clients:SamplingParams",
         "transforms.tables.group_clients:Windows",
         "transforms.tables.split_clients:RollParams",
+        "transforms.masked.party_state:RunState",
         "transforms.masked.sealing:Sealing",
         "transforms.masked.signing:Parties",
         "transforms.tables.listing:Listing",

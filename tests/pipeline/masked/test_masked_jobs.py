@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from schemas.privacy.charge import Limit
 from tests.pipeline.privacy.test_secrets import spellings_in
 from tests.scenes import lake, ledgers
 from tests.scenes.draws import recorded_draws
-from tests.scenes.parties import ExchangingParties, opened
+from tests.scenes.parties import ExchangingParties, enroll, opened
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
 from transforms.files.octets import table_bytes
 from transforms.masked.exchange_files import Exchange
@@ -40,8 +41,9 @@ class Parties(ExchangingParties):
         for client in range(N_CLIENTS):
             path = lake.write_files(folder / f"lake-{client}", [lake.table_of(self.points[client])])
             job = lake.job(path, server, trust="masked", **{"lloyd": {"steps": 1}} | settings)
-            job.setdefault("masked", {})["secret_uri"] = secret_uri
+            job["masked"] = job.get("masked", {}) | {"secret_uri": secret_uri, "state_uri": str(folder / "state")}
             (folder / f"client-{client}.yaml").write_text(yaml.safe_dump(job))
+            enroll(folder / f"client-{client}.yaml", f"client-{client}", "")
         self.job = job
         lake.write_key(folder / "aggregator.key")
         self.aggregator(threshold=2)
@@ -162,19 +164,18 @@ def messages_of(parties):
     return {path.name: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob("messages/*")}
 
 
-def test_a_retry_sends_the_same_octets_and_other_data_are_refused(parties):
+def test_a_retry_sends_the_same_octets_whatever_the_data_are_by_then(parties):
     assert parties.upload(0).code == 0
     sent = messages_of(parties)
     assert parties.upload(0).code == 0
     assert messages_of(parties) == sent
     lake.write_files(parties.folder / "lake-0", [lake.table_of(parties.points[0] + 0.5)])
-    outcome = parties.upload(0)
-    assert outcome.code == 5
-    assert "must be written once, got other content for it; a mask covers one message only" in outcome.err
+    assert parties.upload(0).code == 0
     assert messages_of(parties) == sent
 
 
 def test_equal_data_of_two_clients_are_two_messages(parties):
+    enroll(parties.folder / "client-0.yaml", "twin")
     assert parties.upload(0).code == parties.upload(0, name="twin").code == 0
     first, second = (parties.read(0, path) for path in Exchange(parties.exchange).message_files(0))
     assert first.senders != second.senders
@@ -209,32 +210,48 @@ def test_too_few_clients_do_not_close_a_round(parties):
     assert json.loads(parties.unmask().out)["round"] == 0
 
 
-def test_a_message_that_is_none_stops_the_aggregator(parties):
+GARBAGE = {
+    "other columns": lambda table: table_bytes(table.rename_columns(["round", "tag", "sender", "values"])),
+    "no table": lambda table: b"PAR1",
+    "a sender twice": lambda table: table_bytes(pa.concat_tables([table, table])),
+    "other words": lambda table: table_bytes(table.set_column(3, table.schema.field(3), pa.array([b"1234567"]))),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_a_message_that_is_none_is_left_out_by_name(parties, kind):
+    """One party that sends garbage stops nobody, if the others are enough."""
     for client in range(2):
         assert parties.upload(client).code == 0
     exchange = Exchange(parties.exchange)
     path = pathlib.Path(exchange.message_files(0)[0])
     table = messages_to_table(parties.read(0, str(path)), exchange.plan().rounds[0])
-    turned = table_bytes(table.rename_columns(["round", "tag", "sender", "values"]))
     label = exchange._label(0, path.name)
-    for content, said in (
-        (turned, "must hold 11 words each, got others"),
-        (b"PAR1", "must be a readable Parquet file"),
-    ):
-        path.write_bytes(seal(content, exchange.aggregator_key(), bytes(32), label))
-        outcome = parties.aggregate()
-        assert outcome.code == 5
-        assert said in outcome.err
+    path.write_bytes(seal(GARBAGE[kind](table), exchange.aggregator_key(), bytes(32), label))
+    outcome = parties.aggregate()
+    assert (outcome.code, "left out: " in outcome.err) == (5, True)
+    assert "a round must be the sum of at least 2 messages (threshold), got fewer" in outcome.err
+    assert parties.upload(2).code == 0
+    outcome = parties.aggregate()
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["left_out"] == ["00_outer_product/messages/client-0.sealed"]
+    assert len(exchange.read_sum(0)[0].senders) == 2
+    assert parties.unmask().code == 0
 
 
-def test_a_message_that_is_copied_under_another_name_stops_the_aggregator(parties):
+def test_messages_of_outsiders_are_left_out_by_name(parties):
+    """A copy under another name, octets of anybody, and nothing at all."""
     for client in range(2):
         assert parties.upload(client).code == 0
     path = pathlib.Path(Exchange(parties.exchange).message_files(0)[0])
-    path.with_name("again.sealed").write_bytes(path.read_bytes())
+    for name, octets in {"again": path.read_bytes(), "junk": b"junk", "nothing": b""}.items():
+        path.with_name(f"{name}.sealed").write_bytes(octets)
+    path.with_name("folder.sealed").mkdir()
     outcome = parties.aggregate()
-    assert outcome.code == 5
-    assert "must be sealed for this aggregator, this round and the client it is called after" in outcome.err
+    assert outcome.code == 0, outcome.err
+    names = [each.rpartition("/")[2] for each in json.loads(outcome.out)["left_out"]]
+    assert names == ["again.sealed", "junk.sealed", "nothing.sealed"]
+    assert len(Exchange(parties.exchange).read_sum(0)[0].senders) == 2
 
 
 @pytest.mark.parametrize("key", ["secret_uri", "masked", "released", "data"])
@@ -271,10 +288,15 @@ def test_jobs_before_the_run_is_open_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
-    [({"masked": {}}, "masked.secret_uri must be given"), ({"trust": "central", "masked": {}}, "trust must be masked")],
+    [
+        ({"masked": {}}, "masked.secret_uri must be given"),
+        ({"masked": {"state_uri": None}}, "masked.state_uri must be given"),
+        ({"trust": "central", "masked": {}}, "trust must be masked"),
+    ],
 )
 def test_jobs_of_other_trust_are_refused(parties, changes, sentence):
-    (parties.folder / "client-0.yaml").write_text(yaml.safe_dump(parties.job | changes))
+    masked = changes["masked"] and parties.job["masked"] | changes["masked"]
+    (parties.folder / "client-0.yaml").write_text(yaml.safe_dump(parties.job | changes | {"masked": masked}))
     outcome = parties.upload(0)
     assert outcome.code == 2
     assert sentence in outcome.err

@@ -18,7 +18,7 @@ from schemas.privacy.charge import Limit
 from tests.pipeline.masked.test_pairwise_jobs import EVERYBODY, HOLDERS, LLOYD, Parties
 from tests.scenes import lake, ledgers
 from tests.scenes.parties import with_identities
-from transforms.masked.answered import SUFFIX
+from transforms.masked.party_state import PartyState
 from transforms.numerics.privacy import noise_shares
 
 pytestmark = pytest.mark.slow
@@ -142,10 +142,15 @@ def test_a_share_is_the_same_whenever_it_is_drawn(played):
     assert len({next(iter(each)) for each in found.values()}) == len(found)
 
 
-def test_a_noise_key_lies_beside_the_secret_of_its_party_alone(played):
+def state_of(parties, holder):
+    job = yaml.safe_load((parties.folder / f"job-{holder}.yaml").read_text())["masked"]
+    return PartyState.of(job["state_uri"], job["secret_uri"], f"holder-{holder}")
+
+
+def test_a_noise_key_lies_in_the_state_of_its_party_alone(played):
     if played.scheme == "pairwise":
         return
-    keys = [(played.folder / f"own-{holder}" / f"secret{SUFFIX}" / "noise.key").read_bytes() for holder in EVERYBODY]
+    keys = [pathlib.Path(state_of(played, holder).noise_uri).read_bytes() for holder in EVERYBODY]
     assert len(set(keys)) == len(keys)
     for path in pathlib.Path(played.exchange).rglob("*"):
         assert path.is_dir() or not any(key in path.read_bytes() for key in keys)
@@ -222,6 +227,15 @@ def test_a_countersignature_of_somebody_else_does_not_count(summed):
     outcome = summed.collect()
     assert outcome.code == 5
     assert "must be signed by holder-1 as countersigned" in outcome.err
+    assert "at least 2 clients must have countersigned" in outcome.err
+    (folder / "countersigned" / "holder-1.json").unlink()
+    (folder / "countersigned" / "outsider.json").write_text("{}")
+    assert summed.upload(1).code == 0
+    if summed.scheme == "pairwise":
+        summed.leg([0, 1, 2], close=False)
+        summed.upload(2)
+    outcome = summed.collect()
+    assert outcome.code == 0, outcome.err
 
 
 def test_a_round_with_too_few_shares_is_not_closed(tmp_path):
@@ -233,19 +247,19 @@ def test_a_round_with_too_few_shares_is_not_closed(tmp_path):
     assert "at least 8 senders" in outcome.err
 
 
-def test_a_party_that_sends_another_share_for_the_same_round_is_refused(tmp_path):
+def test_a_party_sends_no_other_share_for_the_same_round(tmp_path):
     parties = SplitParties(tmp_path, "shared_secret")
     assert parties.collect().code == 0
     parties.leg([0], close=False)
-    (tmp_path / "own-0" / f"secret{SUFFIX}" / "noise.key").write_bytes(bytes(range(100, 132)))
-    outcome = parties.upload(0)
-    assert outcome.code == 5
-    parties.write_rows(1, parties.blocks[1].points)
     parties.leg([1], close=False)
+    sent = {path: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob("messages/*")}
+    pathlib.Path(state_of(parties, 0).noise_uri).write_bytes(bytes(range(100, 132)))
     changed = parties.blocks[1].points.copy()
     changed[0, 0] += 0.5
     parties.write_rows(1, changed)
-    assert parties.upload(1).code == 5
+    for holder in (0, 1):
+        assert parties.upload(holder).code == 0
+    assert {path: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob("messages/*")} == sent
 
 
 def test_the_ledger_does_not_mix_zeroed_out_units_with_others(tmp_path):
