@@ -39,6 +39,7 @@ from schemas.privacy.not_private import NOT_PRIVATE
 from schemas.trusted_zone.metrics import Metrics
 from schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, SweepScores, load_sweep_config
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA, SCORE_COLUMNS, SCORED_CELL_SCHEMA
+from transforms.files import new_file
 from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.progress import duration
@@ -289,7 +290,7 @@ def _run_part(
             _LOGGER.info("running %d cells", len(cells))
             add = functools.partial(build, cells=cells, rows=rows, key_uri=key_uri, part=partial, scored=scored)
             run_graph(add, options, promise(cells))
-        os.replace(partial, part)
+        new_file.rename(partial, part)
 
 
 class SweepPlace(Place):

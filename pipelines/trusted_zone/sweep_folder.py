@@ -21,7 +21,7 @@ from schemas.settings.json_schema import OpenContent
 from schemas.settings.refusal import Refusal
 from schemas.trusted_zone.sweep_config import SweepConfig
 from schemas.trusted_zone.sweep_results import cell_schema
-from transforms.files import gate
+from transforms.files import gate, new_file
 from transforms.files.octets import table_bytes, write_bytes
 
 STATE_FILE, RESULTS_FILE, SUMMARY_FILE, PARTS = "sweep.json", "results.parquet", "summary.parquet", "parts"
@@ -72,9 +72,8 @@ class SweepFolder:
     def _make(self) -> None:
         """Creates what is missing and removes what was private."""
         try:
-            os.makedirs(os.path.dirname(os.path.abspath(self._output)), exist_ok=True)
-            for folder in (self._output, self._path(PARTS)):
-                os.makedirs(folder, mode=0o700, exist_ok=True)
+            for folder in (os.path.abspath(self._output), self._path(PARTS)):
+                new_file.make_folders(folder, 0o700)
         except OSError as error:
             raise ConfigError(
                 f"--output must be a folder that can be made, got {self._output}; choose another."
@@ -154,7 +153,7 @@ def write_atomically(path: str, content: bytes) -> None:
     """Writes a local file that is whole or absent."""
     partial = f"{path}.partial"
     write_bytes(partial, content)
-    os.replace(partial, path)
+    new_file.rename(partial, path)
 
 
 class _State(OpenContent):

@@ -65,8 +65,13 @@ def put_in_place(path: str, content: bytes) -> None:
     """
     made = f"{path}.{secrets.token_hex(8)}"
     _on_disk(made, content)
-    os.replace(made, path)
-    flush(os.path.dirname(path))
+    rename(made, path)
+
+
+def rename(path: str, other: str) -> None:
+    """Gives a local file that is on the disk another name, which is durable on return, and takes it from any other."""
+    os.replace(path, other)
+    flush(os.path.dirname(other))
 
 
 def link_in_place(path: str, content: bytes, mode: int) -> None:

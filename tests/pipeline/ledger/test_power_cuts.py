@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import yaml
 
 from schemas.privacy.charge import Limit
 from tests.scenes import epochs, lake, ledgers
@@ -184,3 +185,22 @@ def test_a_window_of_an_epoch_is_not_drawn_again(tmp_path):
     done = machine.run(SECOND)
     assert (done.code, "must have its release" in done.err) == (3, True), done.err
     assert machine.kinds() == ["reserve", "start", "commit"]
+
+
+def test_a_sweep_has_the_parts_that_it_was_charged_for(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    ledger = ledgers.new_ledger(disk, Limit(epsilon=1000.0, delta=1e-5))
+    place = ledgers.Place(tmp_path, epsilon=1000.0, ledger=ledger.path)
+    job = place.job | {"sweep": {"methods": {"lloyds": {}}, "epsilons": [1.0], "seeds": 2, "cells_per_pipeline": 1}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    recorded = Disk(disk, pathlib.Path(ledger.path))
+    with recorded.recording():
+        words = ("sweep", "--config", str(tmp_path / "job.yaml"), "--output", str(disk / "deep" / "out"))
+        assert lake.run_command(*words).code == 0
+    for cut in recorded.cuts:
+        recorded.restore(cut)
+        parts = {path.name for path in (disk / "deep" / "out" / "parts").glob("*.parquet") if path.stat().st_size}
+        committed = ledgers.kinds(ledger).count("commit")
+        assert {f"part-{number:04d}.parquet" for number in range(committed)} <= parts, cut.after
+    assert committed == 2
