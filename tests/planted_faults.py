@@ -472,6 +472,27 @@ FAULTS = (
         "tests/unit/arrivals/test_cuts.py",
     ),
     Fault(
+        "power cut: released files are not flushed before they are charged for",
+        "transforms/files/octets.py",
+        "        new_file.flush(path)\n",
+        "",
+        "tests/unit/files/test_durable_files.py",
+    ),
+    Fault(
+        "power cut: another release is published for one charge",
+        "pipelines/kmeans/account.py",
+        'status.committed["releases"] != content["releases"]',
+        "False",
+        "tests/pipeline/ledger/test_power_cuts.py",
+    ),
+    Fault(
+        "power cut: keys come back in the output",
+        "pipelines/run/folder.py",
+        "            new_file.flush(self.staging)\n",
+        "",
+        "tests/unit/run/test_run_folder.py",
+    ),
+    Fault(
         "topic: producers say when messages came",
         "pipelines/tables/arrivals/broker.py",
         'said["message.timestamp.type"] == "LogAppendTime"',

@@ -9,6 +9,8 @@ import pytest
 
 from pipelines.run.folder import MANIFEST, RunFolder, absolute
 from schemas.errors import ConfigError
+from tests.scenes.power_cut import Disk
+from transforms.files.octets import write_bytes
 
 
 @pytest.fixture
@@ -163,3 +165,16 @@ def test_staging_does_not_depend_on_the_working_folder(tmp_path, monkeypatch, ou
         folder.publish({})
     assert sorted(os.listdir(tmp_path / "deep" / "out")) == ["privacy.json", MANIFEST]
     assert absolute("s3://bucket/out") == "s3://bucket/out"
+
+
+def test_what_has_gone_before_a_run_is_published_does_not_come_back(tmp_path):
+    """After a power cut, keys and nonces would lie in the output."""
+    disk, folder = Disk(tmp_path), RunFolder(str(tmp_path / "out"), "run-1")
+    with disk.recording(), folder.opened():
+        write_bytes(folder.path("run.nonce"), b"nonce")
+        folder.write_privacy({})
+        folder.seal({})
+        os.unlink(folder.path("run.nonce"))
+        folder.move(["privacy.json", MANIFEST])
+    published = [cut.tree for cut in disk.cuts if "out" in cut.tree]
+    assert [sorted(tree) for tree in published] == [["out", "out/privacy.json", f"out/{MANIFEST}"]]
