@@ -6,6 +6,7 @@ import re
 import sys
 
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -14,6 +15,7 @@ sys.path[:0] = [str(ROOT), str(HERE)]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["DAPPLE_ROOT"] = str(ROOT)
 
+import dapple_dp  # noqa: E402 - from the repository
 import generated  # noqa: E402 - it lies beside this file
 
 project = "Dapple"
@@ -36,7 +38,8 @@ autosummary_generate = True
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
-napoleon_use_ivar = True
+# As variables of a list their names would be read as links, and lose the underscore at their end.
+napoleon_use_ivar = False
 python_use_unqualified_type_names = True
 
 
@@ -56,7 +59,18 @@ def _show_paths_of_the_repository(app: Sphinx, page: str, source: list[str]) -> 
     source[0] = _LINK.sub(shown, source[0])
 
 
+def _names_are_whole(app: Sphinx, error: Exception | None) -> None:
+    """Stops the build if the page of the API shows an attribute by another name than its own."""
+    shown = re.findall(r'id="dapple_dp\.(\w+\.\w+)"', (pathlib.Path(app.outdir) / "reference" / "api.html").read_text())
+    kinds = (dapple_dp.DPKMeans, dapple_dp.PrivateScaler)
+    missing = [f"{kind.__name__}.{name}" for kind in kinds for name in generated.attributes(kind)]
+    missing = [name for name in missing if name not in shown]
+    if missing and error is None:
+        raise ExtensionError(f"reference/api.html must show the attributes by their names, got none of {missing}.")
+
+
 def setup(app: Sphinx) -> None:
     """Writes the generated pages first, and follows links that lead out of the site."""
     app.connect("builder-inited", lambda _: generated.write(HERE / "reference"))
+    app.connect("build-finished", _names_are_whole)
     app.connect("source-read", _show_paths_of_the_repository)

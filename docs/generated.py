@@ -1,6 +1,7 @@
 """Pages of the reference that follow from the code: settings of every job, exit codes."""
 
 import inspect
+import itertools
 import pathlib
 import types
 import typing
@@ -51,6 +52,13 @@ _CODES = {
     5: "A file of masked aggregation is not what the protocol lets be sent now, or `verify` found a run altered.",
     130: "Somebody interrupted the job. It goes on under the same `--run_id`.",
 }
+
+
+def attributes(kind: type) -> list[str]:
+    """Names in the section `Attributes` of a class's docstring."""
+    lines = inspect.cleandoc(kind.__doc__ or "").splitlines()
+    section = itertools.takewhile(bool, lines[lines.index("Attributes:") + 1 :])
+    return [name for name in (line.strip().partition(":")[0] for line in section) if name.isidentifier()]
 
 
 def write(folder: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import re
 
 import pytest
 
@@ -40,3 +41,14 @@ def test_every_error_has_its_exit_code_on_the_page(generated):
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= MOST_README_LINES
+
+
+NOTEBOOKS = [page for page in (ROOT / "docs").rglob("*.md") if "\nfile_format: mystnb\n" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
+def test_notebooks_that_run_commands_assert_how_these_end(page):
+    """A page says `refused` or shows a release, so the build stops where a command ends otherwise."""
+    text = page.read_text()
+    runs = text.count("subprocess.run(") + text.count("main(")
+    assert text.count("assert done.returncode == ") + len(re.findall(r"assert main\(.*\) == 0", text)) == runs
