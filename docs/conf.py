@@ -15,8 +15,9 @@ sys.path[:0] = [str(ROOT), str(HERE)]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["DAPPLE_ROOT"] = str(ROOT)
 
-import dapple_dp  # noqa: E402 - from the repository
 import generated  # noqa: E402 - it lies beside this file
+
+import dapple_dp  # noqa: E402 - from the repository
 
 project = "Dapple"
 author = "The Dapple authors"
