@@ -74,6 +74,7 @@ class RunAccount(OutputFolder):
         self._nonce: RunNonce | None = None
         self._started = False
         self._drew = False
+        self._left: dict[str, str] = {}
 
     def complete(self) -> Summary | None:
         """The summary of a run that is complete, its output put in place if that was left undone; None of another.
@@ -150,10 +151,14 @@ class RunAccount(OutputFolder):
         self._drew = True
         return fingerprint
 
+    def leaves(self, **digests: str) -> None:
+        """Notes SHA-256 of the private state that the run leaves to the next window; its commit names it."""
+        self._left |= digests
+
     def publish(self, manifest: dict[str, Any]) -> None:
         """Commits what is staged, and makes it the output."""
         digest = self.folder.seal(manifest)
-        self._ledger.commit(self._run, {"manifest": digest})
+        self._ledger.commit(self._run, {"manifest": digest} | self._left)
         status = self._ledger.status(self._run)
         if status is not None:
             self._finish(self.folder, status)
