@@ -79,6 +79,7 @@ class RunAccount(OutputFolder):
         self._drew = False
         self._again = False
         self._is_window = config.epoch is not None
+        self._left: dict[str, str] = {}
 
     def complete(self) -> Summary | None:
         """The summary of a run that is complete, its output put in place if that was left undone; None of another.
@@ -156,9 +157,14 @@ class RunAccount(OutputFolder):
         self._drew = True
         return fingerprint
 
+    def leaves(self, **digests: str) -> None:
+        """Notes SHA-256 of the private state that the run leaves to the next window; its commit names it."""
+        self._left |= digests
+
     def publish(self, manifest: dict[str, Any]) -> None:
         """Commits what is staged, and makes it the output."""
         content = {"manifest": self.folder.seal(manifest), "releases": self.folder.digest(RELEASES_FILE)}
+        content |= self._left
         status = self._ledger.status(self._run)
         if status is not None and status.committed is not None and status.committed["releases"] != content["releases"]:
             self.folder.clear()

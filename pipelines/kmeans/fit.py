@@ -148,6 +148,8 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         add = functools.partial(build, key_uri=key_uri, folder=folder, bound=True, masking=masking, staged=staged)
         limits = secrets.enter_context(worker_limits(options))
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
+            if account is not None and rows.contract.participation is not None:
+                account.leaves(roll=rows.contract.participation.digest)
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
             add = functools.partial(add, planned=job, counted=rows.counted, limits=limits)
             if masking is None:

@@ -136,6 +136,16 @@ class Ledger:
         with self._reading() as book:
             return book.status(run)
 
+    def windows(self, dataset: str, epoch: str) -> dict[int, RunStatus]:
+        """What is known of the runs of an epoch, by the number of the window; void ones are left out."""
+        with self._reading() as book:
+            found = {}
+            for status in run_states(book.entries).values():
+                about = status.charge.epoch
+                if status.state != "void" and about and (status.charge.dataset, about["name"]) == (dataset, epoch):
+                    found[int(about["index"])] = status
+            return found
+
     def entries(self) -> tuple[LedgerEntry, ...]:
         """All entries, the chain checked.
 

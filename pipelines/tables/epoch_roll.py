@@ -2,7 +2,8 @@
 
 The roll of a window is called from that of the window before and from the ids of the window. It is durable before noise
 is drawn. Until the window is committed it can be called again, from the same roll before, so that one is kept as long.
-Who loses a roll ends the epoch: clients would count anew.
+Who loses a roll ends the epoch: clients would count anew. A roll is known by its content: the ledger's commit of the
+window that leaves it holds its SHA-256, and the next window compares before it reads.
 """
 
 import contextlib
@@ -13,8 +14,10 @@ import os
 import secrets
 from typing import Any
 
+from pipelines.ledger.store import Ledger
 from schemas.errors import LedgerRefusedError
 from schemas.privacy.charge import canonical
+from schemas.privacy.ledger_entry import RunStatus
 from schemas.settings.refusal import Refusal
 from schemas.tables.participation import Participation
 from transforms.files import gate, new_file
@@ -33,13 +36,13 @@ class EpochRoll:
     """The rolls of one epoch, and the window of a run.
 
     Attributes:
-      facts: what tells the epoch from others: its name, its calendar and its contract.
+      facts: what tells the epoch from others: its data set and name, its calendar and its contract.
       column: Hive partition column of the windows.
       dates: of the windows that a run reads, by age.
       index: number of its own window.
       rule: how often a client counts.
       client_id: column of the client ids.
-      folder: where the rolls lie; private.
+      ledger: that charges the epoch; its rolls lie beside it.
     """
 
     facts: dict[str, Any]
@@ -48,7 +51,7 @@ class EpochRoll:
     index: int
     rule: Rule
     client_id: str
-    folder: str
+    ledger: str
 
     @property
     def windows(self) -> Windows:
@@ -61,9 +64,10 @@ class EpochRoll:
         Raises:
           LedgerRefusedError: if it is gone or another one.
         """
+        runs = self._runs()
         if self.index == 0:
             return Roll(
-                facts=self._facts(-1), salt=secrets.token_bytes(SALT_BYTES), kind="", counted=Counted.nobody()
+                facts=self._facts(-1, runs), salt=secrets.token_bytes(SALT_BYTES), kind="", counted=Counted.nobody()
             ).to_bytes()
         path = self._path(self.index - 1)
         refusal = Refusal(
@@ -72,7 +76,11 @@ class EpochRoll:
             remedy="restore it, or begin an epoch of another name, since clients would count anew",
         )
         content = gate.read_octets(path, refusal)
-        Roll.from_bytes(content, self._facts(self.index - 1), refusal)
+        left_by = runs.get(self.index - 1)
+        named = None if left_by is None or left_by.committed is None else left_by.committed.get("roll")
+        if named != hashlib.sha256(content).hexdigest():
+            raise refusal.because("another one than the ledger's commit of that window names")
+        Roll.from_bytes(content, self._facts(self.index - 1, runs), refusal)
         return content
 
     def digest_before(self) -> str:
@@ -85,6 +93,7 @@ class EpochRoll:
         Args:
           copy: that folder.
         """
+        runs = self._runs()
         write_bytes(os.path.join(copy, _BEFORE), self.before())
         return RollParams(
             client_id=self.client_id,
@@ -93,9 +102,9 @@ class EpochRoll:
             window=self.index,
             rule=self.rule,
             before=os.path.join(copy, _BEFORE),
-            facts=self._facts(self.index - 1),
+            facts=self._facts(self.index - 1, runs),
             path=os.path.join(copy, _CALLED),
-            to=self._facts(self.index),
+            to=self._facts(self.index, runs),
         )
 
     def called(self, copy: str) -> Participation:
@@ -106,7 +115,7 @@ class EpochRoll:
         """
         path = os.path.join(copy, _CALLED)
         content = gate.read_octets(path, gate.staged(path))
-        Roll.from_bytes(content, self._facts(self.index), gate.staged(path))
+        Roll.from_bytes(content, self._facts(self.index, self._runs()), gate.staged(path))
         self._keep(content)
         return Participation(
             column=self.column,
@@ -120,30 +129,28 @@ class EpochRoll:
 
     def _keep(self, content: bytes) -> None:
         """Replaces the roll of this window; those before the last one go."""
-        new_file.make_folders(self.folder, 0o700)
+        new_file.make_folders(self._folder, 0o700)
         path = self._path(self.index)
         kept = {path, self._path(self.index - 1)}
-        for other in glob.glob(os.path.join(glob.escape(self.folder), "*")):
+        for other in glob.glob(os.path.join(glob.escape(self._folder), "*")):
             if other not in kept:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(other)
         new_file.put_in_place(path, content)
 
     def _path(self, index: int) -> str:
-        return os.path.join(self.folder, f"{index:05d}.npz")
+        return os.path.join(self._folder, f"{index:05d}.npz")
 
-    def _facts(self, index: int) -> dict[str, Any]:
-        """What the roll of a window says that it is."""
-        return self.facts | {"index": index}
+    @property
+    def _folder(self) -> str:
+        """Where the rolls lie; private."""
+        name = canonical({"dataset": self.facts["dataset"], "epoch": self.facts["name"]})
+        return os.path.join(Ledger(self.ledger).path + SUFFIX, hashlib.sha256(name.encode()).hexdigest()[:32])
 
+    def _runs(self) -> dict[int, RunStatus]:
+        """What the ledger says of the runs of the epoch, by the number of the window."""
+        return Ledger(self.ledger).windows(self.facts["dataset"], self.facts["name"])
 
-def rolls_folder(ledger: str, dataset: str, epoch: str) -> str:
-    """Where the rolls of an epoch lie.
-
-    Args:
-      ledger: path of the ledger.
-      dataset: name of the data set there.
-      epoch: name of the epoch.
-    """
-    name = hashlib.sha256(canonical({"dataset": dataset, "epoch": epoch}).encode()).hexdigest()[:32]
-    return os.path.join(os.path.realpath(ledger.removeprefix("file://")) + SUFFIX, name)
+    def _facts(self, index: int, runs: dict[int, RunStatus]) -> dict[str, Any]:
+        """What the roll of a window says that it is, in the epoch that began with a certain reservation."""
+        return self.facts | {"index": index, "begun": runs[0].reserved["nonce"] if 0 in runs else None}

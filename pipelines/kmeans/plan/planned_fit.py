@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.tables.client_staging import JobRows
-from pipelines.tables.epoch_roll import EpochRoll, rolls_folder
+from pipelines.tables.epoch_roll import EpochRoll
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
@@ -91,13 +91,13 @@ class PlannedFit:
         binds = epoch.times < -(-epoch.windows // epoch.separation)
         facts = {name: value for name, value in epoch.to_json().items() if name not in ("window", "index")}
         return EpochRoll(
-            facts=facts,
+            facts=facts | {"dataset": str(config.data.name)},
             column=epoch.column,
             dates=config.read_dates,
             index=epoch.index,
             rule=Rule(epoch.times, epoch.separation, len(config.weights), binds),
             client_id=str(config.data.client_id),
-            folder=rolls_folder(str(config.ledger), str(config.data.name), epoch.name),
+            ledger=str(config.ledger),
         )
 
     @property

@@ -153,6 +153,63 @@ def test_a_roll_that_is_not_the_last_one_is_refused(copied, attack):
     assert not (copied.folder / "january" / DATES[1]).exists()
 
 
+def other_roll(copied, tmp_path_factory):
+    """That of another ledger's epoch: same names, calendar and contract, and other clients."""
+    other = Place(tmp_path_factory.mktemp("other"), start=False)
+    shutil.copytree(copied.folder / "start", other.folder / "start")
+    other.write(DATES[0], range(27, 200))
+    assert other.release(DATES[0]).code == 0
+    (path,) = other.rolls()
+    return path.read_bytes()
+
+
+def forgetful_roll(copied, _):
+    """The last roll, from which somebody has taken clients out; it says of itself what the last one says."""
+    roll = copied.roll()
+    fewer = Counted(*(each[:3] for each in roll.counted))
+    return dataclasses.replace(roll, counted=fewer).to_bytes()
+
+
+@pytest.mark.parametrize("forge", [other_roll, forgetful_roll])
+def test_a_roll_of_other_content_is_refused(copied, tmp_path_factory, forge):
+    """Its facts fit, and clients that counted in the window before would count again."""
+    copied.write(DATES[1], range(30))
+    (path,) = copied.rolls()
+    own = path.read_bytes()
+    path.write_bytes(forge(copied, tmp_path_factory))
+    outcome = copied.release(DATES[1])
+    assert outcome.code == 3, outcome.err
+    assert "must be the roll of the window before" in outcome.lines[-1]
+    assert not (copied.folder / "january" / DATES[1]).exists()
+    path.write_bytes(own)
+    assert copied.release(DATES[1]).code == 0
+    assert copied.n_counted(1) == 0
+
+
+def test_the_commit_of_a_window_names_its_roll(copied):
+    assert copied.release(DATES[2]).code == 0
+    commits = [each for each in Ledger(copied.ledger.path).entries() if each.kind == "commit"]
+    kept = [hashlib.sha256(path.read_bytes()).hexdigest() for path in copied.rolls()]
+    assert [each.body["roll"] for each in commits][-2:] == kept
+    assert len({each.body["roll"] for each in commits}) == 3
+    facts = copied.roll().facts
+    reserve = next(each for each in Ledger(copied.ledger.path).entries() if each.kind == "reserve")
+    assert (facts["dataset"], facts["begun"]) == ("visits", reserve.body["nonce"])
+
+
+def test_a_window_whose_commit_names_no_roll_has_no_next_one(copied, monkeypatch):
+    """As of a ledger whose epoch began before rolls were known by content."""
+    with monkeypatch.context() as patched:
+        commit = Ledger.commit
+        patched.setattr(
+            Ledger, "commit", lambda self, run, content: commit(self, run, {"manifest": content["manifest"]})
+        )
+        assert copied.release(DATES[1]).code == 0
+    outcome = copied.release(DATES[2])
+    assert outcome.code == 3, outcome.err
+    assert "begin an epoch of another name" in outcome.lines[-1]
+
+
 def test_an_empty_window_is_released_and_counts_nobody(copied):
     outcome = copied.release(DATES[1])
     assert outcome.code == 0, outcome.err

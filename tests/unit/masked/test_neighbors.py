@@ -1,5 +1,8 @@
 """The circle of neighbors: symmetric, of the stated degree, and with the stated probabilities of failing."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -40,6 +43,19 @@ def test_what_is_promised_holds(n):
     assert n * stats.hypergeom(n - 1, gone, k).sf(k - threshold) <= 2.0**-CORRECTNESS_BITS
     if k < n - 1:
         assert n * ((corrupt + gone) / n) ** (k // 2) <= 2.0**-SECURITY_BITS
+
+
+@pytest.mark.parametrize("n", [100, 130, 200])
+def test_whoever_sends_keys_last_may_try_many(n):
+    """A try is another circle; 2**40 of them together fail with probability 2**-40, in exact numbers."""
+    k, threshold = parameters(n, 0.05, 0.3)
+    corrupt, gone, tries = 5 * n // 100, -(-30 * n // 100), 2**40
+    worse = sum(
+        math.comb(corrupt, each) * math.comb(n - 1 - corrupt, k - each) for each in range(threshold, corrupt + 1)
+    )
+    assert tries * n * Fraction(worse, math.comb(n - 1, k)) <= Fraction(1, 2**40)
+    if k < n - 1:
+        assert tries * n * Fraction(corrupt + gone, n) ** (k // 2) <= Fraction(1, 2**40)
 
 
 def test_neighbors_grow_with_the_logarithm():
