@@ -90,11 +90,12 @@ def _forewarned(found: list[str]) -> list[Notice]:
 def _of_delta(view: FitView) -> Found:
     """A delta that promises little."""
     plan, total = view.planned.plan, view.noisy_total
+    public = view.planned.config.data.public_rows is not None
     said = _forewarned(forewarnings.of_delta(view.planned.config.privacy.delta, view.planned.config))
-    if said or total is None:
-        return said or None
+    if public or total is None:
+        return said if said or public else None
     if plan.delta * max(total, 1.0) <= 1.0:
-        return []
+        return said
     text = (
         f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.unit_word}s ({total:,.0f}): a mechanism "
         "that publishes a row now and then would meet it. Choose a delta well below that."
@@ -229,7 +230,6 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Delta below one over the number of units", _of_delta),
     ("Clipping norm against the public rows", page_clipping.of_public_rows),
     ("Private rows inside the clipping norm", page_clipping.of_private_rows),
-    ("Private rows inside the ranges of the columns", page_clipping.of_ends),
     ("Enough public rows for each cluster", _of_server_rows),
     ("Features of similar widths", _of_widths),
     ("Invalid rows", _of_rows_left_out),
@@ -248,6 +248,9 @@ def _of_shares(view: FitView) -> Found:
 
 def _checks_of(view: FitView) -> tuple[tuple[str, Callable[[FitView], Found]], ...]:
     """What is checked of a run, and how."""
-    if view.planned.config.masked.shares is None:
-        return _CHECKS
-    return (*_CHECKS, ("Shares of the noise smaller than all of it", _of_shares))
+    found = _CHECKS
+    if np.isfinite(view.bounds.upper).any():
+        found = (*found, ("Private rows inside the ranges of the columns", page_clipping.of_ends))
+    if view.planned.config.masked.shares is not None:
+        found = (*found, ("Shares of the noise smaller than all of it", _of_shares))
+    return found
