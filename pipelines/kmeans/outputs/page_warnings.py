@@ -139,7 +139,7 @@ def _of_widths(view: FitView) -> Found:
 def _of_spread(view: FitView) -> Found:
     """One feature in which centers lie far apart, where they hardly differ in all others."""
     spread, n_found = view.summary.spread, int(view.summary.found.sum())
-    if n_found < 3 or len(spread) < 2:
+    if n_found < 2 or len(spread) < 2:
         return None
     widest = int(spread.argmax())
     others = float(np.median(np.delete(spread, widest)))
@@ -151,7 +151,8 @@ def _of_spread(view: FitView) -> Found:
         "If other columns have smaller units, then they drown in the noise that all columns share: give each column a "
         "range of its own, as narrow as you know it to be."
     )
-    level = Level.WARNING if len(spread) > 2 else Level.NOTE
+    scaled = view.planned.contract.encoder is not None
+    level = Level.WARNING if len(spread) > 2 and not scaled else Level.NOTE
     return [Notice(level=level, text=text, badge=Badge.RELEASED)]
 
 
