@@ -43,7 +43,7 @@ from schemas.privacy.statement import PrivacyStatement
 from schemas.settings import yaml_text
 from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit
-from transforms.numerics.kmeans.noisy_means import size_stddevs
+from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
 from transforms.privacy import accounting
 
 ASSUMED_UNITS = 100_000

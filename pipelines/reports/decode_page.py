@@ -12,6 +12,7 @@ from schemas.choices import ReportMode
 from schemas.kmeans.model import ClusterModel
 from schemas.reports.parameters import ReportParameters, ReportVariant
 from schemas.reports.split_parameters import CollectionParameters, SplitParameters
+from transforms.numerics.kmeans.edges import at_sphere
 from transforms.numerics.reports.mechanism import codeword_moments
 
 _MOST_FEATURES = 8
@@ -85,7 +86,7 @@ def _clusters(parameters: CollectionParameters, model: ClusterModel, n_reports: 
         name="clusters",
         title="Clusters",
         lead="Sizes and centers are estimates from randomized reports.",
-        blocks=(*_warnings(parameters, n_reports), table),
+        blocks=(*_warnings(parameters, n_reports), *_shortened(parameters, model, n_reports), table),
     )
 
 
@@ -99,6 +100,23 @@ def _warnings(parameters: CollectionParameters, n_reports: int) -> tuple[Notice,
     text = (
         f"Noise moves a center by about {math.sqrt(error):.2f} of the radius before shrinkage. More reports, fewer "
         "clusters or a larger epsilon would help."
+    )
+    return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
+
+
+def _shortened(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> tuple[Notice, ...]:
+    """Centers as long as the radius to which vectors are shortened, where noise leaves it to be told."""
+    if isinstance(parameters, SplitParameters) or parameters.variant is ReportVariant.PAPER or not n_reports:
+        return ()
+    noise = parameters.radius * math.sqrt(expected_error(parameters, n_reports) / parameters.n_features)
+    judged, there = at_sphere(model.centers, parameters.radius, np.full(len(model.centers), noise))
+    sizes = np.maximum(model.noisy_sizes, 0.0)
+    if not judged.any() or not sizes[there].sum() >= 0.95 * sizes.sum():
+        return ()
+    text = (
+        f"Nearly all centers are as long as the radius, {parameters.radius:.4g}, as far as noise tells: nearly all "
+        "vectors were shortened to it, unless they were brought to this length on purpose. Check the unit, and give a "
+        "larger radius to the next collection."
     )
     return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
 

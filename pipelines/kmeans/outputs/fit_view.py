@@ -15,7 +15,7 @@ from schemas.privacy.plan import Geometry, PrivacyUnit
 from schemas.privacy.release import Release
 from transforms.kmeans.lloyd.state import MeansState
 from transforms.numerics.kmeans.edges import Bounds
-from transforms.numerics.kmeans.noisy_means import size_stddevs
+from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
 from transforms.numerics.statistics.lattice import Lattice
 
 

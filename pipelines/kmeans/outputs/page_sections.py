@@ -76,8 +76,8 @@ def _guarantee(view: FitView) -> Section:
             words=3,
             folded=len(view.releases) > 16,
             note=f"Sensitivity: how far one unit can move the exact sum{'' if covers is None else f's of {covers}'}, "
-            "in feature units or rows. Noise multiplier: noise over sensitivity. Share: of the budget. Paths begin with "
-            f"{view.releases[0].path.partition('/')[0]}/. Nothing else was computed from private rows.",
+            "in feature units or rows. Noise multiplier: noise over sensitivity. Share: of the budget. Paths begin "
+            f"with {view.releases[0].path.partition('/')[0]}/. Nothing else was computed from private rows.",
         ),
     )
     blocks = (*blocks, *_coalitions(view))

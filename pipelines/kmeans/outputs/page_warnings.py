@@ -90,11 +90,12 @@ def _forewarned(found: list[str]) -> list[Notice]:
 def _of_delta(view: FitView) -> Found:
     """A delta that promises little."""
     plan, total = view.planned.plan, view.noisy_total
+    public = view.planned.config.data.public_rows is not None
     said = _forewarned(forewarnings.of_delta(view.planned.config.privacy.delta, view.planned.config))
-    if said or total is None:
-        return said or None
+    if public or total is None:
+        return said if said or public else None
     if plan.delta * max(total, 1.0) <= 1.0:
-        return []
+        return said
     text = (
         f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.unit_word}s ({total:,.0f}): a mechanism "
         "that publishes a row now and then would meet it. Choose a delta well below that."
@@ -138,7 +139,7 @@ def _of_widths(view: FitView) -> Found:
 def _of_spread(view: FitView) -> Found:
     """One feature in which centers lie far apart, where they hardly differ in all others."""
     spread, n_found = view.summary.spread, int(view.summary.found.sum())
-    if n_found < 3 or len(spread) < 2:
+    if n_found < 2 or len(spread) < 2:
         return None
     widest = int(spread.argmax())
     others = float(np.median(np.delete(spread, widest)))
@@ -150,7 +151,8 @@ def _of_spread(view: FitView) -> Found:
         "If other columns have smaller units, then they drown in the noise that all columns share: give each column a "
         "range of its own, as narrow as you know it to be."
     )
-    level = Level.WARNING if len(spread) > 2 else Level.NOTE
+    scaled = view.planned.contract.encoder is not None
+    level = Level.WARNING if len(spread) > 2 and not scaled else Level.NOTE
     return [Notice(level=level, text=text, badge=Badge.RELEASED)]
 
 
@@ -229,7 +231,6 @@ _CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
     ("Delta below one over the number of units", _of_delta),
     ("Clipping norm against the public rows", page_clipping.of_public_rows),
     ("Private rows inside the clipping norm", page_clipping.of_private_rows),
-    ("Private rows inside the ranges of the columns", page_clipping.of_ends),
     ("Enough public rows for each cluster", _of_server_rows),
     ("Features of similar widths", _of_widths),
     ("Invalid rows", _of_rows_left_out),
@@ -248,6 +249,9 @@ def _of_shares(view: FitView) -> Found:
 
 def _checks_of(view: FitView) -> tuple[tuple[str, Callable[[FitView], Found]], ...]:
     """What is checked of a run, and how."""
-    if view.planned.config.masked.shares is None:
-        return _CHECKS
-    return (*_CHECKS, ("Shares of the noise smaller than all of it", _of_shares))
+    found = _CHECKS
+    if np.isfinite(view.bounds.upper).any():
+        found = (*found, ("Private rows inside the ranges of the columns", page_clipping.of_ends))
+    if view.planned.config.masked.shares is not None:
+        found = (*found, ("Shares of the noise smaller than all of it", _of_shares))
+    return found

@@ -17,9 +17,10 @@ from schemas.kmeans.recurring.drift import Drift
 from schemas.kmeans.recurring.remembered import Remembered
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from transforms.numerics.kmeans.centers import NoisyMeans
-from transforms.numerics.kmeans.noisy_means import last_means, size_stddevs
+from transforms.numerics.kmeans.noisy_means import last_means
 from transforms.numerics.kmeans.recurring import drift
 from transforms.numerics.kmeans.recurring.matching import Matching, match_centers
+from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
 from transforms.numerics.statistics import norms
 from transforms.numerics.statistics.frame import Frame
 

@@ -45,6 +45,11 @@ def done(tmp_path_factory):
     return Done(tmp_path_factory.mktemp("done"))
 
 
+def shown_warnings(folder):
+    """How many warnings a reader of the page sees."""
+    return (folder / "report.html").read_text().count("<strong>Warning</strong>")
+
+
 def files_of(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
@@ -58,7 +63,7 @@ def test_exit_code_and_summary(done):
         "output": str(done.output),
         "epsilon": spent["epsilon"],
         "delta": spent["delta"],
-        "warnings": 0,
+        "warnings": shown_warnings(done.output),
     }
 
 

@@ -223,7 +223,7 @@ def test_the_registry_entry_has_the_sections_of_a_fit(desk, by_record):
 
 
 def test_nothing_but_progress_is_told(desk, by_record, caplog):
-    assert [line.split(":")[1][:5] for line in by_record.lines] == [" warn", " run ", " plan", " done"]
+    assert [line.split(":")[1][:5] for line in by_record.lines] == [" warn", " run ", " plan", " the ", " done"]
     caplog.set_level(logging.INFO)
     desk.run(sampling_rate=0.9)
     told = " ".join(record.getMessage() for record in caplog.records)
