@@ -28,9 +28,9 @@ def pinned_from_table(table: pa.Table, size: int) -> tuple[list[bytes], NDArray[
     """Names of senders, and int64 of shape (n_names, size).
 
     Raises:
-      ProtocolError: if statistics are of another size.
+      ProtocolError: if it is another table, or statistics are of another size.
     """
-    values: list[bytes] = table.column("values").to_pylist()
+    values: list[bytes] = table.column("values").to_pylist() if table.schema.equals(PINNED_SCHEMA) else [b""]
     if {len(each) for each in values} - {8 * size}:
         raise ProtocolError(f"pinned statistics must have {size} words, got others; open a new run.")
     statistics = np.frombuffer(b"".join(values), dtype="<i8").astype(np.int64).reshape(len(values), size)

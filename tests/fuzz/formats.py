@@ -22,6 +22,7 @@ from schemas.masked.exchange import ExchangePlan, messages_from_table, messages_
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import Leg, Letter, PairwiseParams, SenderKeys, sent_to_table
 from schemas.masked.parties import AGGREGATOR, COLLECTOR
+from schemas.masked.pinned import pinned_from_table, pinned_to_table
 from schemas.privacy.charge import Limit
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
@@ -202,6 +203,15 @@ def _read_exchange(folder: pathlib.Path) -> object:
     return plan, exchange.broadcast(index), messages, found, Exchange(str(folder)).read_sum(index)
 
 
+def _pinned(folder: pathlib.Path) -> None:
+    batch = [b"north", b"east"], np.arange(2 * ROUND.size).reshape(2, -1)
+    (folder / "pinned.parquet").write_bytes(table_bytes(pinned_to_table([batch])))
+
+
+def _read_pinned(folder: pathlib.Path) -> object:
+    return pinned_from_table(read_table(str(folder / "pinned.parquet")), ROUND.size)
+
+
 def _parties(folder: pathlib.Path, own: str) -> Parties:
     """Three parties as one of them sees them; the keys are the same in every folder."""
     private = {
@@ -349,6 +359,7 @@ FORMATS = {
     "plan": Format("plan.json", _exchange, _read_exchange, mutations.JSON),
     "broadcast": Format(f"{_ROUND_FOLDER}/broadcast.json", _exchange, _read_exchange, mutations.JSON),
     "messages": Format(_MESSAGES, _exchange, _read_exchange),
+    "pinned": Format("pinned.parquet", _pinned, _read_pinned),
     "keys": Format(f"{_ROUND_FOLDER}/keys.parquet", _exchange, _read_exchange),
     "letters": Format(f"{_ROUND_FOLDER}/letters.parquet", _exchange, _read_exchange),
     "countersigned": Format(_COUNTERSIGNED, _countersigned, _of_countersigned, mutations.JSON),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
-from schemas.masked.pinned import PINNED_SCHEMA, pinned_from_table, pinned_to_table
+from schemas.masked.pinned import pinned_from_table, pinned_to_table
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release
@@ -190,7 +190,7 @@ class _PinnedFn(beam.DoFn):
 
     def process(self, path: str, _: Any) -> Iterator[tuple[list[bytes], NDArray[np.int64]]]:
         """(names of senders, their statistics), all at once."""
-        table = gate.table_of(self._kept.pinned(path), _PINNED, PINNED_SCHEMA)
+        table = gate.table_of(self._kept.pinned(path), _PINNED)
         yield pinned_from_table(table, self._round.plan.size)
 
 

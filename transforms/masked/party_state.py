@@ -1,11 +1,11 @@
 """What a party keeps of its answers, in a folder of its own: asked twice, it gives its first answer.
 
-    STATE/PARTY/seal.key, noise.key     made when the party is enrolled, and never again
-    STATE/PARTY/RUN/NOTE                digest of what is answered for: a broadcast, a list, a sum
-    STATE/PARTY/RUN/ANSWER.sent         octets that were sent, empty if there was nothing to send
-    STATE/PARTY/RUN/ROUND.pinned, .key  what the messages of a round are formed of, until they are sent: sealed
-    STATE/PARTY/RUN/columns.parquet     names and types of the columns of its rows
-    STATE/PARTY/RUN/over                nothing of rows is answered in this run any more
+    STATE/PARTY/seal.key, noise.key         made when the party is enrolled, and never again
+    STATE/PARTY/run-RUN/NOTE                digest of what is answered for: a broadcast, a list, a sum
+    STATE/PARTY/run-RUN/ANSWER.sent         octets that were sent, empty if there was nothing to send
+    STATE/PARTY/run-RUN/ROUND.pinned, .key  what the messages of a round are formed of, until they are sent: sealed
+    STATE/PARTY/run-RUN/columns.parquet     names and types of the columns of its rows
+    STATE/PARTY/run-RUN/over                nothing of rows is answered in this run any more
 
 Masks, keys and names of senders follow from a secret, the nonce of a run and the rows. So whoever has a nonce answered
 again, and compares, would learn whether rows have changed. Parties and runs are named by digests: of a key and a
@@ -33,6 +33,7 @@ from transforms.privacy.keys import create_key, key_digest
 
 SENT = ".sent"
 _COLUMNS = "columns.parquet"
+_RUN = "run-"
 _OVER, _LAST = "over", "last round"
 _SETTING = "masked.state_uri"
 _SEAL_KEY, _NOISE_KEY = "seal.key", "noise.key"
@@ -261,7 +262,7 @@ class PartyState:
 
     def of_run(self, nonce: bytes) -> RunState:
         """What is kept of a run."""
-        return RunState(folder=FileSystems.join(self.folder, hashlib.sha256(nonce).hexdigest()))
+        return RunState(folder=FileSystems.join(self.folder, _RUN + hashlib.sha256(nonce).hexdigest()))
 
     def end_others(self, begun: RunState) -> None:
         """Ends all runs that have come to their last round, where another one begins."""
@@ -272,7 +273,7 @@ class PartyState:
 
     def runs(self) -> list[RunState]:
         """All runs of which something is kept."""
-        folders = {path.rpartition("/")[0] for path in _matching(self.folder, "*/*")}
+        folders = {path.rpartition("/")[0] for path in _matching(self.folder, f"{_RUN}*/*")}
         return [RunState(folder=each) for each in sorted(folders)]
 
 

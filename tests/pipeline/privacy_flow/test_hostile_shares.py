@@ -12,9 +12,11 @@ from schemas.privacy.flow import Promise, PromisedPlan, Zone
 from schemas.privacy.noise_shares import ShareLaw
 from tests.scenes.graphs import HostileGraphs, Scene, refused, understated, verdict
 from transforms.files import publish
-from transforms.masked import clients
+from transforms.files.private_sink import PrivateSink
+from transforms.masked import clients, pairwise_legs
 from transforms.masked.aggregator import AggregateMasked, SumMessagesFn
 from transforms.masked.clients import SenderStatistics, UnmaskReleases, WithShares
+from transforms.masked.party_state import RunState
 from transforms.privacy import noise_stage
 from transforms.privacy.noise_stage import AddNoise, AddNoiseShares
 
@@ -34,6 +36,15 @@ class SplitScene(Scene):
             round=self.first, state=self.state, contract=message_contract(self.job), masking=self.masking
         )
         return self.shards | "Form" >> form
+
+    def pinned(self, each=None):
+        return self.root | "Pinned" >> pairwise_legs.PinnedStatistics(
+            round=each or self.first,
+            state=self.state,
+            contract=message_contract(self.job),
+            masking=self.masking,
+            kept=RunState(folder="state"),
+        )
 
     def split(self, named, plan=None, law=LAW, label="Split"):
         plan = plan or self.first.plan
@@ -57,6 +68,28 @@ split = HostileGraphs()
 @split("must be given the noise shares that the plan says, got others", "List", "Mask")
 def messages_without_shares(scene):
     return scene.mask(scene.exact_by_sender())
+
+
+@split("must be given public data and releases, got exact private data", "Read", "Publish")
+def what_is_pinned_is_published(scene):
+    return scene.pinned() | "Publish" >> beam.Map(publish._model)
+
+
+@split("must be given the noise shares that the plan says, got others", "Read", "Mask")
+def messages_of_what_is_pinned_without_shares(scene):
+    return scene.mask(scene.pinned())
+
+
+@split("must belong to a round of the plan", "Place", "Read")
+def what_is_pinned_for_a_round_that_is_not_planned(scene):
+    return scene.pinned(scene.first._replace(plan=understated(scene.first.plan)))
+
+
+@split("must be given masked messages as a side input, got exact private data", "List", "All")
+def rows_are_pinned_in_a_public_job(scene):
+    kept = RunState(folder="state")
+    named = scene.exact_by_sender() | "All" >> beam.combiners.ToList()
+    return named | "Pin" >> PrivateSink(write=pairwise_legs.pin, places=("round", kept))
 
 
 @split("must add one share of the plan's noise", "List", "Split")
