@@ -13,7 +13,9 @@ from pipelines.run.failures import describe_unexpected
 from pipelines.run.jobs.forewarnings import counted
 from schemas.errors import InputError
 from schemas.settings.refusal import Refusal
-from transforms.files import gate
+from transforms.files import gate, stores
+
+stores.share_clients()
 
 _LOGGER = logging.getLogger(__name__)
 META = "dapple-warnings"
