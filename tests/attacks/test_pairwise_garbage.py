@@ -76,7 +76,8 @@ def test_hostile_keys_and_letters_are_left_out_and_the_round_goes_on(parties):
     rows = [{"round": path} | SenderKeys(*each)._asdict() for each in GARBAGE.values()]
     schema = pa.schema([pa.field(name, pa.string() if name == "round" else pa.binary(), False) for name in rows[0]])
     pq.write_table(pa.Table.from_pylist(rows, schema), folder_of(parties, Leg.KEYS) / "hostile.parquet")
-    parties.leg()
+    (folder_of(parties, Leg.KEYS) / "junk.parquet").write_bytes(b"junk")
+    assert parties.leg()["left_out"] == ["00_lloyd_00/keys/junk.parquet"]
     listed = PairwiseExchange(parties.exchange).keys(0)
     assert len(listed) == 10
     assert not {each.sender for each in listed} & {each[0] for each in GARBAGE.values()}
@@ -85,7 +86,8 @@ def test_hostile_keys_and_letters_are_left_out_and_the_round_goes_on(parties):
     types = {"round": pa.string(), "sender": pa.int64(), "receiver": pa.int64(), "sealed": pa.binary()}
     schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
     pq.write_table(pa.Table.from_pylist(rows, schema), folder_of(parties, Leg.LETTERS) / "hostile.parquet")
-    parties.leg()
+    (folder_of(parties, Leg.LETTERS) / "junk.parquet").write_bytes(b"")
+    assert parties.leg()["left_out"] == ["00_lloyd_00/letters/junk.parquet"]
     assert all(len(each.sealed) == LETTER_BYTES for each in PairwiseExchange(parties.exchange).letters(0))
     parties.leg()
     parties.leg(close=False)

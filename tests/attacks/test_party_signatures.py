@@ -391,9 +391,13 @@ def test_jobs_sign_what_they_write_and_refuse_what_is_not_signed(tmp_path):
     assert (outcome.code, "must be signed by client-1 as messages" in outcome.err) == (5, True)
     sent.write_bytes(content)
     (sent.parent / "outsider.sealed").write_bytes(content)
+    masked = yaml.safe_load((tmp_path / "client-2.yaml").read_text())["masked"]
+    listed = Exchange(jobs.exchange, Parties.of(masked["parties"], masked["identity_uri"], "client-2"))
+    listed._write(str(sent.parent / "client-2.sealed"), b"garbage", "client-2", "messages", 0)
     outcome = jobs.aggregate()
     assert outcome.code == 0, outcome.err
-    assert json.loads(outcome.out)["left_out"] == ["00_outer_product/messages/outsider.sealed"]
+    left_out = [f"00_outer_product/messages/{name}.sealed" for name in ("client-2", "outsider")]
+    assert json.loads(outcome.out)["left_out"] == left_out
     outcome = jobs.unmask(client=COLLECTOR)
     assert outcome.code == 0, outcome.err
     assert pathlib.Path(jobs.exchange, "01_lloyd_00").exists() or pathlib.Path(jobs.released, "00.parquet").exists()

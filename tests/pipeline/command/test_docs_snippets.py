@@ -41,6 +41,7 @@ FLAGS = dict.fromkeys(COMMANDS, ALWAYS) | {
     "upload": {"--config", "--exchange", "--released", "--client", "--verbose"},
     "aggregate": {"--config", "--exchange", "--verbose"},
     "unmask": {"--config", "--exchange", "--released", "--run_id", "--verbose"},
+    "party": {"--config", "--client", "--exchange", "--output"},
     "ledger": {"--ledger", "--dataset", "--runs", "--epsilon", "--delta", "--scope", "--format", "--output"},
     **{name: {flag for flag in tool.flags if flag[:2] == "--"} for name, tool in TOOLS.items()},
 }
