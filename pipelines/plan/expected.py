@@ -1,7 +1,8 @@
 """`dapple plan`: what a private fit will release, cost and spend, found without a private row.
 
 It reads the job, its public server data, the release that it follows and the ledger. Names of private files are
-compared with those of public ones; their rows, numbers of rows and statistics are not read.
+compared with those of public ones; their rows, numbers of rows and statistics are not read. If `data.features` has
+patterns, then names of columns are read from the first private file, as the fit itself does.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pipelines.kmeans.plan.planned_fit import (
     public_points,
     server_files,
 )
+from pipelines.kmeans.plan.previous_run import PreviousRun
 from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
@@ -31,8 +33,9 @@ from pipelines.plan.stream_noise import stream_json, stream_warnings
 from pipelines.run.jobs.forewarnings import forewarnings
 from pipelines.run.options import beam_options, read_text
 from pipelines.run.stores import check_stores
+from pipelines.tables.features import with_features
 from pipelines.tables.private_source import check_public, private_source
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, InputError
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.pooled_config import is_pooled
@@ -64,6 +67,7 @@ class Expected:
       n_units: assumed number of rows (privacy unit client: of clients).
       fit: its rounds.
       simulated: what they would find.
+      previous: the earlier run that the job follows, if any.
     """
 
     config: FitConfig
@@ -71,22 +75,23 @@ class Expected:
     n_units: int
     fit: PublicFit
     simulated: SimulatedFit
+    previous: PreviousRun | None = None
 
     @classmethod
     def of(cls, config: FitConfig, given: argparse.Namespace) -> "Expected":
         """Plans and simulates a job; raises DappleError as the job itself would before it reads rows."""
         check_stores(config)
         n_units = _assumed(config, given)
-        check_public(private_source(config))
+        config = with_features(config)
+        _compare(config)
         files = server_files(config)
         encoder = learned_encoder(config, files)
         previous = previous_run(config)
         server = public_points(config, encoder, files, lambda: _width(config, given), previous=previous)
         check_previous(config, previous, encoder, server.shape[1])
         fit = public_fit(config, server, previous)
-        return cls(
-            config=config, server=server, n_units=n_units, fit=fit, simulated=fit.simulated(config, server, n_units)
-        )
+        simulated = fit.simulated(config, server, n_units)
+        return cls(config=config, server=server, n_units=n_units, fit=fit, simulated=simulated, previous=previous)
 
     @property
     def unit_word(self) -> str:
@@ -239,7 +244,7 @@ def _reaches(expected: Expected, epsilon: float, accuracy: float) -> bool:
     privacy = expected.config.privacy.model_copy(update={"epsilon": epsilon})
     config = expected.config.model_copy(update={"privacy": privacy})
     try:
-        fit = PublicFit.of(config, expected.server)
+        fit = public_fit(config, expected.server, expected.previous)
     except ConfigError:
         return False
     return _excess(fit.simulated(config, expected.server, expected.n_units, draws=_SEARCH_DRAWS)) <= accuracy
@@ -259,6 +264,15 @@ def _config(path: str) -> FitConfig:
     if isinstance(settings, Mapping) and "stream" in settings:
         return stream_config(settings).template
     return validated(settings)  # type: ignore[arg-type]
+
+
+def _compare(config: FitConfig) -> None:
+    """Refuses public data that are private ones, as far as these are there: a table of which no log is has no files."""
+    try:
+        source = private_source(config)
+    except InputError:
+        return
+    check_public(source)
 
 
 def _assumed(config: FitConfig, given: argparse.Namespace) -> int:

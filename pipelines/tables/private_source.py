@@ -90,7 +90,7 @@ def check_public(source: Source) -> None:
     Where the private files are out of reach there is nothing to compare with.
     """
     try:
-        next(source.found())
+        next(source.found(), None)
     except InputError:
         return
     if source.listed is not None:

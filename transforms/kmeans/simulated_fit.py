@@ -19,11 +19,11 @@ from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
+from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.one_thread import one_thread
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Box
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.rounds.protocol import Round, measured
 
@@ -150,7 +150,7 @@ def stand_in_points(config: FitConfig, n_features: int, seed: int) -> NDArray[np
     centers = seeding.points_in_ball(config.max_clusters, n_features, ball, seed)
     width = ball
     if isinstance(config, DPLloydFit):
-        box = Box(*config.dp_lloyd.domain)
+        box = lloyd_rules.box_of(config.dp_lloyd)
         centers = rng.uniform(box.low, box.high, centers.shape)
         width = box.half_side * np.sqrt(n_features)
     spread = rng.normal(0.0, _STAND_IN_CLUSTER * width / np.sqrt(n_features), (MOST_ROWS, n_features))

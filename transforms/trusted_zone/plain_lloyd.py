@@ -23,7 +23,7 @@ from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from transforms.kmeans.dp_lloyd.state import LloydSettings, LloydState, lattice_centers
 from transforms.numerics.kmeans import folding, lloyd_rules
 from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.frame import Box, Frame
+from transforms.numerics.statistics.frame import Frame
 from transforms.rounds.aggregation import SumStatistics
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import prefetched_blocks
@@ -50,7 +50,7 @@ def initial_state(config: PooledFitConfig, server: NDArray[np.float64]) -> Lloyd
         epsilon=math.inf,
         noise_multiplier=0.0,
     )
-    return dp_lloyd_starts.state_before(settings, Frame.of_box(Box(*options.interval), server.shape[1]), server)
+    return dp_lloyd_starts.state_before(settings, Frame.of_box(settings.box, server.shape[1]), server)
 
 
 def n_rounds(state: LloydState) -> int:

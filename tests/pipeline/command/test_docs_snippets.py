@@ -4,7 +4,6 @@ import argparse
 import ast
 import importlib
 import itertools
-import pathlib
 import re
 import shlex
 
@@ -28,11 +27,10 @@ from schemas.reports.windows import load_windowed_decode
 from schemas.trusted_zone.assign_config import load_assign_config
 from schemas.trusted_zone.evaluate_config import load_evaluate_config
 from schemas.trusted_zone.sweep_config import load_sweep_config
+from tests.scenes import pages
 from tests.scenes.lake import run_command
+from tests.scenes.pages import FENCE, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 OTHER_WORDS = {"test", "lint", "docs", "flink-up", "flink-down", "prism-up"}
 ALWAYS = {"--config", "--output", "--run_id", "--verbose", "--help"}
 FLAGS = dict.fromkeys(COMMANDS, ALWAYS) | {
@@ -56,41 +54,15 @@ def beam_flags():
 
 
 def blocks(*languages):
-    """(page, text) of all blocks in a language."""
-    found = ((page, FENCE.findall(page.read_text())) for page in PAGES)
-    return [
-        pytest.param(page, text, id=f"{page.relative_to(ROOT)}-{number}")
-        for page, texts in found
-        for number, (language, text) in enumerate(texts)
-        if language in languages
-    ]
-
-
-FEDERATED = {"r_dpcfl", "global", "local", "ifca", "mr_mtl", "oracle"}
-BASE = {
-    "algorithm": "feddp_kmeans",
-    "data": {"path": "lake", "features": ["age", "hours"], "client_id": "client_id"},
-    "n_clusters": 3,
-    "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1.0e-6},
-    "server_data": {"path": "server.parquet"},
-    "clipping": {"norm": "server_radius", "client_rows": 50},
-}
-"""What a part of a job on a page is a part of."""
-
-
-def completed(part):
-    """A whole `fit` job of which the page shows a part."""
-    job = BASE | part | {"data": BASE["data"] | part.get("data", {})}
-    if job["algorithm"] in ("dp_lloyd", "central_tree"):
-        job.pop("clipping")
-    if "recurring" in job:
-        job["lloyd"] = {"steps": 1}
-    return yaml.safe_dump(job)
+    """(page, text) of all blocks in some languages."""
+    return [pytest.param(page, text, id=name) for name, page, text in pages.blocks(*languages)]
 
 
 def loaders(part):
     """What reads a block: every job for which it is meant."""
     text = yaml.safe_dump(part)
+    if pages.is_of_a_fit(part):
+        return [(load_config, yaml.safe_dump(pages.completed(part)))]
     if "stream" in part:
         return [(load_stream_config, text)]
     if "parties" in part:
@@ -101,14 +73,12 @@ def loaders(part):
         return [(load_windowed_decode, text)]
     if "reports" in part:
         return [(load_encode_config, text)]
-    if part.get("algorithm") in FEDERATED:
+    if "model" not in part:
         return [(load_clustered_fl_config, text)]
-    if "model" in part:
-        return [(load, text) for load in (load_profile_config,) if "profile" in part] or [
-            (load_assign_config, text),
-            (load_evaluate_config, text),
-        ]
-    return [(load_config, completed(part))]
+    return [(load, text) for load in (load_profile_config,) if "profile" in part] or [
+        (load_assign_config, text),
+        (load_evaluate_config, text),
+    ]
 
 
 @pytest.mark.parametrize(("page", "text"), blocks("yaml"))

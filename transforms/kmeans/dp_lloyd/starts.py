@@ -15,13 +15,13 @@ from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydFit
 from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydSettings, LloydState, lattice_centers, lattice_radius
-from transforms.numerics.kmeans import folding, moves, scatter, server_points
+from transforms.numerics.kmeans import folding, lloyd_rules, moves, scatter, server_points
 from transforms.numerics.kmeans.starts import grid, seeding, sphere_packing
 from transforms.numerics.kmeans.starts.grid import Grid
 from transforms.numerics.one_thread import one_thread
 from transforms.numerics.statistics import assignment, lattice
 from transforms.numerics.statistics.assignment import Projection
-from transforms.numerics.statistics.frame import Box, Frame
+from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.lattice import Lattice
 from transforms.numerics.statistics.relative_sums import Neighborhoods
 from transforms.rounds.protocol import Releases
@@ -71,13 +71,13 @@ def state_before(settings: LloydSettings, frame: Frame, server: NDArray[np.float
 def box_frame(config: DPLloydFit, n_features: int) -> Frame:
     """Frame of the domain, in the clipping ball if the job has one."""
     norm = config.clipping.norm
-    return Frame.of_box(Box(*config.dp_lloyd.interval), n_features, norm if isinstance(norm, float) else math.inf)
+    return Frame.of_box(lloyd_rules.box_of(config.dp_lloyd), n_features, norm if isinstance(norm, float) else math.inf)
 
 
 def rounds_frame(config: DPLloydFit, n_features: int) -> Frame:
     """Frame of the Lloyd rounds, whatever their start."""
     if config.dp_lloyd.start is LloydStart.FEDDP_INIT:
-        return Frame.of_box(Box(*config.dp_lloyd.interval), n_features)
+        return Frame.of_box(lloyd_rules.box_of(config.dp_lloyd), n_features)
     return box_frame(config, n_features)
 
 

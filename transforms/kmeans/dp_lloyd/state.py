@@ -81,7 +81,7 @@ class LloydSettings:
     @property
     def box(self) -> Box:
         """The domain."""
-        return Box(*self.options.interval)
+        return lloyd_rules.box_of(self.options)
 
     @property
     def rounds_share(self) -> float:

@@ -11,12 +11,12 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
 from transforms.kmeans.lloyd.state import ClippingBounds, MeansSettings, MeansState
-from transforms.numerics.kmeans import bounds, centers
+from transforms.numerics.kmeans import bounds, centers, lloyd_rules
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.assignment import Assigner
-from transforms.numerics.statistics.frame import Box, Frame
+from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.lattice import Lattice
 from transforms.rounds.protocol import Releases
 
@@ -49,7 +49,7 @@ def public_state(config: FitConfig, server: NDArray[np.float64]) -> MeansState:
 def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
     """Public center and clipping norm of a run; a private norm is 1 until it is released."""
     if config.algorithm is Algorithm.DP_LLOYD and config.clipping.norm is ClippingRule.DOMAIN:
-        return Frame.of_box(Box(*config.dp_lloyd.interval), server.shape[1]).lattice
+        return Frame.of_box(lloyd_rules.box_of(config.dp_lloyd), server.shape[1]).lattice
     center = np.zeros(server.shape[1])
     if config.clipping.center is ClippingCenter.SERVER_MEAN:
         center = server.mean(axis=0)

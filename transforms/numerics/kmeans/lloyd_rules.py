@@ -1,4 +1,4 @@
-"""Public rules of DP-Lloyd: radius, split of the budget between sums and counts, number of rounds.
+"""Public rules of DP-Lloyd: box, radius, split of the budget between sums and counts, number of rounds.
 
 Notation: the domain is [-1, 1]^d (lengths in half sides), n rows (clients), k clusters, z the noise multiplier that
 the whole budget of the rounds would buy one Gaussian release.
@@ -10,6 +10,8 @@ import math
 from typing import NamedTuple
 
 from schemas.choices import LloydVariant
+from schemas.kmeans.lloyd_config import DPLloydConfig
+from transforms.numerics.statistics.frame import Box
 
 RHO = 0.225
 """Mean distance of a center's coordinate from the middle of the domain, in sides."""
@@ -32,6 +34,11 @@ class Problem(NamedTuple):
     n_features: int
     noise_multiplier: float
     epsilon: float
+
+
+def box_of(options: DPLloydConfig) -> Box:
+    """The box in which rows are clustered: the domain, or what bounds by column are mapped to; nobody else makes it."""
+    return Box(*options.interval)
 
 
 def radius(n_clusters: int, n_features: int, factor: float) -> float:

@@ -1,0 +1,104 @@
+"""`dapple plan`, and `plan --accuracy`, of every job that pages, examples and schedules show."""
+
+import json
+import pathlib
+
+import pytest
+import yaml
+
+from pipelines.plan import expected
+from pipelines.plan.command_line import parsed
+from tests.scenes import example_jobs, lake, pages
+
+JOBS = list(example_jobs.jobs())
+
+
+def flags_of(job):
+    """Few units, and the width that only the rows would tell."""
+    units = ("--clients" if job["privacy"]["unit"] == "client" else "--rows", "500")
+    listed = isinstance(job["data"]["features"], str) and job.get("server_data", "none") == "none"
+    return (*units, "--width", str(example_jobs.WIDTH)) if listed else units
+
+
+def test_every_place_with_jobs_is_among_them():
+    """Jobs in code are found where the code shows them."""
+    places = {name.rpartition("-")[0] or name for name, _ in JOBS}
+    tutorials = {f"docs/tutorials/{name}.md" for name in ("embeddings", "masked", "nights", "silos", "year")}
+    examples = {"examples/census/job.yaml", "examples/masked/run.py", "examples/dbt/__main__.py", "schedule/job.yaml"}
+    assert places >= {"README.md", "docs/how-to/choose-bounds.md", *tutorials, *examples}
+
+
+@pytest.mark.parametrize(("name", "job"), JOBS, ids=[name for name, _ in JOBS])
+def test_an_example_is_planned(name, job, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example_jobs.write_public(job)
+    pathlib.Path("job.yaml").write_text(yaml.safe_dump(job))
+    done = lake.run_command("plan", "--config", "job.yaml", *flags_of(job), "--accuracy", "1")
+    assert done.code == 0, done.err
+    found = json.loads(done.out.splitlines()[-1])
+    assert found["accuracy"]["epsilon"] is None or 0.0 < found["accuracy"]["epsilon"] <= 20.0
+    assert found["cost"]["mean"] >= 0.0
+
+
+OTHERS = [(name, text) for name, _, text in pages.blocks("yaml") if name not in dict(JOBS)]
+
+
+@pytest.mark.parametrize(("name", "text"), OTHERS, ids=[name for name, _ in OTHERS])
+def test_a_job_of_another_word_is_refused_in_a_sentence(name, text, tmp_path):
+    (tmp_path / "job.yaml").write_text(text)
+    done = lake.run_command("plan", "--config", str(tmp_path / "job.yaml"))
+    assert (done.code, done.err.count("\n"), "unexpected" in done.err) == (2, 1, False)
+
+
+BY_COLUMN = {
+    "algorithm": "dp_lloyd",
+    "data": {"path": "lake", "features": ["age", "income"]},
+    "n_clusters": 3,
+    "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
+}
+CALENDAR = {"name": "2026", "column": "dt", "first": "2026-01-01", "windows": 7, "once": "A visit is written once."}
+SCALED = {"lower": 0, "kind": "bounds", "to": "symmetric"}
+
+
+@pytest.mark.parametrize("domain", [{"income": [0, 1000], "age": [0, 100]}, [[0, 100], [0, 1000]]])
+def test_bounds_by_column_are_planned_as_the_box_they_are_mapped_to(domain, tmp_path):
+    encode = {"age": SCALED | {"upper": 100}, "income": SCALED | {"upper": 1000}}
+    found = []
+    for more in ({"dp_lloyd": {"domain": domain}}, {"dp_lloyd": {"domain": [-1, 1]}, "encode": encode}):
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(BY_COLUMN | more))
+        done = lake.run_command("plan", "--config", str(tmp_path / "job.yaml"), "--rows", "3000", "--accuracy", "0.5")
+        assert done.code == 0, done.err
+        found.append(json.loads(done.out.splitlines()[-1]) | {"seconds": 0, "sharp_edges": []})
+    assert found[0] == found[1]
+    assert 0.0 < found[0]["cost"]["without_noise"] < 2.0
+
+
+def test_the_width_of_patterns_is_that_of_the_columns_they_stand_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job = BY_COLUMN | {"data": {"path": "lake", "features": ["age", "lab_*"]}, "dp_lloyd": {"domain": [0, 1]}}
+    pathlib.Path("job.yaml").write_text(yaml.safe_dump(job))
+    done = lake.run_command("plan", "--config", "job.yaml")
+    assert (done.code, "data.path must match at least one Parquet file" in done.err) == (2, True)
+    example_jobs.write_public(job)
+    done = lake.run_command("plan", "--config", "job.yaml", "--rows", "3000")
+    assert json.loads(done.out.splitlines()[-1])["releases"][-2]["shape"] == [3, 5]
+
+
+@pytest.mark.parametrize("settings", [{"recurring": {"previous": "first"}}, {"stream": {"start": "first"}}])
+def test_the_other_way_round_starts_as_the_job_does(settings, tmp_path, monkeypatch):
+    """An epsilon is tried as a plan of the same job with that epsilon would be."""
+    monkeypatch.chdir(tmp_path)
+    job = BY_COLUMN | {"dp_lloyd": {"domain": [0, 1]}, **settings}
+    if "stream" in job:
+        job["stream"] = CALENDAR | job["stream"]
+        job |= {"ledger": "ledger.sqlite", "data": job["data"] | {"name": "visits"}}
+    example_jobs.write_public(job)
+    planned = []
+    for epsilon in (1.0, 0.1):
+        pathlib.Path("job.yaml").write_text(yaml.safe_dump(job | {"privacy": job["privacy"] | {"epsilon": epsilon}}))
+        given = parsed("plan", ["--config", "job.yaml", "--rows", "2000"])
+        planned.append(expected.Expected.of(expected._config("job.yaml"), given))
+    found = planned[1].fit.simulated(planned[1].config, planned[1].server, 2000, draws=3)
+    excess = found.mean / found.without_noise - 1.0
+    assert expected._reaches(planned[0], 0.1, excess * 1.000001)
+    assert not expected._reaches(planned[0], 0.1, excess * 0.999999)

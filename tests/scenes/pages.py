@@ -1,0 +1,47 @@
+"""Blocks of code on the pages, and the fit that a block is, or is a part of."""
+
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PYTHON = ("python", "{code-cell}")
+
+
+def blocks(*languages: str) -> Iterator[tuple[str, pathlib.Path, str]]:
+    """All blocks in some languages: name, page and text."""
+    for page in PAGES:
+        for number, (language, text) in enumerate(FENCE.findall(page.read_text())):
+            if language in languages:
+                yield f"{page.relative_to(ROOT)}-{number}", page, text
+
+
+FEDERATED = {"r_dpcfl", "global", "local", "ifca", "mr_mtl", "oracle"}
+BASE: dict[str, Any] = {
+    "algorithm": "feddp_kmeans",
+    "data": {"path": "lake", "features": ["age", "hours"], "client_id": "client_id"},
+    "n_clusters": 3,
+    "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1.0e-6},
+    "server_data": {"path": "server.parquet"},
+    "clipping": {"norm": "server_radius", "client_rows": 50},
+}
+"""What a part of a job on a page is a part of."""
+
+
+def is_of_a_fit(part: Mapping[str, Any]) -> bool:
+    """Whether a block is a private fit, or a part of one: no stream, and no job of another word."""
+    others = ("stream", "parties", "sweep", "windows", "reports", "model")
+    return part.get("algorithm") not in FEDERATED and not any(name in part for name in others)
+
+
+def completed(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole `fit` job of which the page shows a part."""
+    needs_server = part.get("algorithm") not in ("dp_lloyd", "central_tree")
+    base = {name: BASE[name] for name in BASE if needs_server or name not in ("server_data", "clipping")}
+    job = base | dict(part) | {"data": BASE["data"] | part.get("data", {})}
+    if "recurring" in job:
+        job["lloyd"] = {"steps": 1}
+    return job
