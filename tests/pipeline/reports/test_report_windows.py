@@ -82,7 +82,7 @@ def finished(tmp_path_factory):
     outcome = decode(folder, "models")
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out) == {
-        "output": str(folder / "models"), "released": list(DATES), "windows": 3, "windows_left": 0
+        "output": str(folder / "models"), "released": list(DATES), "windows": 3, "windows_left": 0, "warnings": 0
     }  # fmt: skip
     assert f"the window of {EMPTY} has no model, since it has 0 reports" in outcome.err
     return folder

@@ -66,7 +66,8 @@ def test_a_sweep_of_all_kinds_of_methods(done):
     folder, outcome = done
     output = folder / "out"
     assert outcome.code == 0, outcome.err
-    assert json.loads(outcome.out) == {"run_id": "one", "output": str(output), "epsilon": None, "delta": None}
+    summary = {"run_id": "one", "output": str(output), "epsilon": None, "delta": None, "warnings": 1}
+    assert json.loads(outcome.out) == summary
     assert {path.name for path in output.iterdir()} == FILES
     assert files_below(output / "parts") == {"part-0000.parquet"}
     found = sweeps.rows(folder)
