@@ -24,7 +24,7 @@ def test_every_place_with_jobs_is_among_them():
     """Jobs in code are found where the code shows them."""
     places = {name.rpartition("-")[0] or name for name, _ in JOBS}
     tutorials = {f"docs/tutorials/{name}.md" for name in ("embeddings", "masked", "nights", "silos", "year")}
-    examples = {"examples/census/job.yaml", "examples/masked/run.py", "examples/dbt/__main__.py", "schedule/job.yaml"}
+    examples = {"examples/census/job.yaml", "examples/masked/run.py", "schedule/job.yaml"}
     assert places >= {"README.md", "docs/how-to/choose-bounds.md", *tutorials, *examples}
 
 
