@@ -551,15 +551,15 @@ FAULTS = (
     Fault(
         "shares: who colludes has noise that counts",
         "schemas/privacy/noise_shares.py",
-        "counted = self.fewest(n_listed) - n_corrupt",
+        "counted = self.fewest(n_listed) - self._n_corrupt(n_listed)",
         "counted = self.fewest(n_listed)",
         "tests/unit/privacy/test_noise_share_laws.py",
     ),
     Fault(
         "shares: one sender more is counted on",
         "schemas/privacy/noise_shares.py",
-        "n_listed - math.ceil(_exact(self.dropout)",
-        "n_listed - math.floor(_exact(self.dropout)",
+        "return math.ceil(_exact(share) * n)",
+        "return math.floor(_exact(share) * n)",
         "tests/unit/privacy/test_noise_share_laws.py",
     ),
     Fault(
