@@ -91,7 +91,7 @@ FAULTS = (
     # Accounts.
     Fault(
         "accounting: precisions added without squares",
-        "transforms/privacy/accounting.py",
+        "transforms/privacy/known_epsilons.py",
         "math.fsum(each.noise_multiplier**-2 for",
         "math.fsum(each.noise_multiplier**-1 for",
         ACCOUNTING,
@@ -127,8 +127,8 @@ FAULTS = (
     Fault(
         "discretization: off-diagonal noise as large as that of the diagonal",
         "transforms/privacy/discretization.py",
-        "yield size - diagonal, variance / 2.0",
-        "yield size - diagonal, variance",
+        "yield windows * (size - diagonal), variance / 2.0",
+        "yield windows * (size - diagonal), variance",
         ACCOUNTING,
     ),
     Fault(
