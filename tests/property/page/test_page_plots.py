@@ -36,11 +36,11 @@ def test_any_number_of_clusters_and_features(n_clusters, n_features):
     data = summary(n_clusters, n_features)
     for draw in (page_plots.heat_map, page_plots.parallel_coordinates, page_plots.center_map):
         assert len(svg(lambda draw=draw: draw(data))) < 150_000
-    assert "var(--accent)" in svg(lambda: page_plots.size_bars(data, 10.0, "rows"))
+    assert "var(--accent)" in svg(lambda: page_plots.size_bars(data, np.full(n_clusters, 10.0), "rows"))
 
 
 @pytest.mark.parametrize("sizes", [[-5.0, -1.0], [0.0, 0.0], [1e300, 1.0], [1e-300, 0.0]])
 def test_any_sizes(sizes):
     data = summary(2, 3, sizes)
-    for draw in (lambda: page_plots.size_bars(data, 2.0, "rows"), lambda: page_plots.center_map(data)):
+    for draw in (lambda: page_plots.size_bars(data, np.full(2, 2.0), "rows"), lambda: page_plots.center_map(data)):
         assert "nan" not in svg(draw)
