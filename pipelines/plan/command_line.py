@@ -7,6 +7,7 @@ from typing import Any
 
 from pipelines.run.flags import Parser
 from schemas.errors import ConfigError
+from schemas.tables.encoding import are_bounds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +35,32 @@ def _number(text: str) -> float:
 
 def _whole(text: str) -> int:
     """A whole number; raises ConfigError."""
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"a number of rows must be whole, got {text!r}; write it as 50.")
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
+        raise ConfigError(f"a number of rows must be whole and at least 1, got {text!r}; write it as 50.")
     return int(text)
 
 
+def _radius(text: str) -> float:
+    """A finite number above 0; raises ConfigError."""
+    if not 0.0 < (number := _number(text)) < float("inf"):
+        raise ConfigError(f"a radius must be a finite number above 0, got {text!r}; write it as 2.5.")
+    return number
+
+
 def _interval(text: str) -> list[float]:
-    """Two numbers, a comma between them; raises ConfigError."""
-    return [_number(part) for part in text.split(",")]
+    """Two numbers, a comma between them, as bounds may be; raises ConfigError."""
+    numbers = [_number(part) for part in text.split(",")]
+    if len(numbers) != 2 or not are_bounds(*numbers):
+        raise ConfigError(f"an interval must be two finite numbers, the smaller one first, got {text!r}; write 0,100.")
+    return numbers
 
 
-KINDS: Mapping[str, Callable[[str], Any]] = {"domain": _interval, "radius": _number, "client_rows": _whole}
+KINDS: Mapping[str, Callable[[str], Any]] = {
+    "domain": _interval,
+    "radius": _radius,
+    "client_rows": _whole,
+    "server_data": str,
+}
 """How what `dapple init` asks for is read."""
 _LEDGER = {"default": None, "help": "the ledger's file, if the run has been charged"}
 TOOLS: Mapping[str, Tool] = {
@@ -61,7 +77,7 @@ TOOLS: Mapping[str, Tool] = {
             "--client_id": {"default": None, "help": "column of clients; makes the client the privacy unit"},
             "--client_rows": {"default": None, "help": "public typical number of rows of a client"},
             "--server_data": {"default": None, "help": "public rows, for feddp_kmeans"},
-            "--domain": {"default": None, "help": "public interval of all features, such as 0,100"},
+            "--domain": {"default": None, "help": "one public interval for every feature, such as 0,100"},
             "--radius": {"default": None, "help": "public largest distance of a row from the origin"},
         },
     ),

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, cast
 
 import pydantic
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from schemas.choices import (
     Algorithm,
@@ -45,10 +46,19 @@ def _domain(value: object) -> object:
     if isinstance(value, Mapping):
         if not value or not all(isinstance(name, str) and name for name in value):
             raise rejection.broken_rule("a mapping of every column to its two numbers", got=rejection.shown(value))
-        return {name: interval(ends) for name, ends in value.items()}
+        return {name: _of_column(name, ends) for name, ends in value.items()}
     if isinstance(value, list | tuple) and value and all(isinstance(each, list | tuple) for each in value):
         return tuple(map(interval, value))
     return interval(value)
+
+
+def _of_column(name: str, ends: object) -> Interval:
+    """The interval of a column, which is named if it is none."""
+    try:
+        return interval(ends)
+    except PydanticCustomError as error:
+        rule = (error.context or {})["rule"]
+        raise rejection.broken_rule(rule, got=f"{rejection.shown(ends)} for column {name!r}") from None
 
 
 class DPLloydConfig(GrownSection):
