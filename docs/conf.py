@@ -6,6 +6,7 @@ import re
 import sys
 
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -37,6 +38,8 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+# Without it `labels_` is taken for a reference to `labels`, and loses what tells learned attributes.
+strip_signature_backslash = True
 python_use_unqualified_type_names = True
 
 
@@ -56,7 +59,17 @@ def _show_paths_of_the_repository(app: Sphinx, page: str, source: list[str]) -> 
     source[0] = _LINK.sub(shown, source[0])
 
 
+def _check_names(app: Sphinx, failure: Exception | None) -> None:
+    """Stops a build whose API page shows learned attributes under other names than the code has."""
+    if failure is None and app.builder.name == "html":
+        page = (pathlib.Path(app.outdir) / "reference" / "api.html").read_text()
+        lost = generated.lost_names(page)
+        if lost:
+            raise ExtensionError(f"reference/api.html must show the attributes {', '.join(lost)}, and does not")
+
+
 def setup(app: Sphinx) -> None:
-    """Writes the generated pages first, and follows links that lead out of the site."""
+    """Writes the generated pages first, follows links that lead out of the site, and checks names."""
+    app.connect("build-finished", _check_names)
     app.connect("builder-inited", lambda _: generated.write(HERE / "reference"))
     app.connect("source-read", _show_paths_of_the_repository)
