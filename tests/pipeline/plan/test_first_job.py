@@ -59,6 +59,7 @@ def runs(place):
     return np.array(pq.read_table(place / "out/centers.parquet")["center_in_units"].to_pylist())
 
 
+@pytest.mark.slow
 def test_a_terminal_is_asked_for_each_column_and_the_job_runs(place):
     with on_terminal(*words(place, "--epsilon", "8")) as terminal:
         terminal.wait_for("without looking at the rows")
