@@ -1,8 +1,8 @@
-"""Pages of the reference that follow from the code: settings of every job, exit codes."""
+"""Pages of the reference that follow from the code, settings of every job and exit codes, and names that one shows."""
 
 import inspect
-import itertools
 import pathlib
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,7 @@ from typing import Any
 import pydantic
 from pydantic.fields import FieldInfo
 
+from pipelines.api import DPKMeans, PrivateScaler
 from schemas import errors
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.kmeans.feddp_fit import FedDPKMeansFit, ServerStartFit
@@ -54,13 +55,6 @@ _CODES = {
 }
 
 
-def attributes(kind: type) -> list[str]:
-    """Names in the section `Attributes` of a class's docstring."""
-    lines = inspect.cleandoc(kind.__doc__ or "").splitlines()
-    section = itertools.takewhile(bool, lines[lines.index("Attributes:") + 1 :])
-    return [name for name in (line.strip().partition(":")[0] for line in section) if name.isidentifier()]
-
-
 def write(folder: pathlib.Path) -> None:
     """Writes all generated pages; a page that has not changed is left alone."""
     for name, text in (("settings.md", settings_page()), ("exit-codes.md", exit_codes_page())):
@@ -97,6 +91,20 @@ def exit_codes_page() -> str:
         found = [each for each in _errors() if each.exit_code == code and each is not errors.DappleError]
         lines += ["", *(f"- `{each.__name__}`: {_first_line(each)}" for each in found)] if found else []
     return "\n".join(lines) + "\n"
+
+
+def learned_names() -> dict[str, list[str]]:
+    """Names of the attributes that `fit` sets, by class, as docstrings have them."""
+    return {
+        each.__name__: re.findall(r"^ {6}(\w+_):", (each.__doc__ or "").partition("Attributes:")[2], re.MULTILINE)
+        for each in (DPKMeans, PrivateScaler)
+    }
+
+
+def lost_names(page: str) -> list[str]:
+    """Learned attributes that the built page of the API does not show letter for letter."""
+    named = [f"{kind}.{name}" for kind, names in learned_names().items() for name in names]
+    return [name for name in named if f"<strong>{name.partition('.')[2]}</strong>" not in page]
 
 
 def _errors() -> list[type[errors.DappleError]]:

@@ -72,8 +72,8 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     return {
         "output": given.output,
         "algorithm": given.algorithm,
-        "complete": not missing,
         "left_out": list(proposal.left_out),
+        "complete": not missing,
     }
 
 
@@ -120,8 +120,8 @@ def _on_terminal() -> bool:
 def _ask(questions: Sequence[_Question]) -> None:
     """Asks for what is missing; an empty answer leaves it to be filled in, and so does too long a list.
 
-    Questions go to the standard output, since the command keeps libraries from writing to the other one, where
-    `input()` would write its prompt.
+    Questions go to the standard output, since the command keeps libraries from writing to the other one, and `input()`
+    writes its prompt there.
     """
     if len(questions) > MOST_QUESTIONS:
         sys.stdout.write(f"{len(questions)} bounds are missing: the job has a line for each.\n")
@@ -231,10 +231,12 @@ def _left_out(proposal: Proposal, unit: PrivacyUnit, by_column: bool) -> list[st
     texts = [name for name, reason in proposal.left_out.items() if reason == TEXT]
     if lines:
         lines.append(
-            "# If a column of numbers is a feature all the same, then add it to data.features, with its interval."
+            "# A column of numbers that is a feature all the same is added to data.features, with its interval."
         )
     if unit is PrivacyUnit.RECORD and ID in proposal.left_out.values():
-        lines.append("# If a person has several rows, then begin again with --client_id and the column of persons.")
+        lines.append(
+            "# If a person has several rows, then begin again with --client_id and the column that tells whose."
+        )
     if texts:
         lines.append("# Columns of text become features by a public vocabulary, never listed from the private rows:")
     lines += [f"# encode: {{{json.dumps(name)}: {{kind: one_hot, vocabulary: [...]}}}}" for name in texts]

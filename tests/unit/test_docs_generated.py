@@ -2,10 +2,13 @@
 
 import importlib.util
 import pathlib
-import re
+import warnings
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from dapple_dp import DPKMeans, PrivacyWarning, PrivateScaler
 from schemas import errors
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -43,12 +46,20 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= MOST_README_LINES
 
 
-NOTEBOOKS = [page for page in (ROOT / "docs").rglob("*.md") if "\nfile_format: mystnb\n" in page.read_text()]
+def test_the_attributes_of_the_api_page_are_those_of_a_fitted_model(generated):
+    """What docstrings name is what `fit` sets; the build of the site compares its page with the docstrings."""
+    rows = pa.table(dict(zip("ab", np.random.default_rng(0).random((2, 200)), strict=True)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        model = DPKMeans(2, epsilon=8.0, delta=1e-6, domain=(0, 1)).fit(rows)
+    for fitted in (model, PrivateScaler(bounds=(0, 1)).fit(rows)):
+        found = {name for name in vars(fitted) if name.endswith("_") and name[0] != "_"}
+        assert set(generated.learned_names()[type(fitted).__name__]) == found
 
 
-@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
-def test_notebooks_that_run_commands_assert_how_these_end(page):
-    """A page says `refused` or shows a release, so the build stops where a command ends otherwise."""
-    text = page.read_text()
-    runs = text.count("subprocess.run(") + text.count("main(")
-    assert text.count("assert done.returncode == ") + len(re.findall(r"assert main\(.*\) == 0", text)) == runs
+def test_a_page_that_loses_underscores_is_told(generated):
+    names = [name for names in generated.learned_names().values() for name in names]
+    whole = " ".join(f"<strong>{name}</strong>" for name in names)
+    assert generated.lost_names(whole) == []
+    assert generated.lost_names(whole.replace("privacy_<", "privacy<")) == ["DPKMeans.privacy_"]
+    assert len(generated.lost_names(whole.replace("_<", "<"))) == len(names) >= 10

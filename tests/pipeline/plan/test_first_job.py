@@ -59,6 +59,7 @@ def runs(place):
     return np.array(pq.read_table(place / "out/centers.parquet")["center_in_units"].to_pylist())
 
 
+@pytest.mark.slow
 def test_a_terminal_is_asked_for_each_column_and_the_job_runs(place):
     with on_terminal(*words(place, "--epsilon", "8")) as terminal:
         terminal.wait_for("without looking at the rows")
@@ -124,7 +125,7 @@ def test_nobody_is_asked_where_no_question_would_be_seen(place):
     """The input is a terminal, the output goes to a file or a pipe."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "dapple_dp", *words(place)]
-    done = subprocess.run(command, stdin=slave, stdout=subprocess.PIPE, cwd=ROOT, text=True, check=True)
+    done = subprocess.run(command, stdin=slave, stdout=subprocess.PIPE, cwd=ROOT, text=True, check=True, timeout=600)
     os.close(slave)
     os.close(master)
     assert "Public interval" not in done.stdout

@@ -28,6 +28,7 @@ def test_every_place_with_jobs_is_among_them():
     assert places >= {"README.md", "docs/how-to/choose-bounds.md", *tutorials, *examples}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "job"), JOBS, ids=[name for name, _ in JOBS])
 def test_an_example_is_planned(name, job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

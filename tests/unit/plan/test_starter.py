@@ -1,12 +1,15 @@
 """The first job: it loads, or says what is missing; no value and no statistic of a table gets into it."""
 
-import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipelines.plan import proposal, starter
+from pipelines.plan.command_line import parsed
+from pipelines.plan.proposal import Proposal
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import load_config
 from tests.scenes import lake
@@ -41,7 +44,7 @@ def words(place, *more):
 def test_a_job_loads_or_says_what_is_missing(place, flags, complete):
     done = lake.run_command("init", *words(place, *flags))
     text = (place / "job.yaml").read_text()
-    assert (done.code, json.loads(done.out.splitlines()[-1])["complete"]) == (0, complete)
+    assert (done.code, done.out.splitlines()[-1].endswith(f'"complete": {str(complete).lower()}}}')) == (0, True)
     assert ("FILL IN" in text.partition("spends nothing.")[2]) is not complete
     assert yaml.safe_load(text)["data"]["features"] == ["age", "hours"]
     assert text.startswith("# yaml-language-server: $schema=fit.schema.json\n")
@@ -70,20 +73,97 @@ def test_a_column_cannot_write_settings(place):
     }
 
 
-def test_features_may_have_any_name_or_be_a_list(tmp_path):
-    odd = "a: [b]\n# c, 'd' \"e\" " + 40 * "long "
+def text_of(given, schema):
+    """The job of flags and a schema, without a file."""
+    proposal = Proposal.of(schema, given.client_id)
+    starter._questions(given, proposal)
+    return starter.job_text(given, proposal)
 
-    def job(schema, *more):
-        pq.write_table(schema.empty_table(), tmp_path / "people.parquet")
-        (tmp_path / "job.yaml").unlink(missing_ok=True)
-        done = lake.run_command("init", *words(tmp_path, "--domain", "0,1", *more))
-        return done, load_config((tmp_path / "job.yaml").read_text()) if done.code == 0 else None
 
-    found = job(pa.schema({odd: pa.float32()}))[1]
-    assert (found.data.features, found.dp_lloyd.domain) == ((odd,), {odd: (0.0, 1.0)})
-    found = job(pa.schema({"x": pa.list_(pa.float32(), 3), "id": pa.string()}))[1]
+def test_features_may_have_any_name_or_be_a_list(place):
+    given = parsed("init", words(place, "--domain", "0,1"))
+    for odd in (
+        "a: [b]\n# c, 'd' \"e\" " + 40 * "long ",
+        "\x1b[2J",
+        "yes",
+        "2026-01-01",
+        "\u2028",
+        "\U0001f600",
+        "\x7f~",
+    ):
+        found = load_config(text_of(given, pa.schema({odd: pa.float32(), "b": pa.int8()})))
+        assert found.data.features == (odd, "b")
+        assert found.dp_lloyd.domain == {odd: (0.0, 1.0), "b": (0.0, 1.0)}
+    found = load_config(text_of(given, pa.schema({"x": pa.list_(pa.float32(), 3), "id": pa.string()})))
     assert (found.data.features, found.dp_lloyd.domain) == ("x", (0.0, 1.0))
-    assert "--data must have a column of numbers" in job(pa.schema({"id": pa.string()}))[0].err
+    with pytest.raises(ConfigError, match=r'--data must have a column of numbers.*; column "id" is text; name another'):
+        Proposal.of(pa.schema({"id": pa.string()}), None)
+
+
+FEATURES = [
+    "age",
+    "income",
+    "grid",
+    "paid",
+    "humidity",
+    "education_num",
+    "response_time",
+    "price_index",
+    "x1",
+    "no_of_rooms",
+]
+IDS = ["id", "ID", "customer_id", "customerId", "userid", "id_person", "uuid", "zip", "zip_code", "order_no", "index"]
+IDS += ["__index_level_0__", "Unnamed: 0", "PersonID"]
+DATES = ["date", "birth_date", "event_ts", "createdTimestamp", "dt"]
+
+
+def test_ids_and_dates_are_told_by_name_and_type():
+    numbers = {name: pa.int64() for name in (*FEATURES, *IDS, *DATES)}
+    others = {
+        "when": pa.timestamp("us"),
+        "day": pa.date32(),
+        "lasts": pa.duration("s"),
+        "c": pa.dictionary(pa.int8(), pa.string()),
+        "n": pa.dictionary(pa.int8(), pa.float64()),
+        "is_id": pa.bool_(),
+        "s": pa.struct({"a": pa.int8()}),
+        "v": pa.list_(pa.float32()),
+        "w": pa.list_(pa.string()),
+        "a*": pa.int8(),
+        "": pa.int8(),
+    }
+    found = Proposal.of(pa.schema(numbers | others), None)
+    assert found.features == (*FEATURES, "n", "is_id")
+    assert found.booleans == {"is_id"}
+    assert {name for name, why in found.left_out.items() if why == proposal.ID} == set(IDS)
+    assert {name for name, why in found.left_out.items() if why.startswith(proposal.DATE)} == {
+        *DATES,
+        "when",
+        "day",
+        "lasts",
+    }
+    assert set(found.left_out) == {*numbers, *others} - set(found.features)
+
+
+def test_a_column_of_client_ids_is_no_feature_and_not_left_out():
+    found = Proposal.of(pa.schema({"x": pa.int8(), "who": pa.int64(), "visit_id": pa.int64()}), "who")
+    assert (found.features, found.left_out) == (("x",), {"visit_id": proposal.ID})
+
+
+def test_what_the_comments_say_of_text_makes_a_job(place):
+    """A vocabulary beside intervals: the comment shows the only way in which both go together."""
+    lake.run_command("init", *words(place, "--domain", "0,100"))
+    text = (place / "job.yaml").read_text()
+    said = [line.removeprefix("# ") for line in text.splitlines() if line.startswith('# encode: {"who"')]
+    encode = yaml.safe_load(said[0].replace("...", "Ann, Bob"))["encode"]
+    (bounds,) = re.findall(r"as (\{kind: bounds.*?\}), and domain is (.*?)\.", text)
+    job = yaml.safe_load(text)
+    job["data"]["features"].append("who")
+    job["encode"] = encode | dict.fromkeys(("age", "hours"), yaml.safe_load(bounds[0]))
+    with pytest.raises(ConfigError, match="where there is an encode section"):
+        load_config(yaml.safe_dump(job))
+    job["dp_lloyd"]["domain"] = yaml.safe_load(bounds[1])
+    assert load_config(yaml.safe_dump(job)).encodings.keys() == {"who", "age", "hours"}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +172,10 @@ def test_features_may_have_any_name_or_be_a_list(tmp_path):
         (("--algorithm", "kmeans"), "--algorithm must be one of dp_lloyd, central_tree, feddp_kmeans"),
         (("--client_id", "nobody"), "--client_id must be a column, got 'nobody'"),
         (("--domain", "0;1"), "a bound must be a number, got '0;1'"),
+        (("--domain", "1,0"), "an interval must be two finite numbers, the smaller one first, got '1,0'"),
+        (("--radius", "inf", "--algorithm", "central_tree"), "a radius must be a finite number above 0, got 'inf'"),
         (("--client_rows", "-3"), "a number of rows must be whole and at least 1, got '-3'"),
+        (("--client_rows", "0"), "a number of rows must be whole and at least 1, got '0'"),
         (("--data", "nowhere.parquet"), "data.path"),
     ],
 )

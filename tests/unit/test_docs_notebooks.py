@@ -1,0 +1,55 @@
+"""What a notebook says of its commands is asserted where they run: the site is not built on another outcome."""
+
+import ast
+import re
+
+import pytest
+
+from tests.scenes import pages
+
+NOTEBOOKS = [page for page in pages.PAGES if "file_format: mystnb" in page.read_text()]
+CELL = re.compile(r"^([^\n]*(?:\n[^\n`]+)*)\n\n```\{code-cell\}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+COMMANDS = {"run", "Popen", "call", "check_call", "main", "system"}
+
+
+def code_of(text):
+    return ast.parse("\n".join(body for language, body in pages.FENCE.findall(text) if language == "{code-cell}"))
+
+
+def commands_in(tree):
+    """Calls that start a command."""
+    called = (each for each in ast.walk(tree) if isinstance(each, ast.Call))
+    return [each for each in called if ast.unparse(each.func).rpartition(".")[2] in COMMANDS]
+
+
+def unchecked(text):
+    """Calls of commands that stand in no assertion, and in no function that asserts on their exit code."""
+    tree, checked = code_of(text), set()
+    for each in ast.walk(tree):
+        asserted = [inside for inside in ast.walk(each) if isinstance(inside, ast.Assert)]
+        on_code = isinstance(each, ast.FunctionDef) and "returncode ==" in "".join(map(ast.unparse, asserted))
+        for whole in [each] if on_code else asserted:
+            checked.update(map(id, commands_in(whole)))
+    return [ast.unparse(each) for each in commands_in(tree) if id(each) not in checked]
+
+
+def refusals(text):
+    """Of each cell that is introduced as a refusal: its code."""
+    return [code for before, code in CELL.findall(text) if "refuse" in before and before.endswith(":")]
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
+def test_every_command_must_end_as_the_page_says(page):
+    assert unchecked(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
+def test_a_refusal_is_one(page):
+    for code in refusals(page.read_text()):
+        assert re.search(r"code=[2345]\b", code), code
+
+
+def test_a_refusal_and_a_command_are_found():
+    """The checks above look at something: notebooks run commands, one of which is refused."""
+    assert sum(len(refusals(page.read_text())) for page in NOTEBOOKS) == 1
+    assert sum(len(commands_in(code_of(page.read_text()))) for page in NOTEBOOKS) >= 4
