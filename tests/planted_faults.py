@@ -488,7 +488,7 @@ FAULTS = (
     Fault(
         "power cut: another release is published for one charge",
         "pipelines/kmeans/account.py",
-        'status.committed["releases"] != content["releases"]',
+        'status.release != content["releases"]',
         "False",
         "tests/pipeline/ledger/test_power_cuts.py",
     ),

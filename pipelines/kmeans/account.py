@@ -92,7 +92,7 @@ class RunAccount(OutputFolder):
             return None
         self._check("config", status.reserved["config"], self._config_digest)
         folder = RunFolder(status.reserved["output"], self._run)
-        self._again = status.committed is not None and self._can_repeat(folder, status.committed)
+        self._again = self._can_repeat(folder, status)
         if status.committed is None or self._again:
             self._check("code", status.reserved["code"], code_digest())
             self._check("--output", status.reserved["output"], self.folder.output)
@@ -166,7 +166,7 @@ class RunAccount(OutputFolder):
         content = {"manifest": self.folder.seal(manifest), "releases": self.folder.digest(RELEASES_FILE)}
         content |= self._left
         status = self._ledger.status(self._run)
-        if status is not None and status.committed is not None and status.committed["releases"] != content["releases"]:
+        if status is not None and status.committed is not None and status.release != content["releases"]:
             self.folder.clear()
             raise LedgerRefusedError(
                 f"run {self._run} must be drawn again as it was, got another release, as on a processor of another "
@@ -212,13 +212,14 @@ class RunAccount(OutputFolder):
                 "which is charged again."
             )
 
-    def _can_repeat(self, folder: RunFolder, committed: dict[str, Any]) -> bool:
+    def _can_repeat(self, folder: RunFolder, status: RunStatus) -> bool:
         """Whether the release of a committed run is lost, and its keys are there to draw it again."""
         # What a window of an epoch has counted may have been replaced by that of the next one.
-        if self._is_window or "releases" not in committed:
+        if self._is_window or status.committed is None or status.release is None:
             return False
         # In this order: meanwhile another attempt may put in place what is staged.
-        if _is_staged(folder, committed["manifest"]) or FileSystems.exists(FileSystems.join(folder.output, MANIFEST)):
+        staged = _is_staged(folder, status.committed["manifest"])
+        if staged or FileSystems.exists(FileSystems.join(folder.output, MANIFEST)):
             return False
         return all(FileSystems.exists(uri) for uri, _ in self._secrets.values())
 

@@ -104,8 +104,7 @@ class Ledger:
         """
         with self._writing() as book:
             status = book.status(run)
-            again = status is not None and status.state == "committed" and "releases" in (status.committed or {})
-            if status is None or not (again or status.state == "reserved"):
+            if status is None or (status.state != "reserved" and status.release is None):
                 raise LedgerRefusedError(f"run {run} must be reserved to draw noise, got another state; run it again.")
             if status.started is None:
                 _refuse_known_keys(book.entries, content.get("key", {}))

@@ -148,11 +148,7 @@ def _kept(staging: str, run_id: str, states: Mapping[str, RunStatus] | None) -> 
     status = None if states is None else states.get(run_id)
     if status is not None and status.committed is not None and os.path.exists(os.path.join(staging, MANIFEST)):
         return "its release is complete: the same command with this --run_id puts it in place for free"
-    again = (
-        status is not None
-        and "releases" in (status.committed or {})
-        and os.path.exists(os.path.join(staging, KEY_FILE))
-    )
+    again = status is not None and status.release is not None and os.path.exists(os.path.join(staging, KEY_FILE))
     if again or (status is not None and status.state == "reserved"):
         return "its budget is spent: the same command with this --run_id takes it up for free"
     if os.path.exists(os.path.join(staging, MANIFEST_FILE)):

@@ -115,6 +115,11 @@ class RunStatus:
         states = {EntryKind.COMMIT: "committed", EntryKind.VOID: "void"}
         return states.get(self.kind, "reserved")
 
+    @property
+    def release(self) -> str | None:
+        """SHA-256 of the release of a committed run, by which it is known if it is drawn again; None without one."""
+        return None if self.kind is not EntryKind.COMMIT else (self.committed or {}).get("releases")
+
 
 def check_chain(entries: Sequence[LedgerEntry], length: int, head: str) -> None:
     """Recomputes every digest and compares the end of the chain with what was written beside it.
@@ -171,7 +176,7 @@ def run_states(entries: Sequence[LedgerEntry]) -> dict[str, RunStatus]:
 
 def _repeats(before: RunStatus | None, kind: EntryKind, body: dict[str, Any]) -> bool:
     """Whether a committed release that was lost has been drawn again: the same one, with a manifest of its own."""
-    known = None if before is None or before.kind is not EntryKind.COMMIT else (before.committed or {}).get("releases")
+    known = None if before is None else before.release
     return kind is EntryKind.COMMIT and known is not None and body.get("releases") == known
 
 

@@ -72,7 +72,7 @@ def nearest(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: f
     """
     if len(centers) <= _FEW_CENTERS:
         return _scores(rows, centers, row_norm).argmax(axis=1)
-    _check_scores(centers, row_norm)
+    check_scores(centers, row_norm)
     # With a column of ones the product is the score, and a part of the rows at a time stays in the cache.
     factors = np.ascontiguousarray(np.vstack([2.0 * centers.T, -lattice.squared_norms(centers)]))
     extended = np.ones((len(rows), len(factors)))
@@ -95,13 +95,13 @@ def nearest_squared(
 
 def _scores(rows: NDArray[np.float64], centers: NDArray[np.float64], row_norm: float) -> NDArray[np.float64]:
     """2 <row, center> - |center|^2: exact; larger is nearer."""
-    _check_scores(centers, row_norm)
+    check_scores(centers, row_norm)
     scores = rows @ np.ascontiguousarray(2.0 * centers.T)
     scores -= lattice.squared_norms(centers)
     return scores
 
 
-def _check_scores(centers: NDArray[np.float64], row_norm: float) -> None:
+def check_scores(centers: NDArray[np.float64], row_norm: float) -> None:
     """Refuses what could reach 2**53 in any order of adding up, the squared norm of the center included."""
     largest = largest_norm(centers)
     lattice.check_product(2.0 * row_norm + largest, largest)
@@ -181,7 +181,7 @@ class Assigner(NamedTuple):
         if self.one_third:
             return members_of(self.labels(rows), self.size)
         compared, norm = self._compared(rows)
-        _check_scores(self.centers, norm)
+        check_scores(self.centers, norm)
         scores = (2.0 * self.centers) @ compared.T
         scores -= lattice.squared_norms(self.centers)[:, None]
         largest = scores == scores.max(axis=0)

@@ -68,10 +68,6 @@ class _Assigned(NamedTuple):
 def _assign(rows: NDArray[np.float64], neighborhoods: Neighborhoods) -> _Assigned:
     """Nearest centers, ties to the lowest index, and distances; every comparison is of exact integers."""
     centers = neighborhoods.centers
-    largest = assignment.largest_norm(centers)
-    lattice.check_product(2.0 * assignment.ROW_NORM + largest, largest)
-    # Squared differences are exact for any number of features, whatever the other rows are.
-    lattice.check_product(assignment.ROW_NORM + largest, assignment.ROW_NORM + largest)
     # scores: (n_clusters, n_rows), so that maxima run along memory.
     scores = (2.0 * centers) @ rows.T
     scores -= lattice.squared_norms(centers)[:, None]
@@ -82,6 +78,13 @@ def _assign(rows: NDArray[np.float64], neighborhoods: Neighborhoods) -> _Assigne
     squared = lattice.squared_norms(rows)
     squared -= best
     return _Assigned(rows, nearest, squared <= float(neighborhoods.radius) ** 2)
+
+
+def _check_exact(centers: NDArray[np.float64]) -> None:
+    """Refuses centers so far out that a score, or the squared distance of a row, could reach 2**53."""
+    assignment.check_scores(centers, assignment.ROW_NORM)
+    farthest = assignment.ROW_NORM + assignment.largest_norm(centers)
+    lattice.check_product(farthest, farthest)
 
 
 def relative_sums(points: NDArray[np.floating], frame: Frame, neighborhoods: Neighborhoods) -> NDArray[np.int64]:
@@ -97,6 +100,7 @@ def relative_sums(points: NDArray[np.floating], frame: Frame, neighborhoods: Nei
       rows. One row moves the sums by at most `RELATIVE_UNITS` in L2, all of it in one cluster, and that cluster's
       count by 2**SUM_BITS.
     """
+    _check_exact(neighborhoods.centers)
     n_features = points.shape[1]
     sums = np.zeros((neighborhoods.size, n_features), dtype=np.int64)
     counts = np.zeros(neighborhoods.size, dtype=np.int64)
@@ -140,6 +144,7 @@ def client_relative_sums(
       L2. A client over its bound is scaled in sums and counts alike, so that its direction stays.
     """
     lattice.check_bounds(bound, count_bound)
+    _check_exact(neighborhoods.centers)
     n_features, size = block.points.shape[1], neighborhoods.size
     sums = np.zeros(size * n_features, dtype=np.int64)
     counts = np.zeros(size, dtype=np.int64)
