@@ -11,6 +11,7 @@ wrong turn. They compare pages, and not people.
 import dataclasses
 import functools
 import heapq
+import itertools
 import os
 import pathlib
 import re
@@ -75,7 +76,7 @@ def _of(reader: str, *rows: tuple[str, str, str]) -> tuple[Question, ...]:
 QUESTIONS = (
     *_of(
         "newcomer",
-        ("What is Dapple?", "README.md", "Dapple clusters private data where it lies."),
+        ("What is Dapple?", "README.md", "Dapple is differentially private k-means"),
         ("What do I need to install?", "README.md", "Nothing is needed but Python 3.11, 3.12 or 3.13."),
         (
             "How do I see it run?",
@@ -135,7 +136,7 @@ QUESTIONS = (
             "Start a pool of Python workers beside every TaskManager.",
         ),
         ("Has anybody run it on Dataflow?", "docs/how-to/run-on-dataflow.md", "**We have not run this.**"),
-        ("Which extra reads S3?", "docs/how-to/use-s3.md", "pip install 'dapple-dp[aws]'"),
+        ("Which extra reads S3?", "docs/how-to/use-s3.md", "pip install '.[aws]'"),
         (
             "A night was killed: what now?",
             "docs/how-to/schedule.md",
@@ -168,7 +169,7 @@ QUESTIONS = (
         ("What voids the guarantee?", "docs/sharp-edges.md", "Here are the ways to void the guarantee"),
         ("Is there a proof?", "docs/guarantee.md", "**Theorem.** For all neighbors D and D'"),
         ("Who has checked it besides you?", "docs/audit.md", "bounds the epsilon of a composition from both sides"),
-        ("Can an attacker find one person?", "docs/topics/attack.md", "The candidates are hundreds apart"),
+        ("Can an attacker find one person?", "docs/topics/attack.md", "each sum alone has a stddev of more than 100"),
         ("How do I register the deployment?", "docs/how-to/file-a-registry-entry.md", "Replace every `unknown`."),
         ("What does the aggregator learn?", "docs/masked.md", "masked messages, who sent them (pseudonyms of a round)"),
         (
@@ -263,6 +264,7 @@ def _read(way: Found, lines: tuple[str, ...], entry: tuple[pathlib.Path, int], p
 def _ways() -> dict[tuple[pathlib.Path, int], Found]:
     """The cheapest way to every page and line on which a link lands; Dijkstra's algorithm."""
     done: dict[tuple[pathlib.Path, int], Found] = {}
+    numbers = itertools.count(1)
     waiting = [(0.0, 0, START, 0, Found(seconds=0.0, clicks=0, passed=0, way=()))]
     while waiting:
         _, _, page, line, way = heapq.heappop(waiting)
@@ -273,7 +275,7 @@ def _ways() -> dict[tuple[pathlib.Path, int], Found]:
             seconds = way.seconds + GLANCE * passed + CLICK
             name = str(target.relative_to(ROOT))
             step = Found(seconds=seconds, clicks=way.clicks + 1, passed=way.passed + passed, way=(*way.way, name))
-            heapq.heappush(waiting, (seconds, len(done) + len(waiting), target, at, step))
+            heapq.heappush(waiting, (seconds, next(numbers), target, at, step))
     return done
 
 

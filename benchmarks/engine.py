@@ -29,7 +29,7 @@ from typing import Any
 
 import joblib
 
-from benchmarks import engine_turns, machine, measurement, mixture, runners, scale
+from benchmarks import engine_turns, large_lakes, machine, measurement, mixture, runners
 from benchmarks.engine_turns import ROOT
 from benchmarks.measurement import Figures
 
@@ -78,10 +78,10 @@ TITLES = {"commands": "the whole command", "rounds": "the rounds alone", "flink"
 
 def made(arguments: argparse.Namespace, data: Path) -> list[tuple[int, str, Path]]:
     """Rows, name and folder of every lake; the job of each has 11 rounds."""
-    found = [(n, f"{n:,} rows x {scale.ROW_FEATURES}", scale.record_lake(data, n)) for n in arguments.rows]
+    found = [(n, f"{n:,} rows x {large_lakes.ROW_FEATURES}", large_lakes.record_lake(data, n)) for n in arguments.rows]
     for n in arguments.clients:
-        name = f"{n:,} clients x {scale.CLIENT_ROWS} rows x {scale.CLIENT_FEATURES}"
-        found.append((n * scale.CLIENT_ROWS, name, scale.client_lake(data, n)))
+        name = f"{n:,} clients x {large_lakes.CLIENT_ROWS} rows x {large_lakes.CLIENT_FEATURES}"
+        found.append((n * large_lakes.CLIENT_ROWS, name, large_lakes.client_lake(data, n)))
     for _, _, lake in found:
         job = json.loads((lake / "job.yaml").read_text())
         (lake / "engine.yaml").write_text(json.dumps(job | {"lloyd": LLOYD}))
@@ -258,7 +258,7 @@ def on_cluster(lake: Path, cluster: runners.Runner) -> Figures:
 
 def graph_arms(data: Path) -> Arms:
     """How large the graph of a fit is, by its number of server rows."""
-    return {f"{n:,} server rows x {scale.ROW_FEATURES}": functools.partial(graph, data, n) for n in SERVER_ROWS}
+    return {f"{n:,} server rows x {large_lakes.ROW_FEATURES}": functools.partial(graph, data, n) for n in SERVER_ROWS}
 
 
 def graph(data: Path, n_server: int) -> Figures:
@@ -271,11 +271,11 @@ def graph(data: Path, n_server: int) -> Figures:
     from tests.scenes import lake as scenes
     from transforms.rounds.staged_state import staged_state
 
-    lake = scale.record_lake(data, 10_000)
+    lake = large_lakes.record_lake(data, 10_000)
     job = json.loads((lake / "job.yaml").read_text())
     with tempfile.TemporaryDirectory() as folder:
         server = Path(folder) / "server.parquet"
-        pq.write_table(mixture.table(mixture.draw(1, n_server, scale.ROW_FEATURES).rows), server)
+        pq.write_table(mixture.table(mixture.draw(1, n_server, large_lakes.ROW_FEATURES).rows), server)
         planned = scenes.ready(job | {"lloyd": LLOYD, "server_data": {"path": str(server)}}, folder)
         with staged_state(planned.initial, folder) as (light, staged):
             pipeline = beam.Pipeline(options=beam_options([]))

@@ -23,7 +23,6 @@ from scipy import stats
 from benchmarks import measurement, mixture
 from benchmarks.central_tree import job as tree_job
 from benchmarks.machine import heading
-from benchmarks.masked import SIZE, plan
 from benchmarks.papers.fastlloyd import Figure, lloyd_job, nicv
 from benchmarks.papers.fastlloyd_scaling import METHODS, Size, separable
 from pipelines.kmeans.fit import execute
@@ -31,7 +30,7 @@ from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.run.options import beam_options
 from schemas.kmeans.fit_config import validated
 from schemas.privacy.noise_shares import ShareLaw
-from schemas.privacy.plan import RoundPlan
+from schemas.privacy.plan import Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.masked.neighbors import circle, parameters
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient
@@ -39,6 +38,8 @@ from transforms.numerics.masked.shared_masks import RoundMasks, message_bytes
 from transforms.numerics.privacy.noise import draw_release, releases_of
 from transforms.numerics.privacy.noise_shares import draw_share, stated
 
+N_CLUSTERS, N_FEATURES = 10, 100
+SIZE = N_CLUSTERS * (N_FEATURES + 1)
 CORRUPT, DROPOUT = 0.05, 0.3
 KEPT = ShareLaw(threshold=2, corrupt=CORRUPT, dropout=DROPOUT)
 ROUND_TRIP_MS = 0.25
@@ -78,6 +79,14 @@ def main() -> None:
         lines += section() if name in arguments.sections else [f"`{name}` was not run.", ""]
         print("\n".join(lines), flush=True)
     measurement.show(lines, arguments.out)
+
+
+def plan() -> RoundPlan:
+    """A round of means of clusters."""
+    shapes = {"sums": (N_CLUSTERS, N_FEATURES), "counts": (N_CLUSTERS,)}
+    law = {"mechanism": Mechanism.DISCRETE_GAUSSIAN, "sensitivity": 1 << 20, "share": 1.0}
+    specs = [ReleaseSpec(name=name, shape=shape, **law) for name, shape in shapes.items()]
+    return RoundPlan(path="bench/round", releases=tuple(ReleasePlan(spec=s, noise_multiplier=10.0) for s in specs))
 
 
 def sum_of_shares(law: RoundPlan, senders: list[int], counted: int, label: str) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 from dapple_dp import own_packages as _own_packages
+from dapple_dp import quiet_import as _quiet_import
 
 if TYPE_CHECKING:
     from pipelines.api import (
@@ -138,7 +139,8 @@ def __getattr__(name: str) -> Any:
         found: Any = _version()
     elif name in _HOME_OF:
         _own_packages.claim()
-        found = getattr(importlib.import_module(_HOME_OF[name]), name)
+        with _quiet_import.without_gaps():
+            found = getattr(importlib.import_module(_HOME_OF[name]), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found

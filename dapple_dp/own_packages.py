@@ -101,8 +101,7 @@ def _refusal(name: str, place: str) -> str:
     others = ", ".join(sorted(_owners(name)))
     return (
         f"the package {name} must be Dapple's own, got another one or none in {place}"
-        f"{f' (of {others})' if others else ''}; install {DISTRIBUTION} again, in an environment of its own, as "
-        f"`pipx install {DISTRIBUTION}` does."
+        f"{f' (of {others})' if others else ''}; install {DISTRIBUTION} again, in an environment of its own."
     )
 
 

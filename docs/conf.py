@@ -1,5 +1,6 @@
 """How the site is built: `./run_local.sh docs`. Warnings are errors, notebooks are executed, nothing is fetched."""
 
+import logging
 import os
 import pathlib
 import re
@@ -13,16 +14,27 @@ ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(HERE)]
 # Notebooks run in processes of their own, which find the packages and the examples by this.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-os.environ["DAPPLE_ROOT"] = str(ROOT)
+# They have settings of their own, too: kernels talk to this process alone, and need not warn that others could listen.
+PROFILE = ROOT / "out" / "docs" / "ipython" / "profile_default"
+PROFILE.mkdir(parents=True, exist_ok=True)
+(PROFILE / "ipython_kernel_config.py").write_text("get_config().IPKernelApp.log_level = 'ERROR'\n")
+os.environ["IPYTHONDIR"] = str(PROFILE.parent)
 
-import generated  # noqa: E402 - it lies beside this file
+# The colors of the theme give the root logger a handler that shows everything.
+logging.getLogger("traitlets").setLevel(logging.WARNING)
+
+import generated  # noqa: E402 - both lie beside this file
+import searched  # noqa: E402
 
 project = "Dapple"
 author = "The Dapple authors"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx_copybutton", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = "Dapple"
+html_static_path = ["_static"]
+html_css_files = ["front.css"]
 html_copy_source = False
 html_show_sphinx = False
 
@@ -30,6 +42,7 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
+copybutton_selector = ":not(.highlight-text, .output) > .highlight pre"
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
@@ -59,17 +72,25 @@ def _show_paths_of_the_repository(app: Sphinx, page: str, source: list[str]) -> 
     source[0] = _LINK.sub(shown, source[0])
 
 
-def _check_names(app: Sphinx, failure: Exception | None) -> None:
-    """Stops a build whose API page shows learned attributes under other names than the code has."""
+def _mark_words(app: Sphinx, page: str, source: list[str]) -> None:
+    """Lets the search put a page first for the words that readers look for."""
+    source[0] = searched.marked(page, source[0])
+
+
+def _check_site(app: Sphinx, failure: Exception | None) -> None:
+    """Stops a build whose API page shows other names than the code has, or whose search does not know a word."""
     if failure is None and app.builder.name == "html":
-        page = (pathlib.Path(app.outdir) / "reference" / "api.html").read_text()
-        lost = generated.lost_names(page)
+        site = pathlib.Path(app.outdir)
+        lost = generated.lost_names((site / "reference" / "api.html").read_text())
         if lost:
             raise ExtensionError(f"reference/api.html must show the attributes {', '.join(lost)}, and does not")
+        if lost := searched.lost_words(site):
+            raise ExtensionError(f"the search must put the pages of docs/searched.py first, not so {', '.join(lost)}")
 
 
 def setup(app: Sphinx) -> None:
     """Writes the generated pages first, follows links that lead out of the site, and checks names."""
-    app.connect("build-finished", _check_names)
+    app.connect("build-finished", _check_site)
     app.connect("builder-inited", lambda _: generated.write(HERE / "reference"))
     app.connect("source-read", _show_paths_of_the_repository)
+    app.connect("source-read", _mark_words)

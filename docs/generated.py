@@ -11,7 +11,7 @@ from typing import Any
 import pydantic
 from pydantic.fields import FieldInfo
 
-from pipelines.api import DPKMeans, PrivateScaler
+from dapple_dp import DPKMeans, PrivateScaler
 from schemas import errors
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.kmeans.feddp_fit import FedDPKMeansFit, ServerStartFit

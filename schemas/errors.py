@@ -4,6 +4,17 @@ Messages carry file, row group, column, shape and dtype, and never a row value. 
 exactly one string argument, so that a runner can carry it across a process boundary and back.
 """
 
+import importlib.metadata
+
+DISTRIBUTION = "dapple-dp"
+
+
+def what_installs(extra: str) -> str:
+    """The command for what an extra brings: true wherever the wheel came from, since it names the libraries."""
+    found = (each.partition(";") for each in importlib.metadata.requires(DISTRIBUTION) or ())
+    wanted = [need.strip() for need, _, marker in found if marker.replace("'", '"').strip() == f'extra == "{extra}"']
+    return f"pip install {' '.join(map(repr, wanted))}"
+
 
 class DappleError(Exception):
     """Base of the errors Dapple raises on purpose; `exit_code` is what the command returns."""

@@ -3,11 +3,12 @@
 Files that take long come first, so that no core waits for the last one: those of runners, then those with most tests
 that are marked as slow.
 
-Keys that tests write draw as they are; tests of the derivation take that back by `lake.keys_of_runs`. Keys that runs
-make follow from the name of the test or of the fixture.
+Keys that runs make follow from the name of the test or of the fixture. Keys that tests write draw as they are in the
+files of `tests/scenes/written_keys.py`; tests of the derivation take that back by `lake.keys_of_runs`.
 """
 
 import collections
+import contextlib
 import os
 import pathlib
 import signal
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from tests.scenes import lake, repeatable_octets
+from tests.scenes import lake, repeatable_octets, written_keys
 
 if TYPE_CHECKING:
     from examples.runners.kafka_broker import KafkaBroker
@@ -75,9 +76,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _written_keys_draw() -> Iterator[None]:
-    with lake.written_keys_draw():
+@pytest.fixture(scope="module", autouse=True)
+def _written_keys_draw(request: pytest.FixtureRequest) -> Iterator[None]:
+    with lake.written_keys_draw() if request.path.stem in written_keys.FILES else contextlib.nullcontext():
         yield
 
 

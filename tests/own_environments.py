@@ -52,6 +52,19 @@ WAYS = {
         "tests/pipeline/command/test_beam_yaml.py",
         flags=("--no-deps",),
     ),
+    "frames": Way(
+        (
+            "pandas==2.3.3",
+            "polars==1.36.1",
+            "polars-runtime-32==1.36.1",
+            "pytz==2026.6",
+            "python-dateutil==2.9.0.post0",
+            "six==1.17.0",
+            "tzdata==2026.6",
+        ),
+        "tests/pipeline/kmeans/test_frames.py",
+        flags=("--no-deps",),
+    ),
     "openlineage": Way(("openlineage-python>=1.40,<2",), "tests/unit/ledger/test_lineage.py"),
     "airflow": Way(
         ("apache-airflow==3.3.2", "apache-airflow-providers-standard==1.21.0", "pytest"),

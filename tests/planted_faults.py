@@ -27,6 +27,7 @@ MOST_SECONDS = 300
 MASKED = "tests/unit/masked"
 STATISTICS = "tests/unit/statistics"
 NOISE = "tests/unit/privacy/test_noise.py"
+SEAMS = "tests/seams/test_fits.py::test_a_job_is_planned_run_verified_and_used"
 ACCOUNTING = "tests/unit/privacy/test_accounting.py"
 
 
@@ -582,6 +583,35 @@ FAULTS = (
         "round_plan.path, *law, digest)",
         "round_plan.path, *law)",
         "tests/unit/privacy/test_noise_share_laws.py tests/statistical/test_split_noise.py",
+    ),
+    # Between two features; noticed by jobs that hold pairs of settings.
+    Fault(
+        "seams: a plan counts one of the noises of both roles",
+        "schemas/masked/config.py",
+        "            return 2.0\n",
+        "            return 1.0\n",
+        f"{SEAMS}[1]",
+    ),
+    Fault(
+        "seams: the label shows the epsilon that was asked for",
+        "pipelines/kmeans/outputs/page.py",
+        'epsilon=f"{plan.epsilon:.4g}",',
+        'epsilon=f"{asked.epsilon:.4g}",',
+        f"{SEAMS}[0]",
+    ),
+    Fault(
+        "seams: a cost beside one stddev of its noise",
+        "pipelines/kmeans/outputs/page_clusters.py",
+        "± {2 * cost.stddev:.2g} (two",
+        "± {cost.stddev:.2g} (two",
+        f"{SEAMS}[2]",
+    ),
+    Fault(
+        "seams: a plan takes simulated noise for certain",
+        "pipelines/plan/expected.py",
+        "fixed = (units == units[0]).all(axis=0)",
+        "fixed = (units[:1] == units[0]).all(axis=0)",
+        f"{SEAMS}[2]",
     ),
 )
 

@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import data as data_sets
 from benchmarks import measurement
-from benchmarks.drawing import pyplot, save
 from benchmarks.machine import heading
 from benchmarks.papers.fastlloyd import EPSILONS, METHODS, N_CLUSTERS, Figure, lloyd_job, nicv, released_centers, scaled
 from benchmarks.papers.fastlloyd_scores import davies_bouldin, nearest
@@ -52,7 +51,7 @@ class DataSet(NamedTuple):
 
 
 def main() -> None:
-    parser = measurement.script(__doc__, out="folder for the table and the plot")
+    parser = measurement.script(__doc__, out="folder for the table")
     parser.add_argument("--data", type=Path, help="folder of npz files")
     parser.add_argument("--work", type=Path, required=True, help="folder for scores that are done")
     parser.add_argument("--seeds", type=int, default=100, help="draws")
@@ -72,8 +71,6 @@ def main() -> None:
         for name, table in tables.items():
             lines += section(name, table, score)
     measurement.show(lines, arguments.out / "fastlloyd_real.md" if arguments.out else None)
-    if arguments.out:
-        plot(arguments.out / "fastlloyd_real.svg", tables)
 
 
 def all_methods(folder: Path | None, name: str, n_draws: int, work: Path) -> dict[str, Values]:
@@ -162,8 +159,6 @@ def about(tables: dict[str, dict[str, Values]]) -> list[str]:
         f"Means with 95% confidence intervals; data scaled to [-1, 1]. Draws: {shown}. Silhouettes are of at most "
         f"{SILHOUETTE_ROWS:,} random rows; {infinite} infinite Davies-Bouldin indices are left out.",
         "",
-        "![scores](fastlloyd_real.svg)",
-        "",
     ]
 
 
@@ -195,38 +190,6 @@ def cell(values: NDArray[np.float64]) -> str:
     """Mean and interval of the values that are finite."""
     known = values[~np.isnan(values)]
     return str(Figure.of(known)) if len(known) > 1 else "-"
-
-
-def plot(path: Path, tables: dict[str, dict[str, Values]]) -> None:
-    """Scores over epsilon: a row of plots per score, a column per data set; shades are 95% intervals."""
-    plt = pyplot()
-    size = (2.4 * len(tables), 2.2 * len(TITLES))
-    figure, grid = plt.subplots(len(TITLES), len(tables), figsize=size, layout="constrained", squeeze=False)
-    for column, (name, table) in enumerate(tables.items()):
-        for row, score in enumerate(TITLES):
-            axes = grid[row][column]
-            for method, found in table.items():
-                _curve(axes, found[score], method)
-            if score in ("nicv", "center_error"):
-                axes.set_yscale("log")
-            if row == 0:
-                axes.set_title(name)
-            if column == 0:
-                axes.set_ylabel(score.replace("_", " "))
-    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(NAMES))
-    save(figure, path)
-
-
-def _curve(axes: Any, values: NDArray[np.float64], label: str) -> None:
-    """Means of the finite values, with their intervals."""
-    known = [(epsilon, row[~np.isnan(row)]) for epsilon, row in zip(EPSILONS, values, strict=True)]
-    points = [(epsilon, *Figure.of(row)) for epsilon, row in known if len(row) > 1]
-    if points:
-        at, means, halves = np.array(points).T
-        (line,) = axes.plot(at, means, "o-", markersize=2, linewidth=1, label=label)
-        axes.fill_between(
-            at, np.maximum(means - halves, means / 10.0), means + halves, alpha=0.2, color=line.get_color()
-        )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from benchmarks import mixture
-from benchmarks.drawing import pyplot, save
 from benchmarks.machine import heading
 from benchmarks.papers.fastlloyd import METHODS, Figure, lloyd_job, nicv, released_centers
 from pipelines.kmeans.plan.planned_fit import plan_fit
@@ -78,10 +77,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--mixture-seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, required=True, help="folder for tables and the plot")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tables")
     arguments = parser.parse_args()
     lines = heading("DP-Lloyd: features, clusters and public starts")
-    tables = []
     with threadpool_limits(limits=1):
         for title, sizes in (
             (f"Features, with {USUAL} clusters", [Size(each, USUAL) for each in FEATURES]),
@@ -90,10 +88,8 @@ def main() -> None:
             table = {size: utility(size, arguments.rows, arguments.seeds) for size in sizes}
             costs = {size: {method: cost(size, arguments.rows, method) for method in CHOSEN} for size in sizes}
             lines += utility_section(title, table, arguments.rows) + cost_section(costs, arguments.rows)
-            tables.append((title, table))
-        lines += ["![scaling](fastlloyd_scaling.svg)", "", *mixture_section(arguments.mixture_seeds, MIXTURE_ROWS)]
+        lines += [*mixture_section(arguments.mixture_seeds, MIXTURE_ROWS)]
     (arguments.out / "fastlloyd_scaling.md").write_text("\n".join(lines))
-    plot(arguments.out / "fastlloyd_scaling.svg", tables)
 
 
 @functools.lru_cache(maxsize=1)
@@ -209,26 +205,6 @@ def mixture_job(folder: Path, n_rows: int, method: dict[str, Any], epsilon: floa
         del found["clipping"]
     data = {"path": str(folder / "clients"), "features": "x", "public_rows": n_rows}
     return found | {"algorithm": "dp_lloyd", "data": data, "dp_lloyd": {"domain": MIXTURE_DOMAIN} | method}
-
-
-def plot(path: Path, tables: list[tuple[str, Table]]) -> None:
-    """Excess of NICV over the optimum against features and clusters."""
-    plt = pyplot()
-    figure, grid = plt.subplots(1, len(tables), figsize=(11, 4.5), layout="constrained")
-    for axes, (title, table), label in zip(grid, tables, ("features", "clusters"), strict=True):
-        places = FEATURES if label == "features" else CLUSTERS
-        for number, method in enumerate(CHOSEN):
-            for epsilon, style in zip(EPSILONS, ("--", "-"), strict=True):
-                ratio = [float((found[method, epsilon] / found[OPTIMUM, 0.0]).mean()) for found in table.values()]
-                text = f"{method}, eps {epsilon:g}"
-                axes.plot(places, ratio, style, marker="o", markersize=3, color=f"C{number}", label=text)
-        axes.axhline(1.0, linestyle=":", color="black")
-        axes.set(title=title, xlabel=label, xscale="log", yscale="log", ylabel=f"NICV / {OPTIMUM}")
-        axes.set_xticks(places, [str(each) for each in places])
-        axes.set_yticks([1, 2, 3, 4, 6, 8], ["1", "2", "3", "4", "6", "8"])
-        axes.minorticks_off()
-    grid[0].legend(fontsize="small")
-    save(figure, path)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from benchmarks import data as data_sets
-from benchmarks.drawing import pyplot, save
 from benchmarks.machine import heading
 from benchmarks.papers.fastlloyd import (
     EPSILONS,
@@ -55,7 +54,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of npz files")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--datasets", nargs="+", choices=N_CLUSTERS, default=list(USUAL))
-    parser.add_argument("--out", type=Path, required=True, help="folder for the table and the plot")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the table")
     arguments = parser.parse_args()
     tables, optima = {}, {}
     with threadpool_limits(limits=1):
@@ -72,7 +71,6 @@ def main() -> None:
         for name, table in tables.items():
             lines += section(name, table, score, optima[name][score])
     (arguments.out / "fastlloyd_scores.md").write_text("\n".join(lines))
-    plot(arguments.out / "fastlloyd_scores.svg", tables, optima)
 
 
 def load(folder: Path | None, name: str) -> DataSet:
@@ -132,8 +130,6 @@ def about(tables: dict[str, Values], n_seeds: int) -> list[str]:
         f"Not defined, and left out, where all rows have one nearest center: {undefined} values.",
         "Both scores of labels may pass those of k-means: that minimizes the cost, which they do not measure.",
         "",
-        "![scores](fastlloyd_scores.svg)",
-        "",
     ]
 
 
@@ -152,31 +148,6 @@ def cell(values: NDArray[np.float64]) -> str:
     """Mean and interval of the defined values."""
     known = values[~np.isnan(values)]
     return str(Figure.of(known)) if len(known) > 1 else "not defined"
-
-
-def plot(path: Path, tables: dict[str, Values], optima: dict[str, dict[str, float]]) -> None:
-    """Scores against epsilon: one row of plots per score, one column per data set."""
-    plt = pyplot()
-    figure, grid = plt.subplots(
-        len(TITLES), len(tables), figsize=(3 * len(tables), 8), layout="constrained", squeeze=False
-    )
-    for column, (name, table) in enumerate(tables.items()):
-        for row, score in enumerate(TITLES):
-            axes = grid[row][column]
-            for method, found in table.items():
-                known = [values[~np.isnan(values)] for values in found[score]]
-                points = [(epsilon, each.mean()) for epsilon, each in zip(EPSILONS, known, strict=True) if len(each)]
-                axes.plot(*zip(*points, strict=True), "o-", markersize=3, linewidth=1, label=method)
-            if score == "center_error":
-                axes.set_yscale("log")
-            else:
-                axes.axhline(optima[name][score], linestyle=":", color="black", label="k-means without privacy")
-            axes.set(title=name if row == 0 else None, xlabel="epsilon" if row == len(TITLES) - 1 else None)
-        grid[0][column].tick_params(labelbottom=False)
-    for row, score in enumerate(TITLES):
-        grid[row][0].set_ylabel(score.replace("_", " "))
-    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
-    save(figure, path)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import mixture
-from benchmarks.drawing import pyplot
 from benchmarks.machine import heading
 from benchmarks.measurement import measured
 from pipelines.api import fit
@@ -71,7 +70,7 @@ def main() -> None:
     parser.add_argument("--figures", nargs="*", help="some of them; default: all that the data allow")
     parser.add_argument("--data", type=Path, help="folder with adult_census.parquet")
     parser.add_argument("--work", type=Path, required=True, help="folder for generated lakes and sweeps")
-    parser.add_argument("--out", type=Path, required=True, help="folder for tables and plots")
+    parser.add_argument("--out", type=Path, required=True, help="folder for tables")
     parser.add_argument("--seeds", type=int, default=10)
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
@@ -88,18 +87,18 @@ def main() -> None:
 
 def _figures(arguments: argparse.Namespace) -> dict[str, Callable[[str], Lines]]:
     """A function for each figure."""
-    work, out, seeds = arguments.work, arguments.out, arguments.seeds
+    work, seeds = arguments.work, arguments.seeds
     found: dict[str, Callable[[str], Lines]] = {
-        "record": lambda name: comparison(work, out, name, _record_job(work), seeds),
-        "elbow": lambda name: elbow(work, out, name, seeds),
+        "record": lambda name: comparison(work, name, _record_job(work), seeds),
+        "elbow": lambda name: elbow(work, name, seeds),
         "sweep": lambda name: timed_sweep(work, name, seeds),
     }
     for client_level in CLIENTS:
-        found[client_level] = lambda name: comparison(work, out, name, _client_job(work, name), max(seeds // 2, 1))
+        found[client_level] = lambda name: comparison(work, name, _client_job(work, name), max(seeds // 2, 1))
     if arguments.data is not None:
         for name in CLASSES:
             found[f"census-{name}"] = lambda name: comparison(
-                work, out, name, _census_job(work, arguments.data, name.removeprefix("census-")), max(seeds // 2, 1)
+                work, name, _census_job(work, arguments.data, name.removeprefix("census-")), max(seeds // 2, 1)
             )
     return found
 
@@ -160,16 +159,15 @@ def run_sweep(work: Path, name: str, job: dict[str, Any], methods: dict[str, Any
     return found
 
 
-def comparison(work: Path, out: Path, name: str, job: dict[str, Any], seeds: int) -> Lines:
+def comparison(work: Path, name: str, job: dict[str, Any], seeds: int) -> Lines:
     """Cost against epsilon of all methods, each with its best number of Lloyd rounds."""
     rows = run_sweep(work, f"{name}-feddp", job, FEDDP, seeds=seeds, settings={"lloyd.steps": STEPS})
     rows += run_sweep(work, f"{name}-baselines", job, BASELINES, seeds=seeds, settings={"lloyd.steps": BASELINE_STEPS})
     rows += run_sweep(work, f"{name}-pooled", job, POOLED, seeds=min(seeds, 3))
     best = best_settings(rows)
-    plot(out / f"{name}.svg", best, "cost / n")
     lines = ["Cost / n, mean of seeds; in brackets half the 95% interval and the number of Lloyd rounds T.", ""]
     lines += table(best, lambda each: f"{each['mean']:.2f} ({each['half']:.2f}, T={each['settings'][-1:] or '-'})")
-    return [*lines, "", *verdict(best), "", f"![{name}]({name}.svg)"]
+    return [*lines, "", *verdict(best)]
 
 
 def timed_sweep(work: Path, name: str, seeds: int) -> Lines:
@@ -227,7 +225,7 @@ def verdict(best: dict[str, dict[float | None, dict[str, Any]]]) -> Lines:
     return lines
 
 
-def elbow(work: Path, out: Path, name: str, seeds: int) -> Lines:
+def elbow(work: Path, name: str, seeds: int) -> Lines:
     """How many clusters of the ten are found among up to twenty, and one curve of each level."""
     lines = ["| level | epsilon | chosen (times) | cost / n |", "| --- | --- | --- | --- |"]
     curves = {}
@@ -241,46 +239,11 @@ def elbow(work: Path, out: Path, name: str, seeds: int) -> Lines:
             chosen = ", ".join(f"{k} ({n})" for k, n in times)
             lines.append(f"| {unit} | {epsilon:g} | {chosen} | {np.mean([row['cost'] for row in some]):.2f} |")
         curves[f"{unit} level, eps 1"] = fit(validated(job | choice)).model.proxy_costs
-    _plot_lines(out / f"{name}.svg", curves)
-    return [*lines, "", f"![{name}]({name}.svg)"]
-
-
-def plot(path: Path, best: dict[str, dict[float | None, dict[str, Any]]], label: str) -> None:
-    """Cost against epsilon with 95% bands; methods without privacy as lines across."""
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
-    for method, points in best.items():
-        if None in points:
-            axes.axhline(
-                points[None]["mean"],
-                linestyle="--",
-                linewidth=1,
-                label=method,
-                color="black" if method == "Optimal" else "gray",
-            )
-            continue
-        epsilons = sorted(points)  # type: ignore[type-var]
-        mean = np.array([points[eps]["mean"] for eps in epsilons])
-        half = np.nan_to_num(np.array([points[eps]["half"] for eps in epsilons]), posinf=0.0)
-        (line,) = axes.plot(epsilons, mean, "o-", markersize=3, label=method)
-        axes.fill_between(epsilons, mean - half, mean + half, alpha=0.2, color=line.get_color())
-    axes.set(xlabel="epsilon", ylabel=label, xscale="log")
-    axes.legend(fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-
-
-def _plot_lines(path: Path, curves: dict[str, np.ndarray]) -> None:
-    """Proxy cost against the number of clusters."""
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for label, costs in curves.items():
-        axes.plot(np.arange(1, len(costs) + 1), costs, "o-", markersize=3, label=label)
-    axes.axvline(10, linestyle=":", color="gray")
-    axes.set(xlabel="number of clusters", ylabel="cost of the weighted server points")
-    axes.legend()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    lines += ["", "Cost of the weighted server points by the number of clusters, one run of each level.", ""]
+    lines += [f"| k | {' | '.join(curves)} |", "| --- " * (len(curves) + 1) + "|"]
+    for k, costs in enumerate(zip(*curves.values(), strict=True), start=1):
+        lines.append(f"| {k} | {' | '.join(f'{cost:.2f}' for cost in costs)} |")
+    return lines
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ QUESTIONS = {f"questions-{name}": name for name in question_rows.PAIRS}
 
 
 def main() -> None:
-    parser = measurement.script(__doc__, "folder for tables and plots")
+    parser = measurement.script(__doc__, "folder for tables")
     parser.add_argument("--figures", nargs="+", choices=[*CENSUS, *QUESTIONS], required=True)
     parser.add_argument("--data", type=Path, help="folder of the files")
     parser.add_argument("--work", type=Path, required=True, help="folder for lakes and sweeps")
@@ -52,7 +52,7 @@ def figure(name: str, arguments: argparse.Namespace) -> list[str]:
     lines = heading(f"FedDP-KMeans: {name}" + " on drawn files, to see that it runs" * arguments.synthetic)
     if not lake.exists():
         lines += [_size(name, data, lake), ""]
-    return lines + comparison(arguments.work, arguments.out, name, settings(name, lake, arguments), arguments.seeds)
+    return lines + comparison(arguments.work, name, settings(name, lake, arguments), arguments.seeds)
 
 
 def _size(name: str, data: Path, lake: Path) -> str:

@@ -13,8 +13,7 @@ Figures are drawn with the mixtures of the paper: 100 clients x 1000 rows, recor
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from benchmarks import drawing, measurement, mixture
+from benchmarks import measurement, mixture
 from benchmarks.machine import heading
 from benchmarks.papers import in_memory
 from transforms.numerics.statistics.nearest import NearestCenters
@@ -70,13 +69,13 @@ class Drawn(NamedTuple):
 
 
 def main() -> None:
-    parser = measurement.script(__doc__, "folder for tables and plots")
+    parser = measurement.script(__doc__, "folder for tables")
     parser.add_argument("--figures", nargs="+", choices=("scores", "missing"), default=["scores", "missing"])
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     with threadpool_limits(limits=1):
         for name in arguments.figures:
-            lines = {"scores": scores, "missing": missing}[name](arguments.seeds, arguments.out)
+            lines = {"scores": scores, "missing": missing}[name](arguments.seeds)
             measurement.show(lines, arguments.out and arguments.out / f"{name}.md")
 
 
@@ -119,7 +118,7 @@ def scored(drawn: Drawn, centers: Rows) -> Scores:
     )
 
 
-def scores(seeds: int, out: Path | None) -> list[str]:
+def scores(seeds: int) -> list[str]:
     """All scores of all methods over epsilon, a table per level and score."""
     found: dict[Key, Rows] = {}
     lines = heading("FedDP-KMeans: scores beside the cost")
@@ -134,18 +133,10 @@ def scores(seeds: int, out: Path | None) -> list[str]:
         for index, score in enumerate(Scores._fields):
             lines += [f"## {score.replace('_', ' ').capitalize()}, {level} level", ""]
             lines += [*_table(found, level, EPSILONS, [*METHODS, OPTIMAL], functools.partial(_number, index=index)), ""]
-    if out:
-        panels = [(f"{score}, {level} level", level, index) for level in LEVELS for index, score in _external()]
-        _plot(out / "scores.svg", found, panels, EPSILONS, [*METHODS, OPTIMAL])
-    return [*lines, "![scores](scores.svg)"]
+    return lines
 
 
-def _external() -> Iterator[tuple[int, str]]:
-    """Scores that are drawn, with their places."""
-    return ((index, name.replace("_", " ")) for index, name in enumerate(Scores._fields) if index in (1, 2, 3, 4))
-
-
-def missing(seeds: int, out: Path | None) -> list[str]:
+def missing(seeds: int) -> list[str]:
     """Cost over epsilon of all methods that read server data, for each number of missing components."""
     n_rows, _ = LEVELS["record"]
     drawn, found = draw(n_rows), {}
@@ -155,18 +146,13 @@ def missing(seeds: int, out: Path | None) -> list[str]:
         costs = {steps: _cost(less, METHODS[method], steps, epsilon, seeds) for steps in MISSING_STEPS}
         best = min(costs, key=lambda steps: costs[steps])
         found[str(n_missing), epsilon, method] = np.array([costs[best], best])
-    for n_missing, epsilon in itertools.product(N_MISSING, LARGE_EPSILONS):
-        found[str(n_missing), epsilon, OPTIMAL] = np.array([optimum, 0.0])
     lines = heading("FedDP-KMeans: components that the server data lack")
     steps = ", ".join(map(str, MISSING_STEPS))
     lines += [f"Cost / n, means of {seeds} seeds; the best T of {steps}, in brackets. Optimum: {optimum:.2f}.", ""]
     for n_missing in N_MISSING:
         lines += [f"## {n_missing} of 10 components missing", ""]
         lines += [*_table(found, str(n_missing), LARGE_EPSILONS, WITH_SERVER, _cost_and_steps), ""]
-    if out:
-        panels = [(f"{n_missing} missing", str(n_missing), 0) for n_missing in N_MISSING]
-        _plot(out / "missing.svg", found, panels, LARGE_EPSILONS, [*WITH_SERVER, OPTIMAL])
-    return [*lines, "![missing](missing.svg)"]
+    return lines
 
 
 def _cost(drawn: Drawn, method: dict[str, Any], steps: int, epsilon: float, seeds: int) -> float:
@@ -199,32 +185,6 @@ def _table(
     for method in methods:
         lines.append(f"| {method} | " + " | ".join(show(found[group, epsilon, method]) for epsilon in epsilons) + " |")
     return lines
-
-
-def _plot(
-    path: Path,
-    found: dict[Key, Rows],
-    panels: list[tuple[str, str, int]],
-    epsilons: tuple[float, ...],
-    methods: list[str],
-) -> None:
-    """A panel per title, group and place of the number that is drawn."""
-    plt = drawing.pyplot()
-    n_columns = min(len(panels), 4)
-    n_rows = -(-len(panels) // n_columns)
-    figure, grid = plt.subplots(
-        n_rows, n_columns, figsize=(4 * n_columns, 3 * n_rows), layout="constrained", squeeze=False
-    )
-    for axes, (title, group, index) in zip(grid.ravel(), panels, strict=False):
-        for method in methods:
-            style = "k--" if method == OPTIMAL else "o-"
-            values = [found[group, epsilon, method][index] for epsilon in epsilons]
-            axes.plot(epsilons, values, style, markersize=3, linewidth=1, label=method)
-        axes.set(title=title, xscale="log", xlabel="epsilon")
-    for axes in grid.ravel()[len(panels) :]:
-        axes.set_visible(False)
-    grid[0, 0].legend(fontsize="x-small")
-    drawing.save(figure, path)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks import drawing, measurement, mixture
+from benchmarks import measurement, mixture
 from benchmarks.machine import heading
 from benchmarks.papers import in_memory
 from schemas.tables.client_block import ClientBlock
@@ -72,7 +72,7 @@ class Run(NamedTuple):
 
 
 def main() -> None:
-    parser = measurement.script(__doc__, "folder for the table and the plot")
+    parser = measurement.script(__doc__, "folder for the table")
     parser.add_argument("--sets", nargs="*", choices=MIXTURES, default=list(MIXTURES)[:3])
     parser.add_argument("--lakes", type=Path, nargs="*", default=[], help="folders that feddp_real wrote")
     arguments = parser.parse_args()
@@ -83,8 +83,6 @@ def main() -> None:
         ):
             found[name] = runs(data)
             measurement.show(report(found), arguments.out and arguments.out / "shares.md")
-    if arguments.out:
-        plot(found, arguments.out / "shares.svg")
 
 
 def drawn(name: str) -> Data:
@@ -178,27 +176,7 @@ def report(found: dict[str, list[Run]]) -> list[str]:
     for name, some in found.items():
         best = [min(run.cost for run in some if run.epsilon == epsilon) for epsilon in EPSILONS]
         lines.append(f"| {name} | " + " | ".join(f"{cost:.2f}" for cost in best) + " |")
-    return [*lines, "", "![shares](shares.svg)"]
-
-
-def plot(found: dict[str, list[Run]], path: Path) -> None:
-    """Mean shares of the front beside the published ones."""
-    plt = drawing.pyplot()
-    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
-    labels, bars = [], []
-    for name, some in found.items():
-        labels, bars = [*labels, name], [*bars, summary(front(some))[:4]]
-        if name in PUBLISHED:
-            labels, bars = [*labels, f"{name}, published"], [*bars, list(PUBLISHED[name][0])]
-    left = np.zeros(len(bars))
-    for index, part in enumerate(PARTS):
-        widths = np.array([bar[index] for bar in bars])
-        axes.barh(labels, widths, left=left, label=part.replace("_", " "))
-        left += widths
-    axes.invert_yaxis()
-    axes.set(xlabel="share of epsilon")
-    axes.legend(fontsize="x-small", ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    drawing.save(figure, path)
+    return lines
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ Source: Scott, Lampert, Saulpic (2025), Section 4, Appendices C to F.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from benchmarks import drawing, measurement
+from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers import in_memory
 from transforms.numerics.kmeans.server_points import thinning_rounds
@@ -61,7 +60,7 @@ class Outcome(NamedTuple):
 
 
 def main() -> None:
-    parser = measurement.script(__doc__, "folder for the table and the plot")
+    parser = measurement.script(__doc__, "folder for the table")
     parser.add_argument("--rows", type=int, nargs="+", default=[3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000])
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
@@ -69,10 +68,7 @@ def main() -> None:
         n_rows: [outcomes(n_rows, max(arguments.rows), seed) for seed in range(arguments.seeds)]
         for n_rows in arguments.rows
     }
-    lines = report(found)
-    measurement.show(lines, arguments.out and arguments.out / "feddp_theorems.md")
-    if arguments.out:
-        plot(found, arguments.out / "feddp_theorems.svg")
+    measurement.show(report(found), arguments.out and arguments.out / "feddp_theorems.md")
 
 
 def separation(n_rows: int) -> float:
@@ -220,28 +216,13 @@ def report(found: dict[int, list[dict[tuple[str, Any], Outcome]]]) -> list[str]:
     lines += ["| --- " * (len(STEPS) + 1) + "|"]
     for n_rows in found:
         lines.append(f"| {n_rows:,} | " + " | ".join(f"{bound(n_rows, step, radius):.2g}" for step in STEPS) + " |")
-    return [*lines, "", "![distances](feddp_theorems.svg)"]
+    return lines
 
 
 def _columns(found: dict[int, list[dict[tuple[str, Any], Outcome]]]) -> list[str]:
     """Headings of all methods."""
     keys = next(iter(found.values()))[0]
     return [method if label == "" else f"{method}, T = {label}" for method, label in keys]
-
-
-def plot(found: dict[int, list[dict[tuple[str, Any], Outcome]]], path: Any) -> None:
-    """Distances against n, a line per method and number of steps."""
-    plt = drawing.pyplot()
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
-    sizes: Sequence[int] = list(found)
-    keys = list(found[sizes[0]][0])
-    for key, name in zip(keys, _columns(found), strict=True):
-        means = [np.mean([each[key].distance for each in found[n_rows]]) for n_rows in sizes]
-        style = {"Algorithm 3": "k--", "Algorithm 5": "s:", "FedDP-KMeans": "o-"}[key[0]]
-        axes.plot(sizes, means, style, markersize=3, linewidth=1, label=name)
-    axes.set(xlabel="n", ylabel="distance of the worst center to its mean", xscale="log", yscale="log")
-    axes.legend(fontsize="x-small", ncols=2)
-    drawing.save(figure, path)
 
 
 if __name__ == "__main__":

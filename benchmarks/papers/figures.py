@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from benchmarks.papers import plots
 from benchmarks.papers.one_round import Cell
 
 RESULTS = Path("benchmarks/results")
@@ -172,7 +171,7 @@ FIGURES: dict[str, Figure] = {
         "papers.one_round_draws",
         "--out OUT",
         "--draws 1 --out OUT",
-        {"FIGURES": {"n": ("n_clients", [Cell("n", "paper", 100_000, 4.0)])}},
+        {"FIGURES": {"n": [Cell("n", "paper", 100_000, 4.0)]}},
         "one_round_draws.md",
     ),
     "net-trees": Figure(
@@ -311,7 +310,7 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
 
     Args:
       name: of `FIGURES`.
-      out: folder for tables and plots.
+      out: folder for tables.
       work: folder for what a run may throw away.
       data: folder of the files that `benchmarks.data` lists.
       toy: whether to draw next to nothing, from data that are made here: only to see that the command runs.
@@ -333,8 +332,6 @@ def draw(name: str, out: Path, work: Path, data: Path | None = None, *, toy: boo
         for constant, value in figure.constants.items() if toy else ():
             stack.enter_context(mock.patch.object(lowered, constant, value))
         module.main()
-    if not toy and figure.result in plots.PLOTS:
-        plots.draw(out / figure.result)
 
 
 def _placed(word: str, folders: Mapping[str, Path]) -> str:

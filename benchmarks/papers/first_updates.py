@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks import drawing, measurement
+from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers.dp_clustered_fl import METHODS, SMALL, federation_of, mean, run, table
 from benchmarks.papers.federated_clients import CLUSTER_SIZES, TRUTH, Clients, clients, load
@@ -63,8 +63,7 @@ def main() -> None:
         sizes = sorted({min(size, arguments.rows) for size in LOCAL_ROWS})
         by_size = {n: [clients(images, "rotation", n, seed) for seed in range(arguments.seeds)] for n in sizes}
         lines += local_section(by_size, arguments.epsilons)
-        if arguments.out:
-            lines += picture(cells[0], arguments.rows, arguments.out.with_suffix(".svg"))
+        lines += plane_section(cells[0], arguments.rows)
     measurement.show(lines, arguments.out)
 
 
@@ -183,11 +182,10 @@ def _found(cells: Sequence[Clients], training: Any, epsilon: float) -> list[tupl
     return found
 
 
-def picture(data: Clients, n_rows: int, path: Path) -> list[str]:
+def plane_section(data: Clients, n_rows: int) -> list[str]:
     """Figure 5: first updates in the plane of their two principal components, small batches beside full ones."""
-    plt = drawing.pyplot()
-    figure, axes = plt.subplots(1, 2, figsize=(9, 4))
-    for axis, batch in zip(axes, (min(SMALL.batch_size, n_rows), None), strict=True):
+    rows: list[list[object]] = []
+    for batch in (min(SMALL.batch_size, n_rows), None):
         training = dataclasses.replace(SMALL, first_batch_size=batch)
         federation = federation_of(METHODS["R-DPCFL"], training, data, 10.0, 0)
         updates = first_updates(federation, data, 0)
@@ -196,12 +194,13 @@ def picture(data: Clients, n_rows: int, path: Path) -> list[str]:
         stream = KeyStream((0).to_bytes(32, "little"), encode_label("dp_clustered_fl"))
         separation = run_rounds(federation, data.rows, stream, rounds=1).separation
         for cluster in range(len(CLUSTER_SIZES)):
-            axis.scatter(*plane[cluster == TRUTH].T, label=f"cluster {cluster + 1}", s=20)
-        axis.set_title(f"b1 = {batch or n_rows:,}: MSS {separation:.2f}")
-    axes[1].legend()
-    figure.tight_layout()
-    drawing.save(figure, path)
-    return ["## Figure 5: first updates of 21 clients at epsilon 10", "", f"![Updates in a plane]({path.name})", ""]
+            (x, y), spread = plane[cluster == TRUTH].mean(axis=0), plane[cluster == TRUTH].std(axis=0)
+            away = f"{math.hypot(*spread):.2g}"
+            rows.append([batch or n_rows, f"{separation:.2f}", cluster + 1, f"{x:.2g}", f"{y:.2g}", away])
+    lines = ["## Figure 5: first updates of 21 clients at epsilon 10", ""]
+    lines += ["The true clusters in the plane of the two principal components: their means, and the root mean square"]
+    lines += ["distance of their clients to them."]
+    return lines + table(["b1", "MSS", "cluster", "x", "y", "away"], rows)
 
 
 if __name__ == "__main__":

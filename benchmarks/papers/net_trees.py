@@ -15,14 +15,13 @@ and normal noise of the variance of the published mechanisms (Algorithms 5 to 8)
 
 import itertools
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks import drawing, measurement, separated_mixture
+from benchmarks import measurement, separated_mixture
 from benchmarks.machine import heading
 from benchmarks.papers import net_tree, published_protocol
 from benchmarks.papers.one_round import Cell, parameters_of
@@ -54,17 +53,14 @@ class Law(NamedTuple):
 
 
 def main() -> None:
-    parser = measurement.script(__doc__, "folder for the table and the plot")
+    parser = measurement.script(__doc__, "folder for the table")
     parser.add_argument("--draws", type=int, default=5)
     arguments = parser.parse_args()
     with threadpool_limits(limits=1):
         lines = heading("Net trees of the one-round paper")
         lines += [*lemmas(arguments.draws), "", *coresets(), ""]
-        errors, shown = excesses(arguments.draws)
-        lines += [*shown, "", *beside(arguments.draws), "", *projections(arguments.draws), ""]
-    measurement.show([*lines, "![excess over n](net_trees.svg)"], arguments.out and arguments.out / "net_trees.md")
-    if arguments.out:
-        plot(errors, arguments.out / "net_trees.svg")
+        lines += [*excesses(arguments.draws), "", *beside(arguments.draws), "", *projections(arguments.draws), ""]
+    measurement.show(lines, arguments.out and arguments.out / "net_trees.md")
 
 
 def law(n_clients: int, epsilon: float, n_features: int, depth: int, all_levels: bool) -> Law:
@@ -199,7 +195,7 @@ def coreset_error(rows: Rows, tree: net_tree.NetTree) -> float:
     return worst
 
 
-def excesses(draws: int) -> tuple[dict[tuple[int, float], list[float]], list[str]]:
+def excesses(draws: int) -> list[str]:
     """Excess of the cost over the optimum by n, and its slope in logarithms."""
     found: dict[tuple[int, float], list[float]] = {}
     for n_features, epsilon in itertools.product(FEATURES, EPSILONS):
@@ -213,7 +209,7 @@ def excesses(draws: int) -> tuple[dict[tuple[int, float], list[float]], list[str
         slope = math.log(max(values[-1], 1e-9) / max(values[-3], 1e-9)) / math.log(CLIENTS[-1] / CLIENTS[-3])
         cells = " | ".join(f"{value:.4f}" for value in values)
         lines.append(f"| {n_features} | {epsilon:g} | {cells} | {slope:.2f} |")
-    return found, lines
+    return lines
 
 
 def _excess(n_features: int, n_clients: int, epsilon: float, seed: int) -> float:
@@ -299,18 +295,6 @@ def _by_projection(
     placed = net_tree.projected(rows, net_tree.subspace(HIGH, n_dims, seed), scale)
     noise = law(n_clients, epsilon, HIGH, depth, False)
     return decoded(rows, placed, n_clients, noise, seed, PRACTICAL._replace(depth=depth))
-
-
-def plot(errors: dict[tuple[int, float], list[float]], path: Path) -> None:
-    """Excess over n beside a line of slope -0.5."""
-    plt = drawing.pyplot()
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for (n_features, epsilon), values in errors.items():
-        axes.plot(CLIENTS, values, "o-", markersize=3, label=f"d = {n_features}, epsilon {epsilon:g}")
-    axes.plot(CLIENTS, 30.0 / np.sqrt(np.array(CLIENTS, dtype=np.float64)), "k--", linewidth=1, label="slope -0.5")
-    axes.set(xlabel="n", ylabel="excess of the cost / n", xscale="log", yscale="log")
-    axes.legend(fontsize="x-small")
-    drawing.save(figure, path)
 
 
 if __name__ == "__main__":

@@ -9,31 +9,26 @@ clients at each level, and reports of epsilon / T.
 """
 
 import dataclasses
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks import drawing, measurement, separated_mixture
+from benchmarks import measurement, separated_mixture
 from benchmarks.machine import heading
 from benchmarks.papers import published_protocol
 from benchmarks.papers.one_round import N_FEATURES, PAPER_COLUMN, Cell, parameters_of
 
 CLIENTS = (20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
-FIGURES: dict[str, tuple[str, list[Cell]]] = {
-    "n": (
-        "n_clients",
-        [Cell("n", "paper", n_clients, epsilon) for epsilon in (1.0, 4.0) for n_clients in CLIENTS],
-    ),
-    "epsilon": (
-        "epsilon",
-        [Cell("epsilon", "paper", n, epsilon) for n in (100_000, 1_000_000) for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0)],
-    ),
-    "k": ("n_clusters", [Cell("k", "paper", 1_000_000, 4.0, k) for k in (2, 4, 8, 16, 32)]),
-    "r": ("separation", [Cell("r", "paper", 1_000_000, 4.0, 8, r) for r in (1.0, 2.0, 4.0, 8.0, 16.0, 100.0)]),
+FIGURES: dict[str, list[Cell]] = {
+    "n": [Cell("n", "paper", n_clients, epsilon) for epsilon in (1.0, 4.0) for n_clients in CLIENTS],
+    "epsilon": [
+        Cell("epsilon", "paper", n, epsilon) for n in (100_000, 1_000_000) for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0)
+    ],
+    "k": [Cell("k", "paper", 1_000_000, 4.0, k) for k in (2, 4, 8, 16, 32)],
+    "r": [Cell("r", "paper", 1_000_000, 4.0, 8, r) for r in (1.0, 2.0, 4.0, 8.0, 16.0, 100.0)],
 }
-"""Axis and points of the three panels of Figure 1, and of Figure 2."""
+"""Points of the three panels of Figure 1, and of Figure 2."""
 TITLES = {"n": "Figure 1: clients", "epsilon": "Figure 1: epsilon", "k": "Figure 1: clusters", "r": "Figure 2: r"}
 
 
@@ -45,15 +40,12 @@ class Point(NamedTuple):
 
 
 def main() -> None:
-    parser = measurement.script(__doc__, "folder for the table and the plot")
+    parser = measurement.script(__doc__, "folder for the table")
     parser.add_argument("--draws", type=int, default=10)
     arguments = parser.parse_args()
     with threadpool_limits(limits=1):
-        found = {cell: point(cell, arguments.draws) for _, cells in FIGURES.values() for cell in cells}
-    lines = report(found, arguments.draws)
-    measurement.show(lines, arguments.out and arguments.out / "one_round_draws.md")
-    if arguments.out:
-        plot(found, arguments.out / "one_round_draws.svg")
+        found = {cell: point(cell, arguments.draws) for cells in FIGURES.values() for cell in cells}
+    measurement.show(report(found, arguments.draws), arguments.out and arguments.out / "one_round_draws.md")
 
 
 def point(cell: Cell, n_draws: int) -> Point:
@@ -79,7 +71,7 @@ def report(found: dict[Cell, Point], n_draws: int) -> list[str]:
     lines = heading("Figures 1 and 2 of the one-round paper")
     lines += [f"Normalized cost, d = 100, k = 8, r = 100 unless said otherwise: mean (stddev) of {n_draws} draws."]
     lines += ["`published` is what the authors' protocol cost on the same mixture.", ""]
-    for name, (_, cells) in FIGURES.items():
+    for name, cells in FIGURES.items():
         lines += [f"## {TITLES[name]}", "", "| n | epsilon | k | r | one level per client | all levels | published |"]
         lines += ["| --- " * 7 + "|"]
         for cell in cells:
@@ -89,35 +81,7 @@ def report(found: dict[Cell, Point], n_draws: int) -> list[str]:
             costs = f"{one.mean():.3f} ({one.std():.3f}) | {levels.mean():.3f} ({levels.std():.3f})"
             lines.append(f"| {axes} | {costs} | {known} |")
         lines.append("")
-    return [*lines, "![figures 1 and 2](one_round_draws.svg)"]
-
-
-def plot(found: dict[Cell, Point], path: Path) -> None:
-    """Four panels with bars of one stddev."""
-    plt = drawing.pyplot()
-    figure, grid = plt.subplots(1, len(FIGURES), figsize=(16, 4), layout="constrained", squeeze=False)
-    for axes, (name, (axis, cells)) in zip(grid[0], FIGURES.items(), strict=True):
-        fixed = {"n": "epsilon", "epsilon": "n_clients"}.get(name)
-        for value in dict.fromkeys(getattr(cell, fixed) if fixed else None for cell in cells):
-            some = [cell for cell in cells if fixed is None or getattr(cell, fixed) == value]
-            _line(axes, [getattr(cell, axis) for cell in some], [found[cell].one for cell in some], fixed, value)
-        published = {
-            getattr(cell, axis): PAPER_COLUMN[cell.n_clients, cell.epsilon]
-            for cell in cells
-            if name in ("n", "epsilon") and (cell.n_clients, cell.epsilon) in PAPER_COLUMN
-        }
-        if published:
-            axes.plot(list(published), list(published.values()), "kx", label="published")
-        axes.set(title=TITLES[name], xlabel=axis, ylabel="normalized cost", xscale="log", yscale="log")
-        axes.legend(fontsize="x-small")
-    drawing.save(figure, path)
-
-
-def _line(axes: Any, places: list[float], costs: list[np.ndarray], fixed: str | None, value: Any) -> None:
-    """Means with bars."""
-    means, spreads = [each.mean() for each in costs], [each.std() for each in costs]
-    label = f"{fixed} {value:g}" if fixed else "one level per client"
-    axes.errorbar(places, means, spreads, marker="o", markersize=3, capsize=2, label=label)
+    return lines
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from pipelines.run.jobs.run_job import run_job
 from schemas.errors import ConfigError, DappleError, RunnerError
 from schemas.reports.rows import REPORTS_FOLDER
 from schemas.settings.digest import config_digest
-from schemas.settings.json_schema import OpenContent
 from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import NumberedContent
 from schemas.trusted_zone.assign_config import CLUSTER
 from transforms.files import gate
 from transforms.files.octets import write_bytes
@@ -49,7 +49,7 @@ class ReportsFolder(NamedTuple):
     run_id: str
 
 
-class _RunName(OpenContent):
+class _RunName(NumberedContent):
     """What tells one run from another."""
 
     run_id: str

@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 
+from pipelines.command.misplaced import refuse_settings
 from pipelines.command.words import Word
 from pipelines.run.flags import parse_own
 from pipelines.run.stores import check_stores
@@ -19,6 +20,7 @@ def refuse_early(name: str, word: Word, argv: Sequence[str]) -> None:
     Raises:
       ConfigError: in one sentence.
     """
+    refuse_settings(name, argv)
     given, _ = parse_own(name, argv, word.flags)
     check_stores({f"--{flag}": text for flag, text in given.items()})
     path = given["config"]

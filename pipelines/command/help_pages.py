@@ -13,9 +13,18 @@ EXIT_CODES: Mapping[int, str] = {
     2: "settings, flags or input refused; nothing was released",
     3: "refused by the ledger; another try is refused as well, until the budget or the job is another one",
     4: "refused because private data would flow around the noise",
-    5: "a file or message is not what it must be at this point, or a run that is verified was altered",
+    5: "trust masked: a file or message is not what it must be at this point; verify: the run was altered",
     130: "interrupted by Ctrl-C or SIGTERM; the same command with the same --run_id starts again or goes on",
 }
+_NEVER: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("prepare", "assign", "evaluate", "shuffle"), (3, 5)),
+    **dict.fromkeys(("profile", "encode"), (5,)),
+    "decode": (3,),
+    "init": (3, 4, 5),
+    "verify": (3, 4),
+    **dict.fromkeys(("plan", "clean", "ledger"), (4, 5)),
+}
+"""Exit codes that a word does not have, since it asks no ledger, builds no graph, or takes part in no protocol."""
 _COMMON = {
     "--verbose": "show logs and tracebacks of all libraries; they may hold values of rows",
     "--help": "print this page",
@@ -60,7 +69,7 @@ def job_page(name: str, word: Word) -> str:
         f"All settings: `dapple schema {name} > {name}.schema.json`; editors complete and check them by a first line",
         f"`# yaml-language-server: $schema={name}.schema.json`.",
         "",
-        _exit_codes(),
+        _exit_codes(name),
     ]
     return "\n".join(lines)
 
@@ -74,7 +83,7 @@ def planning_page(name: str) -> str:
     """Flags and exit codes of a word of planning or verifying."""
     tool = planning.TOOLS[name]
     flags = {flag: str(about["help"]) for flag, about in tool.flags.items()}
-    return "\n".join([tool_page(name, tool.usage), *_entries(flags), "", _exit_codes()])
+    return "\n".join([tool_page(name, tool.usage), *_entries(flags), "", _exit_codes(name)])
 
 
 def ledger_page() -> str:
@@ -87,12 +96,13 @@ def ledger_page() -> str:
         "export": "[--format jsonl|csv] [--output FILE] gives all entries",
     }
     usage = "dapple ledger limit|show|plan|verify|export --ledger FILE ..."
-    return "\n".join([tool_page("ledger", usage), *_entries(lines), "", _exit_codes()])
+    return "\n".join([tool_page("ledger", usage), *_entries(lines), "", _exit_codes("ledger")])
 
 
-def _exit_codes() -> str:
-    """All exit codes, and their meanings."""
-    return "\n".join(["Exit codes:", *_entries({str(code): text for code, text in EXIT_CODES.items()}), ""])
+def _exit_codes(name: str = "") -> str:
+    """The exit codes of a word, or of all, and their meanings."""
+    found = {str(code): text for code, text in EXIT_CODES.items() if code not in _NEVER.get(name, ())}
+    return "\n".join(["Exit codes:", *_entries(found), ""])
 
 
 def _entries(texts: Mapping[str, str]) -> list[str]:

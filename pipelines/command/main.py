@@ -19,9 +19,8 @@ from pipelines.command.words import TOOLS, WORDS
 from pipelines.ledger.command_line import parsed
 from pipelines.plan import command_line as planning
 from pipelines.run.failures import describe_unexpected
-from pipelines.run.stores import DISTRIBUTION
 from pipelines.run.versions import version
-from schemas.errors import ConfigError, DappleError
+from schemas.errors import DISTRIBUTION, ConfigError, DappleError
 
 JOBS = {name: word.module for name, word in WORDS.items()}
 """The module of each job, which holds the record `JOB`; it is imported when its job is asked for."""

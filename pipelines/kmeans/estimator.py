@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted
 
 from pipelines.kmeans.estimator_files import ReleasedRun, read_run, run_in_memory, write_run
-from pipelines.kmeans.estimator_job import Place, job_of
+from pipelines.kmeans.estimator_job import Place, in_parameters, job_of
 from pipelines.kmeans.memory_rows import (
     POINT,
     checked_points,
@@ -139,7 +139,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         The rows lie in a folder only this user can read while the rounds run, and are removed with it.
 
         Args:
-          X: shape (n_rows, n_features), feature units, finite; private.
+          X: shape (n_rows, n_features), feature units, finite; private. An array, or a table of pandas, polars or
+            Arrow with columns of numbers, whose names are kept.
           y: ignored.
           groups: shape (n_rows,), integers, strings or bytes: the client of each row, in any order; given if and
             only if `unit` is "client".
@@ -239,7 +240,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
           ConfigError: if it holds something.
         """
         check_is_fitted(self)
-        write_run(self._run, folder)
+        with in_parameters():
+            write_run(self._run, folder)
 
     @classmethod
     def load(cls, folder: str) -> Self:
@@ -253,7 +255,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         Raises:
           ConfigError: if it holds no finished private fit of plain columns, or a file was changed.
         """
-        run = read_run(folder)
+        with in_parameters():
+            run = read_run(folder)
         found = cls(
             len(run.centers),
             algorithm=run.algorithm,
@@ -292,6 +295,9 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         """Names of the columns of the job; None for one column of lists."""
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
+            starred = [name for name in map(str, names) if "*" in name]
+            if starred:
+                raise InputError(f"X must have column names without '*', got {starred[0]!r}; rename that column.")
             return tuple(map(str, names))
         return None if self.domain is None else made_names(self.n_features_in_)
 

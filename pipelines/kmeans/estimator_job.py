@@ -1,7 +1,8 @@
 """The job that an estimator stands for, and errors about it in the estimator's words."""
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,9 @@ from schemas.settings.section import is_number, python_scalar
 
 _SECTIONS = ("dp_lloyd", "tree", "feddp_kmeans", "lloyd", "quality")
 _PARAMETERS = {
+    "--output": "folder",
+    "recurring.previous": "folder",
+    "data.features": "X",
     "data.public_rows": "public_rows",
     "data.name": "data_name",
     "privacy.unit": "unit",
@@ -28,7 +32,7 @@ _PARAMETERS = {
     "lloyd.steps": "lloyd_steps",
     "tree.radius": "clipping_norm",
 }
-"""Settings of a job that the constructor calls otherwise."""
+"""Settings of a job, and flags, that the estimator calls otherwise."""
 
 
 class Place(NamedTuple):
@@ -74,9 +78,17 @@ def job_of(parameters: Mapping[str, Any], place: Place) -> FitConfig:
         "ledger": given["ledger"],
         "seed": _seed(parameters["random_state"]),
     }
-    bounds = _bounds(given, has_server=place.server is not None)
-    try:
+    known = given["algorithm"] in tuple(Algorithm)
+    bounds = _bounds(given, has_server=place.server is not None) if known else {}
+    with in_parameters():
         return validated(_joined(base | bounds, more))
+
+
+@contextlib.contextmanager
+def in_parameters() -> Iterator[None]:
+    """Has errors about settings speak of the parameters of the estimator."""
+    try:
+        yield
     except ConfigError as error:
         raise ConfigError(_in_parameters(str(error))) from error
 
@@ -172,7 +184,7 @@ def _seed(random_state: Any) -> Any:
 
 
 def _in_parameters(sentence: str) -> str:
-    """An error about a setting in the words of the constructor."""
+    """An error about a setting in the words of the estimator."""
     for setting, parameter in _PARAMETERS.items():
         sentence = re.sub(rf"(?<![\w.]){re.escape(setting)}\b", parameter, sentence)
     return sentence.replace("a server_data section", "server_data to fit")

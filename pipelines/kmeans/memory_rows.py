@@ -14,9 +14,13 @@ from sklearn.utils.validation import validate_data
 
 from schemas.errors import InputError
 from schemas.tables.client_block import group_by_client
+from schemas.tables.columns import is_numeric
 
 POINT = "point"
 """Column of all features together, where they have no names."""
+_NUMBERS, _TIMES = frozenset("biuf"), frozenset("Mm")
+"""Kinds of NumPy's types."""
+_MOST_NAMES = 8
 _ROW_GROUP_ROWS = 1 << 16
 _MOST_WORK = 1 << 20
 """Steps after which two arrays whose ranges of memory overlap count as shared."""
@@ -27,7 +31,7 @@ def checked_points(holder: BaseEstimator, X: ArrayLike, *, reset: bool, name: st
 
     Args:
       holder: whose names and number of features are set, or checked.
-      X: shape (n_rows, n_features).
+      X: shape (n_rows, n_features): an array, or a table of pandas, polars or Arrow.
       reset: whether they are set.
       name: that messages give the rows.
 
@@ -37,11 +41,15 @@ def checked_points(holder: BaseEstimator, X: ArrayLike, *, reset: bool, name: st
     Raises:
       InputError: if rows cannot be used; no value is quoted.
     """
-    if not issparse(X):
+    if isinstance(X, pa.RecordBatch):
+        X = pa.Table.from_batches([X])
+    if not _has_numbers_only(X, name) and not issparse(X):
         _refuse_without_quoting(X, name)
     points = validate_data(holder, X, dtype=(np.float64, np.float32), reset=reset, ensure_all_finite=False)
-    if not np.isfinite(points).all():
-        raise InputError(f"{name} must be finite, got NaN or infinity; drop such rows, or fill them in.")
+    finite = np.isfinite(points).all(axis=0)
+    if not finite.all():
+        where = _column(X, int(np.argmin(finite)))
+        raise InputError(f"{name} must be finite, got NaN or infinity in {where}; drop such rows, or fill them in.")
     return points
 
 
@@ -144,24 +152,71 @@ def _mapped_file(array: Any) -> tuple[int, int] | None:
     return None
 
 
+def _has_numbers_only(X: Any, name: str) -> bool:
+    """Whether the types of a table say that all columns are numbers; False of an array, which has no columns.
+
+    Raises:
+      InputError: if a column holds something else, which nobody shall take for a number: a date is none.
+    """
+    if hasattr(X, "iloc") and hasattr(X, "dtypes"):
+        others = [str(column) for column, values in X.items() if not _is_number(values)]
+        known = all(getattr(values.dtype, "kind", "") in _NUMBERS for _, values in X.items())
+    elif hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns"):
+        schema = pa.table(X).schema
+        others, known = [field.name for field in schema if not is_numeric(field.type)], True
+    else:
+        return False
+    if others:
+        named = ", ".join(map(repr, others[:_MOST_NAMES])) + (", ..." if len(others) > _MOST_NAMES else "")
+        raise InputError(
+            f"{name} must hold numbers only, got others in column{'s' * (len(others) > 1)} {named}; drop what is no "
+            "number, such as ids and texts, and count a date in days from a public one."
+        )
+    return known
+
+
+def _is_number(values: Any) -> bool:
+    """Whether a column of pandas holds numbers, or objects that are all numbers."""
+    kind = getattr(values.dtype, "kind", "")
+    if kind in _NUMBERS or kind in _TIMES:
+        return kind in _NUMBERS
+    try:
+        np.asarray(values).astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _refuse_without_quoting(X: ArrayLike, name: str) -> None:
     """Refuses what scikit-learn would refuse too, but with the values in the message."""
     array = np.asarray(X)
+    if array.dtype.kind in _TIMES:
+        raise InputError(f"{name} must hold numbers only, got dates or times; count them in days from a public date.")
     if array.ndim != 2:
         raise InputError(
             f"{name} must be a matrix, got shape {array.shape}. Reshape your data to (n_rows, n_features)."
         )
     if array.dtype.kind == "c":
         raise InputError(f"{name} must be real, got dtype {array.dtype}. Complex data not supported.")
-    if array.dtype.kind not in "biuf":
-        try:
-            array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            if isinstance(error, TypeError) and not _holds_plain(array):
-                raise TypeError(f"{name} must hold numbers; argument must be a string or a real number.") from None
-            raise InputError(
-                f"{name} must hold numbers only, got dtype {array.dtype}; convert the other columns."
-            ) from None
+    if array.dtype.kind not in _NUMBERS:
+        for index, column in enumerate(array.T):
+            _refuse_other_than_numbers(column, f"{name} must hold numbers only, got others in {_column(X, index)}")
+
+
+def _refuse_other_than_numbers(column: NDArray[Any], refusal: str) -> None:
+    """Refuses a column that is not of numbers, nor of what can be read as one."""
+    try:
+        column.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, TypeError) and not _holds_plain(column):
+            raise TypeError(f"{refusal}; argument must be a string or a real number.") from None
+        raise InputError(f"{refusal}; convert or drop that column.") from None
+
+
+def _column(X: Any, index: int) -> str:
+    """A column of rows, by its name where it has one."""
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    return f"column {index}, counted from 0" if names is None else f"column {str(list(names)[index])!r}"
 
 
 def _holds_plain(array: NDArray[Any]) -> bool:

@@ -18,9 +18,8 @@ from pipelines.ledger.store import Ledger
 from pipelines.run.folder import MANIFEST, PRIVACY_FILE
 from schemas.errors import ConfigError
 from schemas.settings import json_schema
-from schemas.settings.json_schema import OpenContent
 from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import Digest, RunManifest
+from schemas.settings.run_manifest import Digest, NumberedContent, RunManifest
 from transforms.files import gate
 
 SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -37,7 +36,7 @@ class _Finished(RunManifest):
     config_digest: Digest
 
 
-class _Stated(OpenContent):
+class _Stated(NumberedContent):
     """What `privacy.json` states."""
 
     epsilon: Annotated[float, Field(ge=0.0)]

@@ -322,7 +322,7 @@ class ClientsRole:
         """Keeps the columns of the rows, of which all later legs are planned that need no row."""
         kept = self.kept(client)
         if not FileSystems.exists(kept.columns_uri):
-            path, schema = first_schema(self.planned.source)
+            path, schema = first_schema(self.planned.source, self.planned.contract.types)
             schema = hive.with_field(schema, path, self.planned.config.data.client_id)
             kept.keep_columns(table_bytes(schema.remove_metadata().empty_table()))
 
@@ -365,6 +365,7 @@ def party_state(config: FitConfig, client: str) -> PartyState:
 def planned_role(run: Run[FitConfig]) -> ClientsRole:
     """The role of a job of the clients, planned."""
     options = run.options
+    check_settings(run.settings, options.exchange, options.released, options.client)
     party_state(run.settings, options.client)
     role = ClientsRole.from_config(with_features(run.settings), options.exchange, options.released, options.client)
     check_public(role.planned.source)

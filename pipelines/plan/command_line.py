@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -49,11 +50,16 @@ def _radius(text: str) -> float:
 
 
 def _interval(text: str) -> list[float]:
-    """Two numbers, a comma between them, as bounds may be; raises ConfigError."""
+    """Two numbers, a comma between them, as bounds may be, or the ends of a constant; raises ConfigError."""
     numbers = [_number(part) for part in text.split(",")]
-    if len(numbers) != 2 or not are_bounds(*numbers):
+    if len(numbers) != 2 or not (are_bounds(*numbers) or is_constant(numbers)):
         raise ConfigError(f"an interval must be two finite numbers, the smaller one first, got {text!r}; write 0,100.")
     return numbers
+
+
+def is_constant(ends: Sequence[float]) -> bool:
+    """Whether an interval is a single number, so that its column tells nothing."""
+    return ends[0] == ends[1] and math.isfinite(ends[0])
 
 
 KINDS: Mapping[str, Callable[[str], Any]] = {
@@ -69,7 +75,7 @@ TOOLS: Mapping[str, Tool] = {
         module="pipelines.plan.starter",
         usage="dapple init --data PATH --output job.yaml [--algorithm NAME] ...",
         flags={
-            "--data": {"required": True, "help": "a Parquet file, a glob or a folder; names and types are read"},
+            "--data": {"required": True, "help": "a Parquet or CSV file, a glob or a folder; names and types are read"},
             "--output": {"required": True, "help": "the job to write; must be new"},
             "--algorithm": {"default": "dp_lloyd", "help": "dp_lloyd, central_tree or feddp_kmeans"},
             "--clusters": {"default": 5, "type": int, "help": "number of centers; default: 5"},

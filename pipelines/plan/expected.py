@@ -6,6 +6,7 @@ patterns, then names of columns are read from the first private file, as the fit
 """
 
 import argparse
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
 from pipelines.plan.budget import Budget
 from pipelines.plan.command_line import parsed
-from pipelines.plan.sharp_edges import PAGE, edges_of
+from pipelines.plan.sharp_edges import edges_of
 from pipelines.plan.stream_noise import stream_json, stream_warnings
 from pipelines.run.jobs.forewarnings import forewarnings
 from pipelines.run.options import beam_options, read_text
@@ -40,12 +41,13 @@ from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.pooled_config import is_pooled
 from schemas.kmeans.stream_config import stream_config
-from schemas.privacy.plan import PrivacyUnit
+from schemas.kmeans.stream_words import in_stream_words
+from schemas.privacy.plan import PrivacyUnit, ReleasePlan
 from schemas.privacy.release import Release
 from schemas.privacy.statement import PrivacyStatement
 from schemas.settings import yaml_text
 from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
-from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit
+from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit, probed_units
 from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
 from transforms.privacy import accounting
 
@@ -158,8 +160,9 @@ class Expected:
     def to_json(self) -> dict[str, Any]:
         """All but what the ledger says."""
         plan, simulated = self.fit.plan, self.simulated
-        edges = [{"anchor": f"{PAGE}#{each.anchor}", "sentence": each.sentence} for each in edges_of(self.config)]
+        edges = [{"anchor": each.anchor, "sentence": each.sentence} for each in edges_of(self.config)]
         rows = len(self.server) if self.config.server_data is not None else None
+        counted = [release for each in plan.rounds for release in each.releases]
         return (
             {
                 "algorithm": str(self.config.algorithm),
@@ -167,7 +170,7 @@ class Expected:
                 "epsilon": plan.epsilon,
                 "delta": plan.delta,
                 "assumed": self.n_units,
-                "releases": [_release_json(each) for each in self.releases],
+                "releases": [_release_json(*each) for each in zip(counted, self.releases, self._fixed, strict=True)],
                 "center_noise": self.center_noise,
                 "size_noise": self.size_noise,
                 "cost": {"mean": simulated.mean, "stddev": simulated.spread, "without_noise": simulated.without_noise},
@@ -180,6 +183,15 @@ class Expected:
             | self._shares_json()
             | ({} if self.fit.chosen is None else {"chosen": self.fit.chosen})
         )
+
+    @property
+    def _fixed(self) -> list[bool]:
+        """Of each release, whether its noise is known; rows that are moved together are bounded by what is released."""
+        units = np.concatenate([self.simulated.units, probed_units(self.fit.initial, self.fit.rounds)])
+        fixed = (units == units[0]).all(axis=0)
+        moving = (index for index, each in enumerate(self.releases) if "/diameter/" in each.path)
+        fixed[next(moving, len(fixed)) + 1 :] = False
+        return list(map(bool, fixed))
 
     def _shares_json(self) -> dict[str, Any]:
         """Of noise that clients split: how many times the planned variance a sum has; nothing for other jobs."""
@@ -206,8 +218,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     """
     given = parsed("plan", argv)
     beam_options([])
-    config = _config(given.config)
-    expected = Expected.of(config, given)
+    config, words = _config(given.config)
+    with words:
+        expected = Expected.of(config, given)
     summary = {"config": given.config} | expected.to_json()
     if isinstance(config, DPLloydFit) and config.epoch is not None:
         summary["stream"] = stream_json(config)
@@ -256,14 +269,18 @@ def _excess(simulated: SimulatedFit) -> float:
     return simulated.mean / best - 1.0 if best > 0.0 else float("inf")
 
 
-def _config(path: str) -> FitConfig:
-    """The private fit in a file, of a stream that of its first window; raises ConfigError for another job."""
+def _config(path: str) -> tuple[FitConfig, contextlib.AbstractContextManager[None]]:
+    """The private fit in a file, of a stream that of its first window, and whose words errors are said in.
+
+    Raises:
+      ConfigError: for another job.
+    """
     settings = yaml_text.parse(read_text(path))
     if is_pooled(settings):
         raise ConfigError("the job must be a private fit, got one without privacy, which spends nothing; run it.")
     if isinstance(settings, Mapping) and "stream" in settings:
-        return stream_config(settings).template
-    return validated(settings)  # type: ignore[arg-type]
+        return stream_config(settings).template, in_stream_words()
+    return validated(settings), contextlib.nullcontext()  # type: ignore[arg-type]
 
 
 def _compare(config: FitConfig) -> None:
@@ -306,13 +323,17 @@ def _width(config: FitConfig, given: argparse.Namespace) -> int:
     return int(given.width)
 
 
-def _release_json(release: Release) -> dict[str, Any]:
-    """A release before it is one."""
+def _release_json(counted: ReleasePlan, release: Release, is_fixed: bool) -> dict[str, Any]:
+    """A release before it is one: the multiplier that the account counts, and the noise that is drawn.
+
+    `fixed` is false where the noise follows from what earlier rounds release.
+    """
     stddev = release.stddev
     return {
         "path": release.path,
         "shape": list(release.plan.spec.shape),
         "mechanism": str(release.plan.spec.mechanism),
-        "noise_multiplier": release.plan.noise_multiplier,
+        "noise_multiplier": counted.noise_multiplier,
         "noise_stddev": stddev if np.isfinite(stddev) else None,
+        "fixed": is_fixed,
     }

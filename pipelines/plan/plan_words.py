@@ -2,8 +2,15 @@
 
 from typing import Any
 
+from pipelines.plan.sharp_edges import PAGE
+
 _NO_UNIT = "rows or clients"
-_UNITS = {"sums": "feature units", "mean": "feature units", "scatter": "feature units squared", "cost": "relative"}
+_UNITS = {
+    "sums": "feature units",
+    "mean": "feature units",
+    "scatter": "feature units squared",
+    "cost": "feature units squared",
+}
 
 
 def text(summary: dict[str, Any]) -> str:
@@ -16,6 +23,7 @@ def text(summary: dict[str, Any]) -> str:
         "",
         "Releases, with the noise of one number:",
         *(_release(each) for each in summary["releases"]),
+        *_follows(summary["releases"]),
         *_noise(summary),
         *_shares(summary.get("shares")),
         *_chosen(summary.get("chosen")),
@@ -29,7 +37,8 @@ def text(summary: dict[str, Any]) -> str:
         *_accuracy(summary.get("accuracy")),
         *_listed("Warnings:", summary["warnings"]),
         *_listed(
-            "Sharp edges of this job:", [f"{each['sentence']} ({each['anchor']})" for each in summary["sharp_edges"]]
+            f"Sharp edges of this job (the documentation says more under {PAGE!r}):",
+            [f"{each['sentence']} ({each['anchor']})" for each in summary["sharp_edges"]],
         ),
         "",
     ]
@@ -44,8 +53,17 @@ def _release(each: dict[str, Any]) -> str:
     """One release."""
     size = " x ".join(map(str, each["shape"]))
     name = each["path"].rpartition("/")[2]
-    noise = "known after an earlier round" if each["noise_stddev"] is None else f"{each['noise_stddev']:.4g}"
-    return f"  {each['path']} ({size}): stddev {noise} {_UNITS.get(name, _NO_UNIT)}"
+    if each["noise_stddev"] is None:
+        return f"  {each['path']} ({size}): stddev known after an earlier round"
+    noise = f"{each['noise_stddev']:.4g} {_UNITS.get(name, _NO_UNIT)}"
+    return f"  {each['path']} ({size}): stddev {noise}{'' if each['fixed'] else ' in the simulation'}"
+
+
+def _follows(releases: list[dict[str, Any]]) -> list[str]:
+    """Says that some noise is known in the run only."""
+    if all(each["fixed"] for each in releases):
+        return []
+    return ["In the simulation: the run itself decides, since the bound of the sum follows from earlier releases."]
 
 
 def _noise(summary: dict[str, Any]) -> list[str]:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ _INDEX = re.compile(r"index|__index_level_\d+__")
 """What data frames call the numbers of their rows."""
 _MOST_NAMES = 3
 ID, DATE, TEXT = "an id or a code, by its name", "a date or a time", "text"
+EMPTY, CONSTANT = "without a value, by its type", "a constant, by its public interval"
 
 
 class Proposal(NamedTuple):
@@ -72,6 +74,23 @@ class Proposal(NamedTuple):
             left_out={name: reason for name, reason in reasons.items() if reason},
         )
 
+    def without(self, constants: Collection[str]) -> Self:
+        """The proposal without some of the columns of numbers, whose public interval is a single number.
+
+        Raises:
+          ConfigError: if no column is left.
+        """
+        names = (self.features,) if isinstance(self.features, str) else self.features
+        features = tuple(name for name in names if name not in constants)
+        if not features:
+            raise ConfigError(
+                "--data must have a column whose public interval is more than a single number, got none; correct the "
+                "intervals, or name another table."
+            )
+        if not constants:
+            return self
+        return self._replace(features=features, left_out=self.left_out | dict.fromkeys(constants, CONSTANT))
+
 
 def _reason(field: pa.Field) -> str:
     """Why a column is not proposed; empty if it is."""
@@ -80,6 +99,8 @@ def _reason(field: pa.Field) -> str:
         return "a name that a job cannot write"
     if is_text(kind):
         return TEXT
+    if pa.types.is_null(kind):
+        return EMPTY
     if pa.types.is_temporal(kind):
         return DATE
     if is_list(kind):

@@ -9,7 +9,8 @@ from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.tree_config import CentralTreeFit
 from schemas.privacy.plan import PrivacyUnit
 
-PAGE = "docs/sharp-edges.md"
+PAGE = "Sharp edges"
+"""Title of the page of the documentation that says more of each; the wheel does not have it."""
 
 
 class SharpEdge(NamedTuple):
@@ -75,7 +76,8 @@ EDGES = (
     SharpEdge(
         "warm-start",
         lambda job: job.recurring is not None,
-        "recurring.previous must be a released fit that was not chosen by looking at private rows.",
+        "What a job starts from (recurring.previous, stream.start) must be a released fit that was not chosen by "
+        "looking at private rows.",
     ),
     SharpEdge(
         "roll",

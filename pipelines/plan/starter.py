@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import yaml
 
-from pipelines.plan.command_line import KINDS, parsed
+from pipelines.plan.command_line import KINDS, is_constant, parsed
 from pipelines.plan.proposal import ID, TEXT, Proposal
 from pipelines.run.options import beam_options
 from pipelines.run.stores import check_stores
@@ -22,7 +22,7 @@ from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.data_section import DataConfig
 from transforms.files import new_file
-from transforms.tables.read import first_schema
+from transforms.tables.read import guessed_schema
 
 _ALGORITHMS = (Algorithm.DP_LLOYD, Algorithm.CENTRAL_TREE, Algorithm.FEDDP_KMEANS)
 _SCHEMA = "# yaml-language-server: $schema=fit.schema.json"
@@ -57,6 +57,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     questions = _questions(given, proposal)
     if _on_terminal():
         _ask(questions)
+    proposal = _without_constants(given, proposal)
     text = job_text(given, proposal)
     missing = not isinstance(_loaded(text), FitConfig)
     try:
@@ -112,6 +113,21 @@ def _questions(given: argparse.Namespace, proposal: Proposal) -> list[_Question]
     return found
 
 
+def _without_constants(given: argparse.Namespace, proposal: Proposal) -> Proposal:
+    """Leaves out columns that are constant by what was answered; whether private values vary is not looked at."""
+    if given.algorithm != Algorithm.DP_LLOYD:
+        return proposal
+    if isinstance(proposal.features, str):
+        return proposal.without([proposal.features]) if _is_point(given.domain) else proposal
+    constants = [name for name, ends in given.columns.items() if _is_point(ends)]
+    given.columns = {name: ends for name, ends in given.columns.items() if name not in constants}
+    return proposal.without(constants)
+
+
+def _is_point(ends: Sequence[float] | None) -> bool:
+    return ends is not None and is_constant(ends)
+
+
 def _on_terminal() -> bool:
     """Whether somebody sees a question and can answer it."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
@@ -129,7 +145,7 @@ def _ask(questions: Sequence[_Question]) -> None:
     if questions:
         sys.stdout.write(
             "Bounds are public: answer from what you know without looking at the rows. If you do not know, then press "
-            "Enter, and fill it in later.\n"
+            "Enter, and fill it in later. A column that is the same everywhere has equal ends, such as 5,5.\n"
         )
     for each in questions:
         while not _is_answered(each):
@@ -263,6 +279,10 @@ def _loaded(text: str) -> FitConfig | None:
 
 
 def _schema(path: str) -> pa.Schema:
-    """Names and types of the first file's columns; raises InputError if there is no file."""
+    """Names and types of the first file's columns, as its first rows have them if it is CSV.
+
+    Raises:
+      InputError: if there is no file, or it cannot be read.
+    """
     source = private_source(SimpleNamespace(data=DataConfig(path=path, features="any")))
-    return first_schema(source)[1]
+    return guessed_schema(source)

@@ -88,7 +88,7 @@ def _check_whole_rows(config: ProfileConfig, manifest: PreparedManifest | None) 
 
 def _check_first_file(source: Source, params: ProfileParams) -> None:
     """Stops early where the described columns cannot be described; other files are checked where they are read."""
-    path, schema = first_schema(source)
+    path, schema = first_schema(source, params.others)
     for name in params.others:
         schema = hive.with_field(schema, path, name)
     check_columns(schema, path, params.plan)

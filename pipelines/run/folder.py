@@ -15,6 +15,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, LedgerRefusedError
+from schemas.settings.run_manifest import FORMAT
 from transforms.files import new_file
 from transforms.files.octets import read_bytes, remove_files, write_bytes
 from transforms.privacy_flow import extensions
@@ -207,7 +208,7 @@ class RunFolder:
     def write_privacy(self, statement: dict[str, Any]) -> None:
         """Stages `privacy.json`: the guarantee, as every release repeats it, and registered types it also rests on."""
         extended = extensions.marks()
-        content = statement | ({"extended": extended} if extended else {})
+        content = statement | {"format": FORMAT} | ({"extended": extended} if extended else {})
         self._stage(PRIVACY_FILE, json.dumps(content, indent=2, sort_keys=True).encode())
 
     def adopt(self, name: str, content: bytes | None = None) -> None:
@@ -230,7 +231,7 @@ class RunFolder:
 
     def seal(self, manifest: dict[str, Any]) -> str:
         """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
-        whole = manifest | {"files": self._published}
+        whole = manifest | {"format": FORMAT, "files": self._published}
         whole["manifest_digest"] = manifest_digest(whole)
         content = json.dumps(whole, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)

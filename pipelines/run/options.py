@@ -209,17 +209,25 @@ def _check_limits(options: PipelineOptions) -> WorkerOptions:
 
 def _refuse_unknown(flags: Sequence[str]) -> None:
     """Stops at the first flag Beam does not know."""
-    parser = Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
-    for option_class in (PipelineOptions, *_subclasses(PipelineOptions)):
-        option_class._add_argparse_args(parser)
-    unknown = parser.parse_known_args(list(flags))[1]
+    unknown = _beam_parser().parse_known_args(list(flags))[1]
     if unknown:
         flag = unknown[0].split("=")[0]
         own = ["--config", "--output", "--run_id"]
-        known = [text for action in parser._actions for text in action.option_strings] + own
-        near = difflib.get_close_matches(flag, known, n=1)
+        near = difflib.get_close_matches(flag, [*known_flags(), *own], n=1)
         remedy = f"did you mean {near[0]}?" if near else "remove it."
         raise ConfigError(f"{flag} must be a flag of Dapple or Beam, got an unknown one; {remedy}")
+
+
+def known_flags() -> list[str]:
+    """All flags that Beam knows, and those of `WorkerOptions`."""
+    return [text for action in _beam_parser()._actions for text in action.option_strings]
+
+
+def _beam_parser() -> Parser:
+    parser = Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
+    for option_class in (PipelineOptions, *_subclasses(PipelineOptions)):
+        option_class._add_argparse_args(parser)
+    return parser
 
 
 def _subclasses(base: type) -> list[type]:

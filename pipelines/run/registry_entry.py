@@ -52,7 +52,7 @@ def with_curator(entry: dict[str, Any], given: DeploymentConfig | None, reasons:
     """
     filled: dict[str, Any] = copy.deepcopy(entry)
     deployment = filled["deployment"]
-    for name, text in ({} if given is None else given.model_dump()).items():
+    for name, text in ({} if given is None else given.given).items():
         section, field = _FIELDS[name]
         place = deployment if section == "" else deployment[section]
         if name == "url_slug":

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import pydantic
 
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, what_installs
 
-DISTRIBUTION = "dapple-dp"
 STORES = {
     "s3": ("boto3", "aws"),
     "gs": ("google.cloud.storage", "gcp"),
@@ -44,7 +43,7 @@ def check_stores(settings: object) -> None:
         if found is not None and not _installed(STORES[found[1]][0]):
             raise ConfigError(
                 f"{name or 'a path'} must be on a file system that is installed, got {found[0]} without its library; "
-                f"run pip install '{DISTRIBUTION}[{STORES[found[1]][1]}]'."
+                f"run {what_installs(STORES[found[1]][1])}."
             )
 
 

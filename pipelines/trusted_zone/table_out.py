@@ -18,7 +18,7 @@ from pipelines.run.folder import MANIFEST
 from pipelines.trusted_zone.assign import ASSIGNMENTS
 from pipelines.trusted_zone.trusted_folder import check_apart
 from schemas.choices import TableFormat
-from schemas.errors import ConfigError, RunnerError
+from schemas.errors import ConfigError, RunnerError, what_installs
 from schemas.settings import json_schema
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import RunManifest
@@ -203,6 +203,6 @@ def _library(module: str, table_format: TableFormat) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"a table of format {table_format} must have its library installed, got none; run pip install "
-            f"'dapple-dp[{table_format}]'."
+            f"a table of format {table_format} must have its library installed, got none; run "
+            f"{what_installs(table_format)}."
         ) from error

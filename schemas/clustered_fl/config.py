@@ -1,7 +1,7 @@
 """Jobs that train one classifier per cluster of clients, every client under DP-SGD of its own."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -22,7 +22,6 @@ from schemas.settings import rejection, yaml_text
 from schemas.settings.section import (
     Count,
     Epsilon,
-    GrownSection,
     Positive,
     Scalar,
     Section,
@@ -127,6 +126,15 @@ class SiloPrivacyConfig(Section):
         default=1.0, description="the noise multiplier of the first round over that of later ones, a number > 0"
     )
 
+    @pydantic.model_validator(mode="after")
+    def _accountant_knows_the_neighbors(self) -> Self:
+        if self.adjacency is Adjacency.REPLACE_ONE and self.accountant_used is not SiloAccountant.PLD:
+            raise ConfigError(
+                f"privacy.accountant must be pld for privacy.adjacency replace_one, got {self.accountant}; leave it "
+                "out: Renyi divergences of Poisson-sampled steps are known for rows added or removed."
+            )
+        return self
+
     @property
     def accountant_used(self) -> SiloAccountant:
         """The accountant that is given, or the default of the adjacency."""
@@ -135,10 +143,8 @@ class SiloPrivacyConfig(Section):
         return SiloAccountant.RDP if self.adjacency is Adjacency.ADD_REMOVE else SiloAccountant.PLD
 
 
-class TrainingConfig(GrownSection):
+class TrainingConfig(Section):
     """How clients train."""
-
-    newer: ClassVar[Mapping[str, object]] = {"first_copies": 1}
 
     model: ModelKind = Field(
         description="softmax, mlp for one hidden layer, cnn for square images, or resnet for ResNet18 with group norms"
@@ -176,20 +182,8 @@ class TrainingConfig(GrownSection):
     )
 
 
-_NEWER = {
-    "min_separation": None,
-    "switch_round": None,
-    "selection_share": 0.1,
-    "when_scarce": WhenScarce.AUTO,
-    "select_by": "accuracy",
-}
-"""Settings of `clustering` that the first release did not have, with their defaults."""
-
-
-class ClusteringConfig(GrownSection):
+class ClusteringConfig(Section):
     """How clients find their clusters."""
-
-    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     view: UpdateView = Field(
         default=UpdateView.PCA,
@@ -235,7 +229,7 @@ class ClusteringConfig(GrownSection):
 class EvaluationConfig(Section):
     """Rows on which the report judges the models; what they say is not private."""
 
-    path: Text = Field(description="the path of a Parquet file, a glob or a folder with the columns of data")
+    path: Text = Field(description="the path of a Parquet or CSV file, a glob or a folder with the columns of data")
 
 
 class ChunksConfig(Section):

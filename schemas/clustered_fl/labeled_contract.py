@@ -53,6 +53,12 @@ class LabeledContract:
         """Names of the columns to read."""
         return (*self.table.columns, self.label, *([] if self.group is None else [self.group]))
 
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """`columns`, with the types as which a file without types is read."""
+        others = {name: pa.string() for name in self.columns}
+        return others | self.table.types | {self.label: pa.int64()}
+
     def check_schema(self, schema: pa.Schema, where: str) -> None:
         """Checks names and types; other columns are ignored.
 

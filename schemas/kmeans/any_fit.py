@@ -5,7 +5,7 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import pydantic
 from pydantic import Field
@@ -26,11 +26,6 @@ from schemas.settings import rejection
 from schemas.settings.section import Flag, Section, Text, Whole
 from schemas.tables.data_section import DataConfig, LedgerPath, OptionalServerData, PrepareOptions, named_for_ledger
 from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
-
-_CURATORS = ("plan", "deployment", "justification")
-"""Sections that change nothing of a run; jobs without them keep the digests that they had before there were any."""
-_ONCE_OF_EVERY_JOB = ("dp_lloyd", "tree")
-"""Sections of one algorithm that were those of every job, and null in most; a new algorithm adds none."""
 
 
 class AnyFit(Section):
@@ -166,12 +161,6 @@ class AnyFit(Section):
                 "give the number, or use algorithm feddp_kmeans."
             )
 
-    @pydantic.model_serializer(mode="wrap")
-    def _dump_every_section(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The dump of when every job had every section: ledgers hold its digest, and masks are labeled by it."""
-        content = dict.fromkeys(_ONCE_OF_EVERY_JOB) | dump(self)
-        return {name: value for name, value in content.items() if value or name not in _CURATORS}
-
     @pydantic.model_validator(mode="after")
     def _reasons_are_of_settings(self) -> Self:
         check_justified(self.justification, type(self).model_fields)
@@ -191,11 +180,11 @@ class AnyFit(Section):
     def _warm_starts_have_rounds_and_a_public_frame(self) -> Self:
         if not self.starts_warm:
             return self
-        self._check_warm_start()
         if self.epoch is not None and self.algorithm is not Algorithm.DP_LLOYD:
             raise ConfigError(
                 f"algorithm must be dp_lloyd for recurring.epoch, got {self.algorithm}; use that, or leave epoch out."
             )
+        self._check_warm_start()
         if self.chooses_clusters:
             raise ConfigError(
                 "n_clusters must be an integer for a warm start, got a choice; give the number of the earlier fit, or "

@@ -5,7 +5,7 @@ clustering with differential privacy".
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Literal, cast
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -28,13 +28,11 @@ from schemas.kmeans.any_fit import AnyFit
 from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import GrownSection, Positive, Share, auto_or_integer
+from schemas.settings.section import Positive, Section, Share, auto_or_integer
 from schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
 from schemas.tables.feature_patterns import has_patterns
 
 Interval = tuple[float, float]
-_NEWER = {"clip_moves": True}
-"""Settings that the first release of the algorithm did not have, with their defaults."""
 BOX: Interval = (-1.0, 1.0)
 """What the bounds of columns become where each has its own."""
 
@@ -59,10 +57,8 @@ def _of_column(name: str, ends: object) -> Interval:
         raise rejection.broken_rule(rule, got=f"{rejection.shown(ends)} for column {name!r}") from None
 
 
-class DPLloydConfig(GrownSection):
+class DPLloydConfig(Section):
     """DP-Lloyd: rounds of noisy sums and counts per cluster (Diaa et al., Algorithm 1)."""
-
-    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     variant: LloydVariant = Field(
         default=LloydVariant.FAST,

@@ -11,6 +11,7 @@ from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
+from schemas.kmeans.stream_words import in_stream_words
 from schemas.settings import rejection, yaml_text
 from schemas.settings.calendar import Calendar
 from schemas.settings.section import Count, Section, Text
@@ -120,7 +121,8 @@ def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, date: str,
     }
     if options.short_memory is None:
         del recurring["short_memory"]
-    return validated(dict(base) | {"recurring": recurring})
+    with in_stream_words(index):
+        return validated(dict(base) | {"recurring": recurring})
 
 
 def load_stream_config(text: str) -> StreamConfig:

@@ -1,7 +1,7 @@
 """Jobs of algorithm central_tree."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -10,7 +10,7 @@ from schemas.choices import Algorithm, Allocation, Auto, ClippingCenter, TreeDir
 from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import AnyFit
 from schemas.settings import rejection
-from schemas.settings.section import GrownSection, auto_or_integer, is_number, number_from, python_scalar
+from schemas.settings.section import Section, auto_or_integer, is_number, number_from, python_scalar
 
 AUTO_DEPTH = 20
 """Half-spaces that divide the data, if the job does not say how many."""
@@ -27,10 +27,8 @@ def _center(value: object) -> object:
     return tuple(float(each) for each in numbers)  # type: ignore[arg-type]
 
 
-class TreeConfig(GrownSection):
+class TreeConfig(Section):
     """The tree over the data, and the ball that bounds a row."""
-
-    newer: ClassVar[Mapping[str, object]] = {"center": None}
 
     radius: Annotated[float, number_from(*_RADII)] = Field(
         description="the public radius of the ball to which rows are clipped, a number > 0 in feature units"

@@ -1,7 +1,7 @@
 """Settings of masked aggregation: what the clients' role knows, and the little that the aggregator may know."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import pydantic
 from pydantic import Field
@@ -12,7 +12,7 @@ from schemas.masked.parties import PartyKeys, check_identity
 from schemas.privacy.noise_shares import MOST_CORRUPT, ShareLaw
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
-from schemas.settings.section import Count, GrownSection, Positive, Scalar, Section, Share, Text
+from schemas.settings.section import Count, Positive, Scalar, Section, Share, Text
 from schemas.tables.data_section import LedgerPath
 
 _PARTIES = (
@@ -22,14 +22,8 @@ _IDENTITY = "the place of this party's private key on any Beam filesystem (dappl
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
 
 
-_NEWER = {"parties": None, "identity_uri": None, "state_uri": None}
-"""Settings that came later, by what they are where they are not given."""
-
-
-class MaskedConfig(GrownSection):
+class MaskedConfig(Section):
     """How messages are masked, as the clients agree on it (trust: masked)."""
-
-    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     scheme: MaskScheme = Field(
         default=MaskScheme.SHARED_SECRET,
@@ -73,6 +67,17 @@ class MaskedConfig(GrownSection):
         if self.scheme is MaskScheme.SHARED_SECRET:
             return ShareLaw(threshold=self.threshold)
         return ShareLaw(threshold=self.threshold, corrupt=self.corrupt, dropout=self.dropout)
+
+    @property
+    def drawn_variance(self) -> float:
+        """Variance of the noise of a sum over that which is counted; where clients split it, if nobody drops out.
+
+        It is 1 where nobody is listed before clients draw their shares: then the number of messages decides.
+        """
+        if self.noise_by is NoiseBy.BOTH:
+            return 2.0
+        factors = None if self.shares is None else self.shares.factors()
+        return 1.0 if factors is None else factors[0]
 
 
 def check_masked(trust: Trust, masked: MaskedConfig, key_uri: str | None) -> None:

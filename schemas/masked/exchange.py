@@ -117,7 +117,7 @@ class _PlanContent(FileContent):
     rounds: Annotated[list[_RoundContent], Field(max_length=_MOST_ROUNDS)]
     pairwise: _PairwiseContent | None
     collector: PublicKey | None
-    shares: _SharesContent | None = None
+    shares: _SharesContent | None
 
 
 class AggregatorContent(FileContent):
@@ -168,8 +168,7 @@ class ExchangePlan:
         found: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
         found |= {"rounds": rounds, "pairwise": pairwise}
         found["collector"] = None if self.collector is None else self.collector.hex()
-        if self.shares is not None:
-            found["shares"] = self.shares.to_json()
+        found["shares"] = None if self.shares is None else self.shares.to_json()
         return json.dumps(found, indent=2, sort_keys=True)
 
     @classmethod

@@ -132,10 +132,7 @@ class Charge:
 
     def to_json(self) -> dict[str, Any]:
         """Content of a ledger entry."""
-        content = dataclasses.asdict(self)
-        if self.epoch is None:
-            del content["epoch"]
-        return content | {"events": list(self.events), "noise": self.noise._asdict()}
+        return dataclasses.asdict(self) | {"events": list(self.events), "noise": self.noise._asdict()}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Charge":

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-import pydantic
 from pydantic import Field
 
 from schemas.errors import ConfigError
@@ -41,11 +40,10 @@ class DeploymentConfig(Section):
     evidence_sources: PublicText | None = Field(default=None, description="where the entry can be checked")
     registry_author: PublicText | None = Field(default=None, description="who wrote the entry")
 
-    @pydantic.model_serializer(mode="plain")
-    def _given(self) -> dict[str, str]:
-        """What is given, so that a new field changes no digest."""
-        values = ((name, getattr(self, name)) for name in type(self).model_fields)
-        return {name: value for name, value in values if value is not None}
+    @property
+    def given(self) -> dict[str, str]:
+        """The fields that the job gives."""
+        return self.model_dump(exclude_none=True)
 
 
 def check_justified(justification: Mapping[str, str], known: Iterable[str]) -> None:

@@ -49,6 +49,8 @@ def checked(content: object, kind: type[_Content]) -> _Content:
         place = ".".join(
             map(str, error.errors(include_url=False, include_input=False, include_context=False)[0]["loc"])
         )
+        if place == "format":
+            raise MalformedError("a format of another version") from error
         raise MalformedError(f"another content at {place[:_LONGEST_NAME]!r}" if place else "another content") from error
     return found
 

@@ -81,6 +81,13 @@ def checked(model: type[_Checked], settings: object, within: str = "") -> _Check
         raise ConfigError(sentence(error, model, within)) from None
 
 
+_KINDS = {
+    type(None): "nothing: the file is empty, or has comments alone",
+    list: "a list",
+    str: "a text without names",
+}
+
+
 def mapping(settings: object, start: str) -> dict[str, Any]:
     """Settings of a job by name; `start` says which come first.
 
@@ -88,7 +95,8 @@ def mapping(settings: object, start: str) -> dict[str, Any]:
       ConfigError: one sentence, if they are something else.
     """
     if not isinstance(settings, Mapping):
-        raise ConfigError(f"the job must be a mapping of settings, got {type(settings).__name__}; start with {start}.")
+        got = _KINDS.get(type(settings), type(settings).__name__)
+        raise ConfigError(f"the job must be a mapping of settings, got {got}; start with {start}.")
     return dict(settings)
 
 

@@ -1,6 +1,6 @@
 """What jobs believe of the manifests, `run.json`, of earlier runs; the rest of such a file is for people."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -12,9 +12,17 @@ FileName = Annotated[
 """A file inside of the folder of the manifest: never absolute, never above it."""
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal."""
+FORMAT = 1
+"""Number of the format of `run.json` and of `privacy.json`; nobody reads a file of another number."""
 
 
-class RunManifest(OpenContent):
+class NumberedContent(OpenContent):
+    """A file that says by which format it was written."""
+
+    format: Literal[1]
+
+
+class RunManifest(NumberedContent):
     """Files of a run with their digests."""
 
     files: dict[FileName, Digest]
@@ -27,13 +35,13 @@ class ModelManifest(RunManifest):
     encoding: list[dict[str, Any]] | None
 
 
-class CollectionManifest(OpenContent):
+class CollectionManifest(NumberedContent):
     """The manifest of reports."""
 
     parameters_digest: Digest
 
 
-class WindowManifest(OpenContent):
+class WindowManifest(NumberedContent):
     """The manifest of a window."""
 
     run_id: str
@@ -78,7 +86,7 @@ class PreviousManifest(ModelManifest):
     epoch: Annotated[dict[str, Any], AfterValidator(_has_weights)] | None = None
 
 
-class PrivacyFile(OpenContent):
+class PrivacyFile(NumberedContent):
     """What a recurring run believes of `privacy.json`."""
 
     unit: str

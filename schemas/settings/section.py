@@ -1,8 +1,7 @@
 """What sections of a job are made of: frozen models, and the types of their scalar settings."""
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -65,23 +64,6 @@ class Section(pydantic.BaseModel, metaclass=_Called):
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class GrownSection(Section):
-    """A section that got settings after jobs with it had been run.
-
-    Ledgers hold digests of jobs, and masks are labeled by them. So a newer setting is left out of the dump while it has
-    the value that stands for the time before it.
-    """
-
-    newer: ClassVar[Mapping[str, object]] = {}
-    """Names of newer settings, with the value that each stands for where it is not given."""
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_newer_settings(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The dump of before, unless a newer setting is in use."""
-        content: dict[str, Any] = dump(self)
-        return {name: value for name, value in content.items() if name not in self.newer or value != self.newer[name]}
 
 
 def auto_or_integer(most: int) -> BeforeValidator:

@@ -130,6 +130,13 @@ class TableContract:
         features = self.features if self.feature_list is None else (self.feature_list,)
         return (*features, self.client_id) if self.by_client and self.client_id is not None else features
 
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """`columns`, with the types as which a file without types is read."""
+        encoded = {} if self.encoder is None else {each.column: each.read_as for each in self.encoder.columns}
+        features = {name: encoded.get(name, pa.float64()) for name in self.features}
+        return {name: features.get(name, pa.string()) for name in self.columns}
+
     def check_schema(self, schema: pa.Schema, where: str) -> None:
         """Checks names and types; other columns are ignored.
 

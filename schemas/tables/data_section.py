@@ -3,7 +3,7 @@
 import collections
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -11,13 +11,12 @@ from pydantic import BeforeValidator, Field
 from schemas.choices import Auto, InvalidRows
 from schemas.errors import ConfigError
 from schemas.settings import rejection
-from schemas.settings.section import Count, GrownSection, Scalar, Section, Text, auto_or_integer, python_scalar
+from schemas.settings.section import Count, Scalar, Section, Text, auto_or_integer, python_scalar
 from schemas.tables.feature_patterns import FeaturePatterns, has_patterns, is_pattern
 from schemas.tables.snapshot import TableConfig
 
 MOST_WIDTH = 1 << 13
 """Numbers of a row, at most: the lattice holds no more."""
-_NEWER = dict.fromkeys(("feature_names", "width", "except"))
 
 
 def _feature_names(value: object) -> object:
@@ -59,10 +58,8 @@ def _path_may_follow(schema: dict[str, Any]) -> None:
     schema["required"].remove("path")
 
 
-class DataConfig(GrownSection):
+class DataConfig(Section):
     """The private table, and what may be said of it in public."""
-
-    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     # Dumped under the names that YAML knows, since `except` is no name in Python.
     model_config = pydantic.ConfigDict(
@@ -71,8 +68,8 @@ class DataConfig(GrownSection):
     _patterns: FeaturePatterns | None = pydantic.PrivateAttr(default=None)
 
     path: Text = Field(
-        description="the path of a Parquet file, a glob or a Hive-partitioned folder; leave it out for the table of a "
-        "catalog"
+        description="the path of a Parquet or CSV file, a glob or a Hive-partitioned folder; leave it out for the "
+        "table of a catalog"
     )
     table: TableConfig | None = Field(
         default=None,
@@ -253,7 +250,7 @@ class PrepareOptions(Section):
 class ServerDataConfig(Section):
     """The public table: same features, no client ids."""
 
-    path: Text = Field(description="the path of a Parquet file, a glob or a folder of public rows")
+    path: Text = Field(description="the path of a Parquet or CSV file, a glob or a folder of public rows")
 
 
 def _section_or_none(value: object) -> object:

@@ -12,9 +12,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.tables import columns
-from schemas.tables.encoding import Category
+from schemas.tables.encoding import Category, ColumnEncoding, OneHot
 
 _CATEGORIES: Mapping[type, str] = {str: "strings", int: "integers", bool: "booleans"}
+_READ_AS: Mapping[type, pa.DataType] = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+"""As which types a file without types holds categories."""
+
+
+def read_as(encoding: ColumnEncoding | None) -> pa.DataType:
+    """The type as which a file without types holds a column that has this encoding, or none."""
+    if not isinstance(encoding, OneHot):
+        return pa.float64()
+    return _READ_AS[str if encoding.needs_server else type(encoding.vocabulary[0])]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,11 @@ class EncodedColumn(abc.ABC):
           block: shape (n_centers, n_names); noise may have carried it outside of what rows can be.
         """
         return np.clip(100.0 * block / self.weight, 0.0, 100.0)
+
+    @property
+    def read_as(self) -> pa.DataType:
+        """The type as which a file without types is read."""
+        return pa.float64()
 
     @property
     @abc.abstractmethod
@@ -217,6 +231,11 @@ class OneHotColumn(EncodedColumn):
     def labels(self) -> tuple[str, ...]:
         """Categories after the column, for example "sex Female"; blanks around a category do not count."""
         return tuple(f"{self.column} {str(value).strip()}" for value in self.vocabulary)
+
+    @property
+    def read_as(self) -> pa.DataType:
+        """That of the vocabulary."""
+        return _READ_AS[type(self.vocabulary[0])]
 
     @property
     def complaint(self) -> tuple[str, str]:

@@ -2,24 +2,21 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import pydantic
 from pydantic import Field
 
 from schemas.choices import TableFormat
 from schemas.errors import ConfigError
-from schemas.settings.section import GrownSection, Whole
+from schemas.settings.section import Section, Whole
 
 _CATALOG = r"^[A-Za-z0-9_-]+$"
 _IDENTIFIER = r"^[^\s./:@]+(\.[^\s./:@]+)+$"
-_NEWER = dict.fromkeys(("catalog", "identifier"))
 
 
-class TableConfig(GrownSection):
+class TableConfig(Section):
     """The format of a table whose files are listed by its own log, and the snapshot that is read."""
-
-    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     format: TableFormat = Field(description="delta for a Delta table, or iceberg for an Iceberg table")
     version: Whole | None = Field(

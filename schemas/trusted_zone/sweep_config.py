@@ -207,6 +207,12 @@ def _is_pooled_setting(name: str, job: Mapping[str, Any]) -> bool:
     return head in PooledFitConfig.model_fields or head not in SETTINGS
 
 
+def _of_columns(cell: SweepCell) -> str | None:
+    """The method of a cell whose columns have bounds of their own, which other methods do not know."""
+    section = getattr(cell.config, "dp_lloyd", None)
+    return cell.method if section is not None and section.by_column else None
+
+
 def _check_shared(cells: tuple[SweepCell, ...]) -> None:
     """Refuses cells that would need a pass of their own, and a table that may change between two parts."""
     table = cells[0].config.data.table
@@ -230,8 +236,12 @@ def _check_shared(cells: tuple[SweepCell, ...]) -> None:
                 f"ledger must be the same in all methods of a sweep, got another one in {cell.method}; give it once."
             )
         if cell.config.encodings != cells[0].config.encodings:
+            columns = _of_columns(cell) or _of_columns(cells[0])
             raise ConfigError(
-                f"encode must be the same in all methods of a sweep, got another one in {cell.method}; "
+                f"dp_lloyd.domain must be one interval where methods of a sweep differ, got one for each column in "
+                f"{columns}; write domain: [-1, 1], and encode.COLUMN: {{kind: bounds, to: symmetric}} with the bounds."
+                if columns
+                else f"encode must be the same in all methods of a sweep, got another one in {cell.method}; "
                 "run a sweep of its own for it."
             )
 

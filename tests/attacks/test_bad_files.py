@@ -388,7 +388,7 @@ def test_brackets_in_strings_are_no_depth():
 def test_a_manifest_names_no_file_outside(tmp_path, name):
     folder = RunFolder(str(tmp_path / "out"), "r")
     folder.open()
-    manifest = {"files": {name: "0" * 64}, "config_digest": "a"}
+    manifest = {"format": 1, "files": {name: "0" * 64}, "config_digest": "a"}
     pathlib.Path(folder.path("run.json")).write_text(json.dumps(manifest))
     with pytest.raises(ConfigError, match="must be the manifest of the interrupted run"):
         round_driver.finish(folder)

@@ -24,7 +24,7 @@ ACME = {
 }
 SENTENCE = re.compile(
     r"the package (pipelines|transforms|schemas) must be Dapple's own, got another one or none in \S+"
-    r"( \(of acme-etl\))?; install dapple-dp again, in an environment of its own, as `pipx install dapple-dp` does\.\n"
+    r"( \(of acme-etl\))?; install dapple-dp again, in an environment of its own\.\n"
 )
 
 

@@ -254,12 +254,6 @@ def test_google_is_asked_for_an_object_of_generation_zero(monkeypatch):
     assert google.asked == [0, 0]
 
 
-class _ClientError(Exception):
-    def __init__(self, code):
-        super().__init__(code)
-        self.response = {"Error": {"Code": code}}
-
-
 @pytest.mark.parametrize(
     ("code", "error"),
     [
@@ -269,21 +263,20 @@ class _ClientError(Exception):
     ],
 )
 def test_amazon_is_asked_for_an_object_that_is_not_there(monkeypatch, code, error):
+    exceptions = pytest.importorskip("botocore.exceptions")
     asked = []
 
     def put_object(**request):
         asked.append(request)
         if len(asked) > 1:
-            raise _ClientError(code)
+            raise exceptions.ClientError({"Error": {"Code": code}}, "PutObject")
 
     def client(flags):
         assert len(flags) == len(clients._FLAGS)
         return types.SimpleNamespace(put_object=put_object)
 
-    errors = types.SimpleNamespace(ClientError=_ClientError, BotoCoreError=KeyError)
     monkeypatch.setattr(clients, "_clients", clients._Clients())
     monkeypatch.setattr(clients, "_made", client)
-    monkeypatch.setitem(sys.modules, "botocore.exceptions", errors)
     new_file.create("s3://bucket/run.nonce", b"n")
     with pytest.raises(error) as raised:
         new_file.create("s3://bucket/run.nonce", b"m")

@@ -1,10 +1,12 @@
 """A good file of every format that is believed, and who reads it."""
 
+import gzip
 import hashlib
 import json
 import os
 import pathlib
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from pipelines.kmeans.plan.previous_run import load_previous, memory_from
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from pipelines.reports.source import find_reports
 from pipelines.run.options import read_text
+from pipelines.tables.private_source import private_source
 from schemas.arrivals.offsets import OffsetRange, WindowOffsets
 from schemas.clustered_fl.records import FederatedState
 from schemas.kmeans.fit_config import load_config
@@ -30,6 +33,7 @@ from schemas.privacy.release import Release, releases_to_table
 from schemas.reports.config import EncodeConfig, load_decode_config
 from schemas.reports.rows import to_table
 from schemas.tables.contract import TableContract
+from schemas.tables.data_section import DataConfig
 from schemas.tables.prepared_layout import PreparedFile, PreparedManifest
 from tests.fuzz import mutations
 from tests.scenes import ledgers, models
@@ -53,7 +57,7 @@ from transforms.tables.counted_clients import SALT_BYTES, Roll
 from transforms.tables.file_seal import seal_of
 from transforms.tables.listing import ListedFile
 from transforms.tables.prepared_files import read_manifest
-from transforms.tables.read import _list_row_groups
+from transforms.tables.read import _list_row_groups, guessed_schema
 from transforms.tables.shard_rows import read_blocks
 
 KEY = bytes(range(16))
@@ -122,7 +126,7 @@ def _previous(folder: pathlib.Path) -> None:
     models.write_model(folder / "fit", np.eye(3, 4))
     release = Release(path="a/weights", plan=ROUND.releases[0], values=np.ones((2, 3), np.int64), lattice_unit=0.5)
     (folder / "fit" / "releases.parquet").write_bytes(table_bytes(releases_to_table([release])))
-    (folder / "fit" / "privacy.json").write_text(json.dumps({"unit": "record"}))
+    (folder / "fit" / "privacy.json").write_text(json.dumps({"format": 1, "unit": "record"}))
     manifest = json.loads((folder / "fit" / "run.json").read_text())
     for name in ("releases.parquet", "privacy.json"):
         manifest["files"][name] = hashlib.sha256((folder / "fit" / name).read_bytes()).hexdigest()
@@ -291,6 +295,28 @@ def _read_lake(folder: pathlib.Path) -> object:
     return [list(read_blocks(shard, contract)) for shard in shards]
 
 
+def _csv(folder: pathlib.Path) -> None:
+    lines = [f'{x},"{x}; ""q""",client {index % 7}' for index, x in enumerate(mixture(40)[:, 0].tolist())]
+    (folder / "rows.csv").write_text("\n".join(["age,note,client_id", *lines, ""]))
+
+
+def _packed_csv(folder: pathlib.Path) -> None:
+    _csv(folder)
+    (folder / "rows.csv.gz").write_bytes(gzip.compress((folder / "rows.csv").read_bytes(), mtime=0))
+
+
+def _read_csv(folder: pathlib.Path, name: str = "rows.csv") -> object:
+    contract = TableContract(features=("age",), client_id="client_id", n_features=1, by_client=True)
+    path = str(folder / name)
+    shards = list(_list_row_groups(ListedFile(path, path, seal_of(path).text), contract))
+    guessed_schema(private_source(SimpleNamespace(data=DataConfig(path=path, features="any"))))
+    return [list(read_blocks(shard, contract)) for shard in shards]
+
+
+def _read_packed_csv(folder: pathlib.Path) -> object:
+    return _read_csv(folder, "rows.csv.gz")
+
+
 def _ledger(folder: pathlib.Path) -> None:
     ledger = ledgers.new_ledger(folder, Limit(epsilon=10.0, delta=1e-5))
     ledger.reserve("run", ledgers.gaussian(20.0), {"config": "a"})
@@ -368,6 +394,8 @@ FORMATS = {
     "checkpoint": Format("checkpoint.json", _checkpoint, _read_checkpoint, mutations.JSON),
     "arrays": Format("state.npz", _arrays, _read_arrays),
     "lake": Format("l.parquet", _lake, _read_lake),
+    "csv": Format("rows.csv", _csv, _read_csv),
+    "packed csv": Format("rows.csv.gz", _packed_csv, _read_packed_csv),
     "roll": Format("roll.npz", _roll, _of_roll),
     "offsets": Format("offsets.json", _offsets, _of_offsets, mutations.JSON),
     "ledger": Format("l.sqlite", _ledger, _read_ledger),

@@ -118,9 +118,12 @@ class Browser:
         while self._receive().get("method") != method:
             pass
 
-    def emulate(self, width: int, height: int = 900, *, dark: bool = False, mobile: bool = False) -> None:
-        """Sets the window and the color scheme that the reader prefers."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+    def emulate(
+        self, width: int, height: int = 900, *, dark: bool = False, mobile: bool = False, scale: float = 1.0
+    ) -> None:
+        """Sets the window, how many pixels of the screen each of its own takes, and the reader's color scheme."""
+        window = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": mobile}
+        self.call("Emulation.setDeviceMetricsOverride", **window)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media="screen", features=[scheme])
 
@@ -138,7 +141,8 @@ class Browser:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
-    def screenshot(self, path: pathlib.Path) -> None:
-        """The whole page as a PNG file."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    def screenshot(self, path: pathlib.Path, clip: tuple[float, float] | None = None) -> None:
+        """The whole page as a PNG file, or so much of its head: width and height."""
+        part = {} if clip is None else {"clip": {"x": 0, "y": 0, "width": clip[0], "height": clip[1], "scale": 1}}
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, **part)
         path.write_bytes(base64.b64decode(answer["data"]))

@@ -88,12 +88,7 @@ def _as_tests_do(function: Callable[..., None], *args: Any) -> None:
 
 def _main(words: list[str], out: str, key: bytes, point: Point | None) -> None:
     """The body of a process; it ends without waiting for threads of the runner."""
-    with (
-        mock.patch("pipelines.kmeans.outputs.page.render", return_value="<html></html>"),
-        mock.patch("secrets.token_bytes", return_value=key),
-        _dying(point),
-        _stdout_to(out),
-    ):
+    with mock.patch("secrets.token_bytes", return_value=key), _dying(point), _stdout_to(out):
         code = command.main(words)
     os._exit(code)
 

@@ -15,8 +15,7 @@ from pipelines.run import run_keys
 @contextlib.contextmanager
 def one_key_draws(path: str) -> Iterator[None]:
     """Whatever key a run has made for itself, the one at `path` draws."""
-    changed = {"run_place": lambda *_: path, "check_held_keys": lambda _: None}
-    with mock.patch.multiple(run_keys, **changed):
+    with mock.patch.multiple(run_keys, run_place=lambda *_: path, check_held_keys=lambda _: None):
         yield
 
 

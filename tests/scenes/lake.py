@@ -121,21 +121,20 @@ def write_key(path: pathlib.Path, key: bytes = KEY, mode: int = 0o600) -> str:
     return str(path)
 
 
-_KEYS_OF_RUNS = {name: getattr(run_keys, name) for name in ("run_place", "check_held_keys")}
+_RUN_PLACE, _CHECK_HELD_KEYS = run_keys.run_place, run_keys.check_held_keys
 
 
 @contextlib.contextmanager
 def written_keys_draw() -> Iterator[None]:
     """The keys that a test writes are those that draw, in every run, so that it can say what is released."""
-    changed = {"run_place": lambda uri, *_: uri, "check_held_keys": lambda _: None}
-    with mock.patch.multiple(run_keys, **changed):
+    with mock.patch.multiple(run_keys, run_place=lambda uri, *_: uri, check_held_keys=lambda _: None):
         yield
 
 
 @contextlib.contextmanager
 def keys_of_runs() -> Iterator[None]:
     """Takes `written_keys_draw` back: what draws is derived for every run, as outside of tests."""
-    with mock.patch.multiple(run_keys, **_KEYS_OF_RUNS):
+    with mock.patch.multiple(run_keys, run_place=_RUN_PLACE, check_held_keys=_CHECK_HELD_KEYS):
         yield
 
 

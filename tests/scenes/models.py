@@ -10,6 +10,7 @@ import yaml
 from numpy.typing import NDArray
 
 from schemas.kmeans.model import ClusterModel
+from schemas.settings.run_manifest import FORMAT
 from tests.scenes.lake import Outcome, run_command
 from transforms.files.octets import table_bytes
 
@@ -26,6 +27,7 @@ def write_model(
     content = table_bytes(model.centers_table())
     (folder / "centers.parquet").write_bytes(content)
     manifest = {
+        "format": FORMAT,
         "features": features or [f"x[{index}]" for index in range(centers.shape[1])],
         "encoding": encoding,
         "files": {"centers.parquet": hashlib.sha256(content).hexdigest()},

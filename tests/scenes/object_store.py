@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 from unittest import mock
@@ -67,7 +68,10 @@ class Throttle:
 
 @contextlib.contextmanager
 def object_store() -> Iterator[Throttle]:
-    """A store with the empty bucket `BUCKET`, at a port of its own; libraries of stores find it by the environment."""
+    """A store with the empty bucket `BUCKET`, at a port of its own; libraries of stores find it by the environment.
+
+    The objects of moto are those of its process: what an earlier store held is dropped first.
+    """
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
@@ -86,6 +90,8 @@ def object_store() -> Iterator[Throttle]:
         "AWS_EC2_METADATA_DISABLED": "true",
     }
     try:
+        emptied = urllib.request.Request(f"{place['AWS_ENDPOINT_URL']}/moto-api/reset", method="POST")
+        urllib.request.urlopen(emptied).close()
         with mock.patch.dict(os.environ, place):
             client().create_bucket(Bucket=BUCKET)
             yield throttle

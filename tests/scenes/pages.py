@@ -1,22 +1,37 @@
 """Blocks of code on the pages, and the fit that a block is, or is a part of."""
 
+import itertools
 import pathlib
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+ANY_FENCE = re.compile(r"^ *```(\S*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+"""Those within lists, too."""
 PYTHON = ("python", "{code-cell}")
 
 
-def blocks(*languages: str) -> Iterator[tuple[str, pathlib.Path, str]]:
+def blocks(*languages: str, fence: re.Pattern[str] = FENCE) -> Iterator[tuple[str, pathlib.Path, str]]:
     """All blocks in some languages: name, page and text."""
     for page in PAGES:
-        for number, (language, text) in enumerate(FENCE.findall(page.read_text())):
+        for number, (language, text) in enumerate(fence.findall(page.read_text())):
             if language in languages:
                 yield f"{page.relative_to(ROOT)}-{number}", page, text
+
+
+def calls(text: str) -> Iterator[list[str]]:
+    """Words of every command of a block, without comments, assignments and what the shell fills in."""
+    for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines():
+        tokens = shlex.shlex(re.sub(r"\$\([^)]*\)", "", line), posix=True, punctuation_chars=True)
+        tokens.whitespace_split = True
+        for ends, words in itertools.groupby(tokens, lambda token: token in ("&&", "||", "|", ";")):
+            words = list(itertools.dropwhile(re.compile("[A-Z_]+=").match, words))
+            if words and not ends:
+                yield words[: words.index(">")] if ">" in words else words
 
 
 FEDERATED = {"r_dpcfl", "global", "local", "ifca", "mr_mtl", "oracle"}

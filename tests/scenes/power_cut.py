@@ -61,8 +61,8 @@ class Disk:
         with contextlib.ExitStack() as stack:
             for name in ("fsync", "unlink", "remove", "rmdir", "rename", "replace", "link"):
                 stack.enter_context(mock.patch.object(os, name, self._told(getattr(os, name))))
-            for name in ("reserve", "start", "_end"):
-                stack.enter_context(mock.patch.object(store.Ledger, name, self._told(getattr(store.Ledger, name))))
+            for step in ("reserve", "start", "_end"):
+                stack.enter_context(mock.patch.object(store.Ledger, step, self._told(getattr(store.Ledger, step))))
             try:
                 yield
             finally:

@@ -54,8 +54,8 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def on_terminal(*words: str) -> Iterator[Terminal]:
-    """`dapple` with some words."""
+def on_terminal(*words: str, folder: pathlib.Path | None = None) -> Iterator[Terminal]:
+    """`dapple` with some words, in a folder or in this one."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "dapple_dp", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
@@ -66,6 +66,7 @@ def on_terminal(*words: str) -> Iterator[Terminal]:
         stderr=slave,
         start_new_session=True,
         env=environment,
+        cwd=folder,
     )
     os.close(slave)
     try:

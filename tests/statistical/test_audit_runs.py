@@ -1,6 +1,5 @@
 """A whole fit, each round fed by the releases of the last, keeps the epsilon that it prints."""
 
-import contextlib
 import dataclasses
 
 import numpy as np
@@ -11,9 +10,7 @@ from schemas.tables.client_block import ClientBlock
 from tests.scenes import audit
 from tests.scenes.canaries import CLIENT_ROWS, FAR, Neighbors
 from tests.scenes.lake import MEANS, chain, job, mixture, planned, write_lake, write_server
-from transforms.numerics.kmeans import bounds, scatter
-from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.one_thread import one_thread
+from transforms.numerics.kmeans import bounds
 from transforms.numerics.privacy.noise import draw_release
 from transforms.privacy import accounting
 
@@ -23,12 +20,8 @@ ROWS = mixture(90)
 
 @pytest.fixture(autouse=True)
 def quick_server(monkeypatch):
-    """Makes public work short, which costs no privacy: BLAS is told once to keep to one thread, bounds are coarse."""
+    """Makes public work short, which costs no privacy: bounds are coarse."""
     monkeypatch.setattr(bounds, "PSEUDO_CLIENTS", 20)
-    for module in (scatter, seeding):
-        monkeypatch.setattr(module, "one_thread", contextlib.nullcontext)
-    with one_thread():
-        yield
 
 
 def fit_of(folder, unit, allocation):

@@ -9,6 +9,7 @@ from tests.scenes import pages
 
 NOTEBOOKS = [page for page in pages.PAGES if "file_format: mystnb" in page.read_text()]
 CELL = re.compile(r"^([^\n]*(?:\n[^\n`]+)*)\n\n```\{code-cell\}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+WRITERS = {"pq.write_table", "create_key"}
 COMMANDS = {"run", "Popen", "call", "check_call", "main", "system"}
 
 
@@ -33,6 +34,30 @@ def unchecked(text):
     return [ast.unparse(each) for each in commands_in(tree) if id(each) not in checked]
 
 
+def called_in(*trees):
+    """Names of what is called outside of functions that are only defined there."""
+    parts = [it for tree in trees if not isinstance(tree, ast.FunctionDef) for it in ast.walk(tree)]
+    return {ast.unparse(it.func) for it in parts if isinstance(it, ast.Call)}
+
+
+def asserts(tree):
+    return any(isinstance(each, ast.Assert) for each in ast.walk(tree))
+
+
+def unheld(text):
+    """Cells that show something and assert nothing; one that ends with a command shows what the page holds it to."""
+    cells = [ast.parse(body) for language, body in pages.FENCE.findall(text) if language == "{code-cell}"]
+    quiet = {each.name for cell in cells for each in cell.body if isinstance(each, ast.FunctionDef) and asserts(each)}
+    found = []
+    for cell in cells:
+        last = cell.body[-1]
+        shows = isinstance(last, ast.Expr) and not called_in(last) & (quiet | WRITERS)
+        held = any(asserts(each) for each in cell.body if not isinstance(each, ast.FunctionDef))
+        if (shows or "print" in called_in(*cell.body)) and not held:
+            found.append(ast.unparse(cell))
+    return found
+
+
 def refusals(text):
     """Of each cell that is introduced as a refusal: its code."""
     return [code for before, code in CELL.findall(text) if "refuse" in before and before.endswith(":")]
@@ -41,6 +66,28 @@ def refusals(text):
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
 def test_every_command_must_end_as_the_page_says(page):
     assert unchecked(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
+def test_what_a_cell_shows_is_held_by_an_assertion(page):
+    """The text beside it says what is seen there, and another build draws other noise."""
+    assert unheld(page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "held"),
+    [
+        ("centers.round(2)", False),
+        ("print(centers)", False),
+        ("def show():\n    print(1)\nx = 1", True),
+        ("print(centers)\nassert cost(centers) < 2", True),
+        ("def dapple():\n    assert main() == 0\ndapple()", True),
+        ("def dapple():\n    assert main() == 0\nprint(dapple())", False),
+        ("_ = model.fit(rows)", True),
+    ],
+)
+def test_a_cell_that_shows_and_holds_nothing_is_told(cell, held):
+    assert unheld(f"```{{code-cell}}\n{cell}\n```\n") == ([] if held else [ast.unparse(ast.parse(cell))])
 
 
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)

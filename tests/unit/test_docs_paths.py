@@ -11,6 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AT_ROOT = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "llms.txt")
 PAGES = [*(ROOT / name for name in AT_ROOT), *(ROOT / "docs").rglob("*.md")]
+DECISIONS = ROOT / "docs" / "decisions"
 FOLDERS = ("dapple_dp", "schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "schedule", "docs")
 
 _TOPS = "dapple_dp|schemas|transforms|pipelines|tests"
@@ -21,6 +22,7 @@ _PLACEHOLDER = re.compile(r"(?<![a-z])[A-Z]{2,}(?![a-z])")
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`]*`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_DECIDED = re.compile(r"\nDecided on \d{4}-\d\d-\d\d[.,]")
 _HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 
 
@@ -120,12 +122,32 @@ def test_where_a_page_leads_exists(page):
     assert dead_links(page, page.read_text()) == []
 
 
-def test_every_decision_is_listed_once_under_its_title():
-    folder = ROOT / "docs" / "decisions"
-    pages = {path.name: path.read_text().splitlines() for path in folder.glob("*.md") if path.name != "README.md"}
-    lines = re.findall(r"^- \[(.+)\]\(([\w.-]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
-    assert sorted(lines) == sorted((lines_of[0].removeprefix("# "), name) for name, lines_of in pages.items())
-    assert all(lines_of[2] == f"Decided on {name[:10]}." for name, lines_of in pages.items())
+def decision_pages():
+    """Pages of decisions by their file, but the index."""
+    return {path.name: path.read_text() for path in DECISIONS.glob("*.md") if path.name != "README.md"}
+
+
+def undated(text: str) -> list[str]:
+    """Titles of sections without the line of their day."""
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    return [each.splitlines()[0] for each in sections if not _DECIDED.match(each.partition("\n")[2])]
+
+
+def test_every_page_of_decisions_is_listed_once_under_its_title():
+    lines = re.findall(r"^- \[(.+)\]\(([\w.-]+)\)", (DECISIONS / "README.md").read_text(), re.MULTILINE)
+    titles = {name: text.splitlines()[0].removeprefix("# ") for name, text in decision_pages().items()}
+    assert sorted(lines) == sorted((title, name) for name, title in titles.items())
+
+
+def test_decisions_are_sections_of_topics_with_their_day():
+    assert [name for name in decision_pages() if not re.fullmatch(r"[a-z][a-z-]*\.md", name)] == []
+    assert {name: undated(text) for name, text in decision_pages().items() if undated(text)} == {}
+    titles = [line for text in decision_pages().values() for line in text.splitlines() if line.startswith("## ")]
+    assert len(set(titles)) == len(titles) > 40
+
+
+def test_a_decision_without_its_day_is_told():
+    assert undated("# Topic\n\n## One\n\nDecided on 2026-11-21.\n\n## Two\n\nWhy.\n") == ["Two"]
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,16 @@ def test_a_sentence_may_be_wrapped_but_not_stand_twice(pages):
         find(asked("page.md", "A"))
 
 
+def test_ways_that_cost_the_same_need_no_order(pages):
+    """Of two ways of one length to one place, either will do."""
+    folder = docs_questions.START.parent
+    docs_questions.START.write_text("# Top\n\n[two](two.md) [two](two.md) [page](page.md)\n\n## Low\n")
+    (folder / "two.md").write_text("# Two\n\n[page](page.md) [top](README.md) [here](#two)\n")
+    (folder / "page.md").write_text("# Page\n\n[two](two.md) [low](README.md#low) [here](#page) It is so.\n")
+    docs_questions.prose.cache_clear()
+    assert find(asked("page.md", "It is so.")).clicks == 1
+
+
 def test_a_page_without_a_way_is_told(pages):
     with pytest.raises(LookupError, match=r"links must lead from the README to island\.md"):
         find(asked("island.md", "Nobody comes."))

@@ -1,4 +1,4 @@
-"""What the papers' figures are made with: files of publishers, scores, plots of tables, rates of EM."""
+"""What the papers' figures are made with: files of publishers, scores, rates of EM."""
 
 import gzip
 import hashlib
@@ -11,10 +11,8 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
 from benchmarks import data, data_files
-from benchmarks.papers import fastlloyd_messages, fastlloyd_real, mixture_rate, plots
+from benchmarks.papers import fastlloyd_messages, fastlloyd_real, mixture_rate
 from benchmarks.papers.fastlloyd import scaled
-from benchmarks.papers.figures import RESULTS
-from tests.unit.test_papers import ROOT
 
 
 def test_features_are_read_from_tables_of_words(tmp_path):
@@ -93,30 +91,6 @@ def test_silhouettes_of_known_distances_are_those_of_scikit_learn(n_clusters):
 def test_an_iteration_takes_its_sends_and_more():
     found = fastlloyd_messages.milliseconds(200, 2, 2, repeats=2)
     assert found.mean > fastlloyd_messages.SENDS * fastlloyd_messages.SEND_MS
-
-
-def test_tables_become_curves():
-    text = "words\n\n| a | 0.5 | 1,000 |\n| --- | --- | --- |\n| x | 1.5 ± 0.1 | - |\nmore\n| b |\n| --- |\n"
-    (before, rows), (after, other) = plots.tables(text)
-    assert (before, after, other) == ("words", "more", [["b"]])
-    (name, points) = next(iter(plots.curves(plots.Panel("words", "x"), rows).items()))
-    assert (name, points[0], points[1][0]) == ("x", (0.5, 1.5), 1000.0)
-    assert np.isnan(points[1][1])
-    down = plots.curves(plots.Panel("words", "x", down=(1, (2,)), by=0), [["k", "d", "y"], ["2", "4", "8 / 9"]])
-    assert down == {"y, k = 2": [(4.0, 8.0)]}
-
-
-@pytest.mark.parametrize("name", sorted(plots.PLOTS))
-def test_committed_results_have_the_tables_of_their_plots(name, tmp_path):
-    (tmp_path / name).write_text((ROOT / RESULTS / name).read_text())
-    assert plots.draw(tmp_path / name).stat().st_size > 10_000
-    text = (tmp_path / name).read_text()
-    assert text.count("![plots](") == 1
-    plots.draw(tmp_path / name)
-    assert (tmp_path / name).read_text() == text
-    (tmp_path / name).write_text("nothing")
-    with pytest.raises(LookupError, match="must have a table under"):
-        plots.draw(tmp_path / name)
 
 
 def test_em_is_faster_where_components_overlap_less():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from schemas.arrivals.topic import TopicConfig, client_properties
-from schemas.errors import ConfigError, InputError
+from schemas.errors import ConfigError, InputError, what_installs
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 
@@ -42,7 +42,7 @@ class TopicClient(NamedTuple):
         """
         if importlib.util.find_spec("confluent_kafka") is None:
             raise ConfigError(
-                "messages must be read by confluent-kafka, got no such library; run pip install 'dapple-dp[kafka]'."
+                f"messages must be read by confluent-kafka, got no such library; run {what_installs('kafka')}."
             )
         given: dict[str, str] = {}
         if self.properties:

@@ -89,7 +89,7 @@ def clients_of(rows: LabeledRows) -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 def read_shard(shard: ShardRef, contract: LabeledContract) -> LabeledRows:
     """Rows of one shard, bounded before anything is computed from them; raises InputError for an invalid one."""
-    rows = contract.to_rows(read_columns(shard, list(contract.columns)), shard_name(shard))
+    rows = contract.to_rows(read_columns(shard, contract.types), shard_name(shard))
     return rows._replace(points=bound_features(rows.points, contract.feature_norm))
 
 

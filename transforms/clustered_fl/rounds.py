@@ -20,7 +20,6 @@ import numpy as np
 from apache_beam.pvalue import AsSingleton
 from apache_beam.utils.shared import Shared
 
-from schemas.choices import SelectionScore
 from schemas.clustered_fl.labeled_contract import LabeledContract
 from schemas.clustered_fl.records import ClientUpdate, FederatedState, Federation
 from schemas.privacy.flow import Promise, Zone
@@ -49,20 +48,9 @@ class TrainingSetup(NamedTuple):
     cache_bytes: int
 
 
-_NEWER: dict[tuple[str, str], Any] = {
-    ("training", "first_copies"): 1,
-    ("clustering", "select_by"): SelectionScore.ACCURACY,
-}
-"""Terms that earlier federations did not have, with their defaults: without them the stream is the same as before."""
-
-
 def run_stream(key: bytes, federation: Federation) -> KeyStream:
     """The stream from which all clients draw; other terms never share noise with these, also under one key."""
-    settings = dataclasses.asdict(federation)
-    for (section, name), usual in _NEWER.items():
-        if settings[section][name] == usual:
-            del settings[section][name]
-    terms = json.dumps(settings, sort_keys=True, default=bytes.hex)
+    terms = json.dumps(dataclasses.asdict(federation), sort_keys=True, default=bytes.hex)
     return KeyStream(key, encode_label("clustered_fl", hashlib.sha256(terms.encode()).hexdigest()))
 
 

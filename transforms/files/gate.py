@@ -10,7 +10,7 @@ import io
 import os
 import stat
 import zipfile
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from schemas.errors import InputError
 from schemas.settings import json_schema, json_text, yaml_text
 from schemas.settings.refusal import MalformedError, Refusal
-from transforms.files import parquet_footer, stores
-from transforms.files.parquet_footer import ColumnSize
+from transforms.files import stores
+from transforms.files.formats import parquet_footer
+from transforms.files.formats.csv_file import CsvFile, is_csv
+from transforms.files.formats.parquet_footer import ColumnSize
 
 MOST_BYTES = 1 << 30
 """Octets of a file that is read as a whole, at most."""
@@ -31,6 +33,8 @@ _MOST_TABLE_ROWS = 1 << 28
 _BATCH_ROWS = 1 << 16
 _CHUNK = 1 << 22
 _Content = TypeVar("_Content")
+RowFile: TypeAlias = pq.ParquetFile | CsvFile
+"""An open file of rows; `shard_rows` and `read` of `transforms.tables` alone ask of which format it is."""
 
 
 def staged(path: str) -> Refusal:
@@ -131,6 +135,17 @@ def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
         return pq.ParquetFile(source, pre_buffer=False)
     except Exception as error:
         raise refusal.because() from error
+
+
+def rows_of(source: Any, name: str, refusal: Refusal) -> RowFile:
+    """An open file as CSV if it is called so, else as Parquet.
+
+    Args:
+      source: octets, as Arrow or Beam opens them.
+      name: what messages call the file.
+      refusal: what the user is told of another Parquet file.
+    """
+    return CsvFile(source, name) if is_csv(name) else parquet_of(source, refusal)
 
 
 def column_sizes(source: Any, refusal: Refusal) -> list[list[ColumnSize]]:

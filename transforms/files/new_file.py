@@ -77,6 +77,8 @@ def rename(path: str, other: str) -> None:
 def link_in_place(path: str, content: bytes, mode: int) -> None:
     """Makes a whole file on a local disk, which nobody sees half written, unless there is one.
 
+    Whoever is killed on the way leaves the content under a second name. So keys are made by `create`, which has none.
+
     Args:
       path: durable on return.
       content: of the file.

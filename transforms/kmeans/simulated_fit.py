@@ -5,7 +5,9 @@ exact sums are multiplied to those of that many rows, and then get the noise of 
 public counts are those of the real run. The keys of this noise are public and fixed, and label no other draw.
 """
 
+import dataclasses
 import hashlib
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
-from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.plan import PrivacyUnit, RoundPlan
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.kmeans.starts import seeding
@@ -32,6 +34,8 @@ MOST_ROWS = 20_000
 DRAWS = 5
 _STAND_IN_CLUSTER = 0.1
 """Stddev of a stand-in cluster in each direction, in units of half a side (of the radius) over sqrt(d)."""
+_PROBES = (0.0, 3.0, 30.0)
+"""Sizes of random sums, over their noise, that show which noise follows from earlier releases."""
 _LABEL = b"dapple simulated fit, a public key"
 
 
@@ -43,12 +47,14 @@ class SimulatedFit(NamedTuple):
       without_noise: that of k-means of the same rows, which no run reaches but by chance.
       model: of the last run; its releases know their noise in feature units.
       seconds: of one core, for the statistics of one run on the simulated rows.
+      units: shape (draws, n_releases): lattice units of the releases, in feature units, of which their noise follows.
     """
 
     costs: NDArray[np.float64]
     without_noise: float
     model: ClusterModel
     seconds: float
+    units: NDArray[np.float64]
 
     @property
     def mean(self) -> float:
@@ -68,6 +74,7 @@ def simulate_rounds(
     n_units: int,
     n_clusters: int,
     *,
+    variance: float = 1.0,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> SimulatedFit:
@@ -79,24 +86,26 @@ def simulate_rounds(
       rows: of `drawn_rows`.
       n_units: assumed number of rows (privacy unit client: of clients) that they stand for, from 1 to 2**31 - 1.
       n_clusters: with which the cost without noise is found.
+      variance: of the noise that is drawn, over the planned one, >= 1.
       draws: runs, >= 1, each with noise of its own.
       seed: public.
     """
     simulated = len(rows.points) if rows.offsets is None else rows.n_clients
-    costs, seconds = [], 0.0
+    costs, units, seconds = [], [], 0.0
     with one_thread():
         for draw in range(draws):
             key = hashlib.sha256(_LABEL + b"/%d/%d" % (seed, draw)).digest()
-            model, spent = run_once(initial, rounds, rows, n_units / simulated, key)
+            model, spent = run_once(initial, rounds, rows, n_units / simulated, key, variance)
             costs.append(mean_cost(rows.points, model.centers))
+            units.append([each.lattice_unit for each in model.releases])
             seconds += spent / draws
     points = rows.points.astype(np.float64)
     best = seeding.weighted_kmeans(points, np.ones(len(points)), min(n_clusters, len(points)), 1, seed).centers
-    return SimulatedFit(np.array(costs), mean_cost(points, best), model, seconds)
+    return SimulatedFit(np.array(costs), mean_cost(points, best), model, seconds, np.array(units))
 
 
 def run_once(
-    initial: Any, rounds: Sequence[Round], rows: ClientBlock, factor: float, key: bytes
+    initial: Any, rounds: Sequence[Round], rows: ClientBlock, factor: float, key: bytes, variance: float = 1.0
 ) -> tuple[ClusterModel, float]:
     """What one run releases whose exact sums are those of the rows times a factor, and seconds of its statistics.
 
@@ -106,14 +115,48 @@ def run_once(
       rows: public.
       factor: units for which one simulated unit stands, > 0.
       key: public; labels no draw of a real run.
+      variance: of the noise that is drawn, over the planned one, >= 1.
     """
     state, seconds = initial, 0.0
     for each in rounds:
         start = time.thread_time()
         found = measured(each, rows, state.broadcast())
         seconds += time.thread_time() - start
-        state = each.step(state, draw_release(key, each.plan, np.rint(found * factor).astype(np.int64)))
+        state = each.step(
+            state, draw_release(key, _drawn(each.plan, variance), np.rint(found * factor).astype(np.int64))
+        )
     return state.model(), seconds
+
+
+def probed_units(initial: Any, rounds: Sequence[Round]) -> NDArray[np.float64]:
+    """Lattice units of the releases of runs whose sums are random, shape (runs, n_releases), as of `SimulatedFit`.
+
+    Where they differ, the bound of a sum, and so its noise, follows from earlier releases.
+
+    Args:
+      initial: state before the first round.
+      rounds: of the plan, in order.
+    """
+    return np.array([_units_of(initial, rounds, scale) for scale in _PROBES])
+
+
+def _units_of(initial: Any, rounds: Sequence[Round], scale: float) -> list[float]:
+    """Lattice units of a run whose sums are random, `scale` times as large as their noise."""
+    state, rng = initial, np.random.default_rng(round(scale))
+    for each in rounds:
+        noise = np.concatenate([np.full(release.spec.size, release.noise_stddev) for release in each.plan.releases])
+        sums = np.rint(scale * noise * rng.normal(size=each.plan.size)).astype(np.int64)
+        state = each.step(state, draw_release(hashlib.sha256(_LABEL).digest(), each.plan, sums))
+    return [each.lattice_unit for each in state.model().releases]
+
+
+def _drawn(plan: RoundPlan, variance: float) -> RoundPlan:
+    """The round with the noise that is drawn, where that is more than what is counted."""
+    if variance == 1.0:
+        return plan
+    more = math.sqrt(variance)
+    releases = (dataclasses.replace(each, noise_multiplier=more * each.noise_multiplier) for each in plan.releases)
+    return dataclasses.replace(plan, releases=tuple(releases))
 
 
 def mean_cost(points: NDArray[np.floating], centers: NDArray[np.float64]) -> float:

@@ -42,10 +42,12 @@ class ProfileParams:
     plan: ProfilePlan
 
     @property
-    def others(self) -> tuple[str, ...]:
-        """Columns to read besides the features, the client id last."""
+    def others(self) -> dict[str, pa.DataType]:
+        """Columns to read besides the features, the client id last, as `shard_rows` reads them."""
         client = (str(self.contract.client_id),) if self.plan.by_client else ()
-        return (*self.plan.numeric, *self.plan.categorical, *client)
+        return dict.fromkeys(self.plan.numeric, pa.float64()) | dict.fromkeys(
+            (*self.plan.categorical, *client), pa.string()
+        )
 
 
 def number(index: int) -> str:

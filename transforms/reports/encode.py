@@ -54,7 +54,7 @@ class KeyedClientFn(SmallBlocksFn, HeldKeyFn):
 
     def _clients_of(self, shard: ShardRef) -> tuple[NDArray[np.floating], list[bytes]]:
         """Points and ids of the clients of a shard."""
-        points, ids = self._contract.to_rows(read_columns(shard, list(self._contract.columns)), shard_name(shard))
+        points, ids = self._contract.to_rows(read_columns(shard, self._contract.types), shard_name(shard))
         octets = client_ids.octets_of(client_ids.canonical(ids))
         if len(set(octets)) < len(octets):
             raise InputError(f"{shard_name(shard)} must hold one row per client, got several; group the rows first.")

@@ -16,11 +16,16 @@ import pyarrow.parquet as pq
 from schemas.errors import InputError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
+from transforms.files.formats.csv_file import ENDINGS, CsvFile, is_csv
 from transforms.files.stores import OpenedFile, StoredFile, is_local, open_store, stored
 
+PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
 _CHUNK = 1 << 22
 _TAIL_BYTES = 8
 """Length of the footer, and the mark of a Parquet file."""
+_MARK = b"PAR1"
+_END_BYTES = 1 << 16
+"""What stands for the footer of another file, at most."""
 
 
 class FileSeal(NamedTuple):
@@ -29,7 +34,8 @@ class FileSeal(NamedTuple):
     Attributes:
       size: octets.
       changed: time of the last change as the filesystem tells it; empty if it tells none.
-      footer: digest of the Parquet footer; empty in the listing of an object store, where it costs a request per file.
+      footer: digest of the Parquet footer, or of the end of another file; empty in the listing of an object store,
+        where it costs a request per file.
       content: SHA-256 of all octets by the manifest of a prepared folder; empty of another file.
     """
 
@@ -66,7 +72,7 @@ def seal_of(path: str) -> FileSeal:
     """The whole seal of a file.
 
     Raises:
-      InputError: if it is no regular file, or no Parquet file.
+      InputError: if it is no regular file, or cannot be read.
     """
     with _opened(path, path) as (_, seal):
         return seal
@@ -79,19 +85,19 @@ def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
     Raises:
       InputError: if it is no regular file, or no Parquet file.
     """
-    with _opened(path, path) as (opened, _), gate.parquet_of(opened.source, refusal_of(path)) as file:
+    with _opened(path, path) as (opened, _), gate.parquet_of(opened.source, _no_parquet(path)) as file:
         yield file
 
 
 @contextlib.contextmanager
-def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFile, FileSeal]]:
+def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile, FileSeal]]:
     """Opens a file that was listed; arguments, result and errors as of `open_listed`, without the octets."""
     with open_listed(file, seal, name) as (parsed, found, _):
         yield parsed, found
 
 
 @contextlib.contextmanager
-def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFile, FileSeal, Any]]:
+def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile, FileSeal, Any]]:
     """Opens a file that was listed, and compares it with its seal before it is read.
 
     It is compared once more afterwards, unless all its octets are those that were compared, whatever lies there then.
@@ -99,7 +105,7 @@ def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFil
     Args:
       file: real path, on any Beam filesystem.
       seal: text of the seal that it was listed with.
-      name: what messages call the file.
+      name: what messages call the file; says whether it is CSV.
 
     Yields:
       The file, its whole seal, and its octets.
@@ -107,8 +113,10 @@ def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[pq.ParquetFil
     Raises:
       InputError: if it is another file, or was changed.
     """
-    with _opened_as_listed(file, seal, name) as (source, found), gate.parquet_of(source, refusal_of(name)) as parsed:
-        yield parsed, found, source
+    with _opened_as_listed(file, seal, name) as (source, found):
+        parsed = gate.rows_of(source, name, refusal_of(name))
+        with contextlib.nullcontext() if isinstance(parsed, CsvFile) else parsed:
+            yield parsed, found, source
 
 
 def content_digest(file: str, seal: str, name: str) -> bytes:
@@ -202,11 +210,12 @@ def _state(path: str, source: Any, name: str) -> StoredFile:
 
 
 def _footer_digest(source: Any, size: int, name: str) -> str:
-    """Digest of the last octets of a Parquet file, which tell where everything in it lies."""
+    """Digest of the last octets of a file; those of a Parquet file tell where everything in it lies."""
     try:
         source.seek(max(size - _TAIL_BYTES, 0))
         tail = bytes(source.read(_TAIL_BYTES))
-        start = max(size - _TAIL_BYTES - int.from_bytes(tail[:4], "little"), 0)
+        length = int.from_bytes(tail[:4], "little") if tail[4:] == _MARK else _END_BYTES
+        start = max(size - _TAIL_BYTES - length, 0)
         source.seek(start)
         footer = bytes(source.read(size - start))
         source.seek(0)
@@ -217,8 +226,16 @@ def _footer_digest(source: Any, size: int, name: str) -> str:
 
 def refusal_of(name: str) -> Refusal:
     """What the user is told of a file that cannot be read."""
+    if not is_csv(name):
+        return _no_parquet(name)
+    return Refusal(kind=InputError, rule=f"{name} must be a readable CSV file", remedy="check the file or leave it out")
+
+
+def _no_parquet(name: str) -> Refusal:
+    """What the user is told of a file that is no Parquet file."""
+    called = "" if name.endswith(PARQUET_ENDINGS) else f", and end the name of a CSV file in {', '.join(ENDINGS)}"
     rule = f"{name} must be a readable Parquet file"
-    return Refusal(kind=InputError, rule=rule, remedy="check the file or leave it out")
+    return Refusal(kind=InputError, rule=rule, remedy=f"check the file or leave it out{called}")
 
 
 def _changed(name: str) -> InputError:

@@ -78,7 +78,7 @@ def _split(
     if shard == EMPTY_SHARD:
         return
     first = 0 if windows is None else windows.place(shard.path) * n_shards
-    points, column = contract.to_rows(read_columns(shard, list(contract.columns)), shard_name(shard))
+    points, column = contract.to_rows(read_columns(shard, contract.types), shard_name(shard))
     ids = client_ids.canonical(column)
     shards = partition.shard_of(client_ids.digests(ids), n_shards)
     order = np.argsort(shards, kind="stable")

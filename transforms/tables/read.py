@@ -17,13 +17,15 @@ from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import decode_runs
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import gate
-from transforms.files.parquet_footer import ColumnSize
+from transforms.files.formats.csv_file import CsvFile
+from transforms.files.formats.parquet_footer import ColumnSize
+from transforms.files.gate import RowFile
 from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics import lattice
 from transforms.tables import hive
-from transforms.tables.file_seal import check_content, open_listed, open_sealed, refusal_of
+from transforms.tables.file_seal import FileSeal, check_content, open_listed, open_sealed, refusal_of
 from transforms.tables.listing import FileList, ListedFile, read_listing
-from transforms.tables.shard_rows import batches_of, columns_of, shard_name
+from transforms.tables.shard_rows import Types, batches_of, columns_of, schema_of, shard_name
 from transforms.tables.source import Source, find_files
 
 _CLIENT_ID_BYTES = 24
@@ -33,8 +35,12 @@ _BOMB_RATIO = 100
 """A row group that decodes to more than this many bytes, and this many times what it takes on disk, is refused."""
 
 
-def first_schema(source: Source) -> tuple[str, pa.Schema]:
+def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Schema]:
     """Path and schema of the first file of a job, which were listed.
+
+    Args:
+      source: of the job.
+      types: of the columns that a job reads, if the file has none; None tells names alone.
 
     Raises:
       InputError: if it is not the file that was listed, or was changed since.
@@ -43,7 +49,16 @@ def first_schema(source: Source) -> tuple[str, pa.Schema]:
         raise unlisted()
     path, real, seal = source.listed.files.first
     with open_sealed(real, seal, path) as (file, _):
-        return path, file.schema_arrow
+        return path, schema_of(file, types or {})
+
+
+def guessed_schema(source: Source) -> pa.Schema:
+    """`first_schema`, with types that the first rows have if the file has none; for people who will judge them."""
+    if source.listed is None:
+        raise unlisted()
+    path, real, seal = source.listed.files.first
+    with open_sealed(real, seal, path) as (file, _):
+        return file.guessed_schema() if isinstance(file, CsvFile) else file.schema_arrow
 
 
 def unlisted() -> PrivacyFlowError:
@@ -58,7 +73,7 @@ class ServerFiles(NamedTuple):
     """Public server files as they were when the job first read them; every later reading finds the same octets.
 
     Attributes:
-      path: a Parquet file, a glob, or a folder.
+      path: a Parquet or CSV file, a glob, or a folder.
       digests: (path, SHA-256 of all octets) of every file, by path.
     """
 
@@ -90,28 +105,28 @@ class ServerFiles(NamedTuple):
           InputError: if a file is missing, was changed or cannot be used.
         """
         blocks = []
-        for file, shards in self._files(contract.check_schema):
+        for file, shards in self._files(contract.check_schema, contract.types):
             for shard in shards:
-                tables = batches_of(file, shard, list(contract.columns))
+                tables = batches_of(file, shard, contract.types)
                 blocks += [contract.to_block(table, shard_name(shard)).points for table in tables]
         widths = {block.shape[1] for block in blocks}
         if len(widths) != 1 or not sum(len(block) for block in blocks):
             raise InputError(f"server_data must hold rows of one width, got {self.path} without; check the file.")
         return np.concatenate(blocks).astype(np.float64)
 
-    def rows(self, names: tuple[str, ...]) -> pa.Table:
-        """The named columns, at least one, of all rows as they are stored, dictionaries decoded.
+    def rows(self, types: Types) -> pa.Table:
+        """These columns, at least one, of all rows as they are stored, dictionaries decoded.
 
         Raises:
           InputError: if a file cannot be read, was changed, lacks a column, or holds another type than the others.
         """
 
         def check(schema: pa.Schema, file: str) -> None:
-            for name in names:
+            for name in types:
                 find(schema, name, file)
 
-        tables = [columns_of(file, shard, list(names)) for file, shards in self._files(check) for shard in shards]
-        decoded = [pa.table({name: plain(table[name]) for name in names}) for table in tables]
+        tables = [columns_of(file, shard, types) for file, shards in self._files(check, types) for shard in shards]
+        decoded = [pa.table({name: plain(table[name]) for name in types}) for table in tables]
         if not decoded:
             raise InputError(f"server_data must hold rows, got {self.path} without; check the file.")
         try:
@@ -122,15 +137,16 @@ class ServerFiles(NamedTuple):
                 "one."
             ) from None
 
-    def _files(self, check: Callable[[pa.Schema, str], None]) -> Iterator[tuple[pq.ParquetFile, list[ShardRef]]]:
+    def _files(self, check: Callable[[pa.Schema, str], None], types: Types) -> Iterator[tuple[RowFile, list[ShardRef]]]:
         """Every file with its row groups; the schema of each is checked."""
         expected = iter(self.digests)
         for name, content in _server_contents(self.path):
             if next(expected, None) != (name, hashlib.sha256(content).hexdigest()):
                 raise self._changed()
-            with gate.parquet_of(pa.BufferReader(content), refusal_of(name)) as file:
-                check(file.schema_arrow, name)
-                yield file, [ShardRef(name, index, 0) for index in range(file.num_row_groups)]
+            file = gate.rows_of(pa.BufferReader(content), name, refusal_of(name))
+            check(schema_of(file, types), name)
+            n_shards = 1 if isinstance(file, CsvFile) else file.num_row_groups
+            yield file, [ShardRef(name, index, 0) for index in range(n_shards)]
         if next(expected, None) is not None:
             raise self._changed()
 
@@ -156,7 +172,10 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
     path = listed.path
     with open_listed(listed.file, listed.seal, path) as (file, seal, source):
         check_content(source, listed.seal, path)
-        contract.check_schema(hive.with_field(file.schema_arrow, path, contract.client_id), path)
+        contract.check_schema(hive.with_field(schema_of(file, contract.types), path, contract.client_id), path)
+        if isinstance(file, CsvFile):
+            yield from _whole_file(file, listed, seal, contract)
+            return
         metadata = file.metadata
         sizes = _sizes(source, path, contract, file)
         first = 0
@@ -172,6 +191,17 @@ def _list_row_groups(listed: ListedFile, contract: TableContract) -> Iterator[Sh
                 n_bytes = 8 * n_values + _CLIENT_ID_BYTES * n_rows
                 yield ShardRef(path, first, n_rows, run, n_bytes, listed.file, seal.text)
             first += run
+
+
+def _whole_file(file: CsvFile, listed: ListedFile, seal: FileSeal, contract: TableContract) -> Iterator[ShardRef]:
+    """The one shard of a CSV file, whose rows are counted; none of a file without rows."""
+    n_rows = file.count_rows()
+    n_bytes = (8 * (contract.n_features or 0) + _CLIENT_ID_BYTES) * n_rows
+    if n_bytes > _BOMB_BYTES and n_bytes > _BOMB_RATIO * seal.size:
+        raise _bomb(listed.path)
+    if n_rows:
+        PROGRESS.found(n_rows)
+        yield ShardRef(listed.path, 0, n_rows, 1, n_bytes, listed.file, seal.text)
 
 
 def _sizes(source: BinaryIO, path: str, contract: TableContract, file: pq.ParquetFile) -> list[list[ColumnSize]]:
@@ -191,23 +221,27 @@ def _checked_size(group: pq.RowGroupMetaData, contract: TableContract, columns: 
     decoded = 8 * max(group.num_rows * (contract.n_features or 0), n_values)
     stored = sum(column.n_bytes for column in columns)
     if decoded > _BOMB_BYTES and decoded > _BOMB_RATIO * max(stored, 1):
-        raise InputError(
-            f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
-        )
+        raise _bomb(place)
     return n_values if contract.n_features is None else 0
+
+
+def _bomb(place: str) -> InputError:
+    return InputError(
+        f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
+    )
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ListShards(beam.PTransform):
     """Pipeline root → `ShardRef`s of all rows, and the public `EMPTY_SHARD`.
 
-    A shard is a non-empty row group, or the run of row groups of one client in a prepared file.
+    A shard is a non-empty row group, a CSV file with rows, or the run of row groups of one client in a prepared file.
 
     Attributes:
       source: where the files are, and where their listing is.
       contract: every file's schema is checked against it.
 
-    Cost: one reading of the listing, one footer per file, two shuffles of references.
+    Cost: one reading of the listing, one footer per Parquet file, one pass over CSV files, two shuffles of references.
     """
 
     source: Source

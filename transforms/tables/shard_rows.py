@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -10,18 +10,23 @@ import pyarrow.parquet as pq
 
 from schemas.errors import InputError
 from schemas.tables.client_block import ClientBlock
+from schemas.tables.columns import find
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
+from transforms.files.formats.csv_file import CsvFile, is_csv
+from transforms.files.gate import RowFile
 from transforms.files.progress import PROGRESS
 from transforms.tables import hive
 from transforms.tables.counted_clients import counted_block
 from transforms.tables.file_seal import open_sealed
 
+Types = Mapping[str, pa.DataType]
+"""Columns to read, with the types as which a file without types is read; a Parquet file has its own."""
 _BATCH_ROWS = 8192
 
 
 @contextlib.contextmanager
-def open_shard(shard: ShardRef) -> Iterator[pq.ParquetFile]:
+def open_shard(shard: ShardRef) -> Iterator[RowFile]:
     """Opens the file of a shard.
 
     Raises:
@@ -31,19 +36,26 @@ def open_shard(shard: ShardRef) -> Iterator[pq.ParquetFile]:
         yield file
 
 
-def read_columns(shard: ShardRef, columns: list[str]) -> pa.Table:
+def schema_of(file: RowFile, types: Types) -> pa.Schema:
+    """All columns of an open file."""
+    return file.schema(types) if isinstance(file, CsvFile) else file.schema_arrow
+
+
+def read_columns(shard: ShardRef, types: Types) -> pa.Table:
     """The named columns of a shard; one that the file lacks is taken from its Hive partition folder.
 
     Raises:
       InputError: if a row group cannot be read.
     """
     with PROGRESS.reading(shard.n_rows), open_shard(shard) as file:
-        return columns_of(file, shard, columns)
+        return columns_of(file, shard, types)
 
 
-def columns_of(file: pq.ParquetFile, shard: ShardRef, columns: list[str]) -> pa.Table:
+def columns_of(file: RowFile, shard: ShardRef, types: Types) -> pa.Table:
     """`read_columns` of an open file."""
-    stored = _stored(file, shard, columns)
+    if isinstance(file, CsvFile):
+        return pa.concat_tables(batches_of(file, shard, types))
+    columns, stored = list(types), _stored(file.schema_arrow, shard, types)
     try:
         table = file.read_row_groups(shard.row_groups, columns=stored, use_threads=False)
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -51,10 +63,10 @@ def columns_of(file: pq.ParquetFile, shard: ShardRef, columns: list[str]) -> pa.
     return _completed(table, shard, columns)
 
 
-def _stored(file: pq.ParquetFile, shard: ShardRef, columns: list[str]) -> list[str]:
+def _stored(schema: pa.Schema, shard: ShardRef, types: Types) -> list[str]:
     """Those of the columns that the file holds itself or that no partition folder can replace."""
-    names = set(file.schema_arrow.names)
-    return [name for name in columns if name in names or not hive.has_folder(shard.path, name)]
+    names = set(schema.names)
+    return [name for name in types if name in names or not hive.has_folder(shard.path, name)]
 
 
 def _completed(table: pa.Table, shard: ShardRef, columns: list[str]) -> pa.Table:
@@ -84,22 +96,25 @@ def read_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBloc
         offsets = np.zeros(1, dtype=np.int64) if contract.by_client else None
         yield ClientBlock(np.zeros((0, contract.n_features or 0)), offsets)
     elif contract.by_client:
-        block = contract.to_block(read_columns(shard, list(contract.columns)), shard_name(shard))
+        block = contract.to_block(read_columns(shard, contract.types), shard_name(shard))
         yield block if contract.participation is None else counted_block(block, shard.path, contract.participation)
     else:
-        for table in read_batches(shard, list(contract.columns)):
+        for table in read_batches(shard, contract.types):
             yield contract.to_block(table, shard_name(shard))
 
 
-def read_batches(shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
+def read_batches(shard: ShardRef, types: Types) -> Iterator[pa.Table]:
     """`read_columns`, a few thousand rows at a time."""
     with PROGRESS.reading(shard.n_rows), open_shard(shard) as file:
-        yield from batches_of(file, shard, columns)
+        yield from batches_of(file, shard, types)
 
 
-def batches_of(file: pq.ParquetFile, shard: ShardRef, columns: list[str]) -> Iterator[pa.Table]:
+def batches_of(file: RowFile, shard: ShardRef, types: Types) -> Iterator[pa.Table]:
     """`read_batches` of an open file."""
-    stored = _stored(file, shard, columns)
+    if isinstance(file, CsvFile):
+        yield from _csv_batches(file, shard, types)
+        return
+    columns, stored = list(types), _stored(file.schema_arrow, shard, types)
     batches = file.iter_batches(_BATCH_ROWS, row_groups=shard.row_groups, columns=stored, use_threads=False)
     while True:
         try:
@@ -109,6 +124,23 @@ def batches_of(file: pq.ParquetFile, shard: ShardRef, columns: list[str]) -> Ite
         if batch is None:
             break
         yield _completed(pa.Table.from_batches([batch]), shard, columns)
+
+
+def _csv_batches(file: CsvFile, shard: ShardRef, types: Types) -> Iterator[pa.Table]:
+    """Rows cut as those of a Parquet file are; at least one batch, which may be empty."""
+    stored = {name: types[name] for name in _stored(file.schema(types), shard, types)}
+    for name in stored:
+        find(file.schema(types), name, shard.path)
+    # A table without columns would forget how many rows it has.
+    stored = stored or file.some_column
+    rest = file.schema(stored).empty_table().select(list(stored))
+    for table in file.tables(stored):
+        rest = pa.concat_tables([rest, table])
+        whole = rest.num_rows // _BATCH_ROWS * _BATCH_ROWS
+        for start in range(0, whole, _BATCH_ROWS):
+            yield _completed(rest.slice(start, _BATCH_ROWS), shard, list(types)).select(list(types))
+        rest = rest.slice(whole)
+    yield _completed(rest, shard, list(types)).select(list(types))
 
 
 def prefetched_blocks(shard: ShardRef, contract: TableContract) -> Iterator[ClientBlock]:
@@ -134,4 +166,4 @@ def read_row_group(file: pq.ParquetFile, row_group: int, where: str) -> pa.Table
 
 def shard_name(shard: ShardRef) -> str:
     """What messages call a shard."""
-    return f"{shard.path}, row group {shard.row_group}"
+    return shard.path if is_csv(shard.path) else f"{shard.path}, row group {shard.row_group}"

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from schemas.choices import TableFormat
-from schemas.errors import ConfigError, InputError
+from schemas.errors import ConfigError, InputError, what_installs
 from schemas.tables.data_section import DataConfig
 from schemas.tables.snapshot import Snapshot
 from transforms.tables import hive
@@ -88,7 +88,7 @@ def _library(module: str, table_format: TableFormat) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"data.table.format must be one whose library is installed, got {str(table_format)!r} without it; "
-            f"run pip install 'dapple-dp[{table_format}]'."
+            f"run {what_installs(table_format)}."
         ) from error
 
 

@@ -13,8 +13,9 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.errors import InputError
 from schemas.tables.prepared_layout import PreparedManifest
 from schemas.tables.snapshot import Snapshot
+from transforms.files.formats.csv_file import is_csv
 from transforms.files.stores import is_local
-from transforms.tables.file_seal import local_path
+from transforms.tables.file_seal import PARQUET_ENDINGS, local_path
 from transforms.tables.listing import FoundFile, Listing, OneListing
 
 _WILDCARDS = "[*?"
@@ -29,7 +30,7 @@ class Source:
     """The files of a job; private to the operator, but for the name of the snapshot.
 
     Attributes:
-      path: a Parquet file, a glob, or a folder, on any Beam filesystem; for a snapshot, where its table is.
+      path: a Parquet or CSV file, a glob, or a folder, on any Beam filesystem; for a snapshot, where its table is.
       partitions: filter on Hive partition folders; for a snapshot it has been applied.
       one_of: a partition column and the values that count of it; there may be no file of any.
       snapshot: what `files` are the files of; None if they are listed by path.
@@ -83,7 +84,7 @@ def find_files(
     setting: str = "data.path",
     one_of: tuple[str, tuple[str, ...]] | None = None,
 ) -> Iterator[FoundFile]:
-    """Parquet files at `path`: a file, a glob, or a folder (searched to any depth); some may come twice.
+    """Parquet or CSV files at `path`: a file, a glob, or a folder (searched to any depth); some may come twice.
 
     Args:
       path: on any Beam filesystem.
@@ -96,7 +97,7 @@ def find_files(
       InputError: if there are none (and need be one), or if they are files of a Delta or Iceberg table, of which only
         its log says which count.
     """
-    empty = True
+    formats: set[bool] = set()
     try:
         root = path if FileSystems.exists(path) else _fixed_part(path)
         _refuse_part_of_table(root, setting)
@@ -105,19 +106,31 @@ def find_files(
                 raise _is_table(entry.path, setting)
             below = entry.path.removeprefix(root)
             if _is_data(entry.path, path) and _is_wanted(below, partitions, one_of):
-                empty = False
+                formats.add(is_csv(entry.path))
+                if len(formats) > 1:
+                    raise _two_formats(path, setting)
                 _refuse_copy(entry.path.removeprefix(path.rstrip("/") + "/").removeprefix(root), entry.path, setting)
                 if is_local(entry.path) and os.path.islink(local_path(entry.path)):
                     _refuse_part_of_table(entry.path, setting)
                 yield FoundFile(entry.path, entry.size_in_bytes, str(entry.last_updated_in_seconds or ""))
     except (OSError, BeamIOError) as error:
         raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
-    if empty and one_of is None:
-        raise InputError(f"{setting} must match at least one Parquet file, got {path}; check path and partitions.")
+    if not formats and one_of is None:
+        raise InputError(
+            f"{setting} must match at least one Parquet or CSV file, got {path}; check path and partitions."
+        )
+
+
+def _two_formats(path: str, setting: str) -> InputError:
+    """The error for files of which some may be the rows of others once more."""
+    return InputError(
+        f"{setting} must name files of one format, got Parquet and CSV at {path}, so that rows might count twice; name "
+        "those of one, such as *.csv."
+    )
 
 
 def would_find(path: str, folder: str) -> bool:
-    """Whether `find_files` would find Parquet files in a folder, or in one beside it that a run keeps while it works.
+    """Whether `find_files` would find what a run writes in a folder, or in one beside it that the run keeps.
 
     Args:
       path: of the data, as for `find_files`.
@@ -222,10 +235,10 @@ def _lies_in(below: str, column: str, value: str) -> bool:
 
 
 def _is_data(file: str, root: str) -> bool:
-    """Whether a matched file is data: not hidden, not a marker, and Parquet by name unless named in full."""
+    """Whether a matched file is data: not hidden, not a marker, and Parquet or CSV by name unless named in full."""
     below = file.removeprefix(root).split("/")
     hidden = any(part.startswith(("_", ".")) for part in below if part)
-    return file == root or (not hidden and file.endswith((".parquet", ".parq", ".pq")))
+    return file == root or (not hidden and (file.endswith(PARQUET_ENDINGS) or is_csv(file)))
 
 
 def _state(path: str) -> FoundFile:

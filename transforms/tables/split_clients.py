@@ -46,7 +46,9 @@ class _DigestsFn(beam.DoFn):
         """Collects the distinct clients of one shard."""
         if shard == EMPTY_SHARD:
             return
-        ids = client_ids.canonical(read_columns(shard, [self._client_id]).column(self._client_id).drop_null())
+        ids = client_ids.canonical(
+            read_columns(shard, {self._client_id: pa.string()}).column(self._client_id).drop_null()
+        )
         self._kinds.add(client_ids.kind_of(ids))
         digests = client_ids.digests(pc.unique(ids))
         if self._column is not None:
@@ -161,7 +163,7 @@ class _PresentFn(beam.DoFn):
         if shard == EMPTY_SHARD:
             yield 0, ("", np.zeros(0, dtype="S32"))
         elif hive.folder_value(shard.path, params.column) == params.date:
-            column = read_columns(shard, [params.client_id]).column(params.client_id)
+            column = read_columns(shard, {params.client_id: pa.string()}).column(params.client_id)
             yield 0, distinct_digests(column, self._salt)
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from schemas.tables import columns
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from transforms.tables.shard_rows import open_shard, read_batches, shard_name
+from transforms.files.formats.csv_file import CsvFile
+from transforms.tables.shard_rows import Types, open_shard, read_batches, shard_name
 
 
 class ValidRows(NamedTuple):
@@ -27,13 +28,13 @@ class ValidRows(NamedTuple):
     others: pa.Table
 
 
-def read_valid_rows(shard: ShardRef, contract: TableContract, others: tuple[str, ...] = ()) -> Iterator[ValidRows]:
+def read_valid_rows(shard: ShardRef, contract: TableContract, others: Types | None = None) -> Iterator[ValidRows]:
     """Rows of one shard, a few thousand at a time; none for the empty shard.
 
     Args:
       shard: of a listing.
       contract: which features, and what becomes of invalid rows; not by client.
-      others: distinct columns to read besides.
+      others: columns to read besides.
 
     Raises:
       InputError: for null or non-finite features, wrong types or missing columns, naming file, row group, column.
@@ -41,7 +42,8 @@ def read_valid_rows(shard: ShardRef, contract: TableContract, others: tuple[str,
     if shard == EMPTY_SHARD:
         return
     where, start = shard_name(shard), _first_row(shard)
-    for table in read_batches(shard, list(dict.fromkeys((*contract.columns, *others)))):
+    others = others or {}
+    for table in read_batches(shard, contract.types | {n: t for n, t in others.items() if n not in contract.columns}):
         found = {name: columns.plain(table.column(columns.find(table.schema, name, where).name)) for name in others}
         points, valid = contract.to_valid(table, where)
         kept = pa.table({name: column.filter(pa.array(valid)) for name, column in found.items()})
@@ -52,4 +54,8 @@ def read_valid_rows(shard: ShardRef, contract: TableContract, others: tuple[str,
 def _first_row(shard: ShardRef) -> int:
     """Position of the shard's first row in its file."""
     with open_shard(shard) as file:
-        return sum(file.metadata.row_group(index).num_rows for index in range(shard.row_group))
+        return (
+            0
+            if isinstance(file, CsvFile)
+            else sum(file.metadata.row_group(index).num_rows for index in range(shard.row_group))
+        )

@@ -63,7 +63,8 @@ class _AssignFn(SmallBlocksFn):
         if shard == EMPTY_SHARD:
             return
         params, buffer = self._params, io.BytesIO()
-        tables = (_assigned(rows, params, shard) for rows in read_valid_rows(shard, params.contract, params.id_columns))
+        others = dict.fromkeys(params.id_columns, pa.string())
+        tables = (_assigned(rows, params, shard) for rows in read_valid_rows(shard, params.contract, others))
         first = next(tables)
         metadata = NOT_PRIVATE_METADATA | {DIGEST_KEY: params.digest}
         with pq.ParquetWriter(buffer, first.schema.with_metadata(metadata)) as writer:

@@ -126,7 +126,8 @@ class _SumsFn(SmallBlocksFn):
 def ranked_blocks(shard: ShardRef, params: ScoreParams) -> Iterator[RankedBlock]:
     """Valid rows of a shard in blocks, with their ranks and classes."""
     digest = int.from_bytes(hashlib.blake2b(shard.path.encode(), digest_size=8).digest(), "little")
-    for rows in read_valid_rows(shard, params.contract, () if params.label is None else (params.label,)):
+    others = {} if params.label is None else {params.label: pa.string()}
+    for rows in read_valid_rows(shard, params.contract, others):
         yield RankedBlock(rows.points, row_ranks(digest, rows.places), _classes(rows, params.label, shard))
 
 

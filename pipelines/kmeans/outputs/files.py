@@ -87,7 +87,9 @@ def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None
 def _settings(config: FitConfig) -> dict[str, Any]:
     """The job as it was run; where its keys lie is nobody's business."""
     content: dict[str, Any] = config.model_dump(mode="json")
-    for holder, name in ((content, "key_uri"), (content["masked"], "secret_uri"), (content["masked"], "state_uri")):
+    masked = content["masked"]
+    places = ((content, "key_uri"), *((masked, name) for name in ("secret_uri", "state_uri", "identity_uri")))
+    for holder, name in places:
         if holder.get(name) is not None:
             holder[name] = NOT_SAID
     return content

@@ -52,7 +52,7 @@ def fit_sections(view: FitView) -> tuple[Section, ...]:
 def _curator(view: FitView) -> list[Section]:
     """What the curator has written in the job; nothing without it."""
     config = view.planned.config
-    given = {} if config.deployment is None else config.deployment.model_dump()
+    given = {} if config.deployment is None else config.deployment.given
     facts = {
         "Deployment": {name.replace("_", " "): text for name, text in given.items()},
         "Reasons for settings": config.justification,

@@ -132,7 +132,7 @@ def _columns(source: Source, contract: TableContract) -> Iterator[str]:
     """Names and types of the columns that are read."""
     if next(iter(_listed(source)), None) is None:
         return
-    path, schema = first_schema(source)
+    path, schema = first_schema(source, contract.types)
     schema = hive.with_field(schema, path, contract.client_id)
     for name in contract.columns:
         yield f"{name}\t{find(schema, name, path).type}"

@@ -28,6 +28,7 @@ from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
 from schemas.reports.config import EncodeConfig
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
+from schemas.tables.encoded_column import read_as
 from schemas.tables.encoder import Encoder
 from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.protocols import warm_protocol
@@ -292,7 +293,8 @@ def learned_encoder(config: FitConfig | PooledFitConfig | EncodeConfig, server: 
         return None
     if server is None or not any(encoding.needs_server for encoding in encodings.values()):
         return Encoder.learn(features, encodings)
-    return Encoder.learn(features, encodings, server.rows(features), server.path)
+    types = {name: read_as(encodings.get(name)) for name in features}
+    return Encoder.learn(features, encodings, server.rows(types), server.path)
 
 
 def feature_count(data: DataConfig, source: Source, encoder: Encoder | None) -> int:

@@ -83,8 +83,9 @@ class PublicFit(NamedTuple):
         given = config.server_data is not None
         points = server if given else simulated_fit.stand_in_points(config, server.shape[1], seed)
         rows = simulated_fit.drawn_rows(config, points, n_units, seed)
+        variance = config.masked.drawn_variance
         return simulated_fit.simulate_rounds(
-            self.initial, self.rounds, rows, n_units, config.max_clusters, draws=draws, seed=seed
+            self.initial, self.rounds, rows, n_units, config.max_clusters, variance=variance, draws=draws, seed=seed
         )
 
 

@@ -23,6 +23,7 @@ from pipelines.run.jobs.warned import in_all
 from pipelines.run.jobs.windows import Due, Released, WindowsFolder, due_windows, released_in_time
 from pipelines.tables.arrivals.window_rows import FolderRows, arriving
 from schemas.kmeans.stream_config import StreamConfig, load_stream_config
+from schemas.kmeans.stream_words import in_stream_words
 from schemas.privacy.flow import Zone
 
 _LOGGER = logging.getLogger(__name__)
@@ -67,7 +68,8 @@ def _released(
             options, output=FileSystems.join(options.output, date), run_id=f"{config.options.name}-{date}"
         )
         rows.ready(index)
-        warned.append(run_settings(fit.JOB, config.window(index, options.output), own)["warnings"])
+        with in_stream_words(index):
+            warned.append(run_settings(fit.JOB, config.window(index, options.output), own)["warnings"])
         rows.released(index)
         write_page(config, options.output, index + 1)
         yield date

@@ -1,24 +1,21 @@
 """The section of a `fit` that follows an earlier one."""
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import pydantic
 from pydantic import Field
 
 from schemas.errors import ConfigError
 from schemas.kmeans.recurring.epoch import EpochConfig
-from schemas.settings.section import Count, Flag, GrownSection, Scalar, Text
+from schemas.settings.section import Count, Flag, Scalar, Section, Text
 
 _SHORT = 6
 """How many times shorter the short memory is, if the job does not say."""
 _Length = Annotated[int, Field(strict=True, ge=2, le=10_000), Scalar]
 
 
-class RecurringConfig(GrownSection):
+class RecurringConfig(Section):
     """An earlier run of the same job that this one follows: its cluster numbers, and by default its centers."""
-
-    newer: ClassVar[Mapping[str, object]] = dict.fromkeys(("memory", "short_memory", "epoch"))
 
     previous: Text = Field(description="the output folder of the earlier fit")
     warm_start: Flag = Field(

@@ -1,15 +1,14 @@
 """The section of a `fit` that is one window of an epoch: a public calendar, and what one budget covers."""
 
 import datetime
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas.errors import ConfigError
 from schemas.settings import rejection
-from schemas.settings.section import GrownSection, Scalar, Text
+from schemas.settings.section import Scalar, Section, Text
 
 MOST_WINDOWS = 10_000
 
@@ -29,10 +28,8 @@ Date = Annotated[str, BeforeValidator(_date)]
 _Count = Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS), Scalar]
 
 
-class EpochConfig(GrownSection):
+class EpochConfig(Section):
     """Windows that share one charge: each row lies in one of them, by the date in the name of its folder."""
-
-    newer: ClassVar[Mapping[str, object]] = dict.fromkeys(("once", "max_windows", "min_separation"))
 
     name: Text = Field(description="a name that no other epoch of the data set has, for the ledger")
     column: Text = Field(description="the Hive partition column whose folders are dates like dt=2026-01-31")

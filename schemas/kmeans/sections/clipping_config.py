@@ -1,13 +1,12 @@
 """Public bounds on what one row, and one client, may contribute to a private fit."""
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
 from schemas.choices import ClippingCenter, ClippingRule
 from schemas.settings import rejection
-from schemas.settings.section import Count, GrownSection, Scalar, Section, Share, is_number, python_scalar
+from schemas.settings.section import Count, Scalar, Section, Share, is_number, python_scalar
 
 CLIPPING_NORMS = (1e-60, 1e60)
 """Feature units: the fourth powers of clipping norms, variances of outer products, are far from float64's ends."""
@@ -44,10 +43,8 @@ class ClientBoundsConfig(Section):
     )
 
 
-class ClippingConfig(GrownSection):
+class ClippingConfig(Section):
     """Public bounds on what one row, and one client, may contribute."""
-
-    newer: ClassVar[Mapping[str, object]] = {"bounds": None}
 
     norm: Annotated[ClippingRule | float, BeforeValidator(_clipping_norm)] = Field(
         description="the largest L2 norm of a centered row, a number > 0 in feature units, "

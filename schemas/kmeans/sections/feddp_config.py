@@ -4,16 +4,13 @@ Scott et al. is Scott, Lampert, Saulpic (2025), "Differentially private federate
 server-side data".
 """
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from schemas.choices import Assignment, Auto, FedDPStart, StartSpace
-from schemas.settings.section import GrownSection, Positive, Scalar, Section, Share, auto_or_integer
+from schemas.settings.section import Positive, Scalar, Section, Share, auto_or_integer
 
-_NEWER = {"guards": True, "space": StartSpace.AUTO}
-"""Settings that came later, with their defaults."""
 MinimalWeight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), Scalar]
 
 
@@ -62,10 +59,8 @@ class DiameterConfig(Section):
     share: Share = Field(default=0.1, description="the share of the budget for this round, strictly between 0 and 1")
 
 
-class FedDPOptions(GrownSection):
+class FedDPOptions(Section):
     """Options of algorithm feddp_kmeans (Scott et al., Algorithm 1)."""
-
-    newer: ClassVar[Mapping[str, object]] = _NEWER
 
     restarts: Annotated[int, Field(strict=True, ge=20, le=1000), Scalar] = Field(
         default=50, description="the number of restarts of k-means on the server, an integer from 20 to 1000"

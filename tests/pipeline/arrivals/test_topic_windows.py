@@ -294,5 +294,5 @@ def test_a_topic_that_is_not_there(place, broker, monkeypatch):
 
 def test_the_library_is_asked_for_where_it_is_used(place, topic, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(Exception, match=r"pip install 'dapple-dp\[kafka\]'"):
+    with pytest.raises(Exception, match=r"run pip install 'confluent-kafka[<>]"):
         TopicClient(topic.broker.servers, topic.name, "").settings()

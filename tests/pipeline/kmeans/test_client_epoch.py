@@ -501,7 +501,7 @@ def test_a_stream_under_masks_is_refused(tmp_path, unit):
     """Its releases add up sums of several windows, which nobody may keep under masks."""
     place = Place(tmp_path, unit=unit, start=False)
     masks = {"trust": "masked", "masked": {"secret_uri": "secret"}, "key_uri": "key"}
-    with pytest.raises(ConfigError, match=r"^trust must be central for windows of an epoch"):
+    with pytest.raises(ConfigError, match=r"^trust must be central for a stream"):
         stream_config(place.settings | masks)
 
 

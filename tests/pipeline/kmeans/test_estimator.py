@@ -1,5 +1,7 @@
 """`DPKMeans`: scikit-learn's conventions, and the very rounds of the `fit` job behind them."""
 
+import contextlib
+import importlib.abc
 import os
 import pickle
 import stat
@@ -48,12 +50,6 @@ def matched_error(estimator: DPKMeans) -> float:
 
 
 @pytest.fixture
-def known_keys(monkeypatch):
-    """Keys of runs that are the same in every run of a test, so that bounds on errors hold or not for good."""
-    monkeypatch.setattr("secrets.token_bytes", np.random.default_rng(0).bytes)
-
-
-@pytest.fixture
 def temporary(tmp_path, monkeypatch):
     """Folder in which temporary folders are made."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -64,7 +60,7 @@ def model(**parameters) -> DPKMeans:
     return DPKMeans(3, **({"epsilon": 10.0, "delta": 1e-6, "clipping_norm": 12.0} | parameters))
 
 
-def test_an_easy_mixture_is_found_and_two_fits_differ(temporary, known_keys):
+def test_an_easy_mixture_is_found_and_two_fits_differ(temporary):
     points, labels = mixture()
     estimator = model()
     assert estimator.fit(points) is estimator
@@ -91,7 +87,7 @@ def test_what_is_spent_and_released_is_told():
 
 
 @pytest.mark.parametrize("clipping_norm", ["server_radius", 12.0])
-def test_server_data_give_radius_center_and_prior(known_keys, clipping_norm):
+def test_server_data_give_radius_center_and_prior(clipping_norm):
     points, _ = mixture()
     offset = np.array([100.0, -50.0, 7.0])
     estimator = model(epsilon=2.0, clipping_norm=clipping_norm)
@@ -108,51 +104,47 @@ def test_fit_predict_is_fit_and_predict():
     assert len(set(zip(found.tolist(), labels.tolist(), strict=True))) == 3
 
 
-def test_float32_rows_stay_float32_on_their_way(monkeypatch):
-    kept = {}
-    monkeypatch.setattr(fit_job, "execute", _spy(kept))
-    with pytest.raises(_StoppedError):
-        model().fit(mixture()[0].astype(np.float32))
+@pytest.fixture
+def kept(monkeypatch):
+    """What lies on the disk when a fit runs."""
+    found, run = {}, fit_job.execute
+
+    def execute(planned, *more):
+        path = planned.config.data.path
+        found["mode"] = stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)
+        with pq.ParquetFile(path) as file:
+            found["schema"] = file.schema_arrow
+            found["row_groups"] = [file.read_row_group(index) for index in range(file.num_row_groups)]
+        if "fails" in found:
+            raise found["fails"]
+        return run(planned, *more)
+
+    monkeypatch.setattr(fit_job, "execute", execute)
+    return found
+
+
+def test_float32_rows_stay_float32_on_their_way(kept):
+    model().fit(mixture()[0].astype(np.float32))
     assert kept["schema"].field("point").type.value_type == "float"
 
 
-class _StoppedError(Exception):
-    """Ends a fit before its rounds."""
-
-
-def _spy(kept: dict):
-    """Stands in for the run: looks at what lies on disk, and stops."""
-
-    def execute(planned, options, folder, account=None):
-        path = planned.config.data.path
-        kept["mode"] = stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)
-        with pq.ParquetFile(path) as file:
-            kept["schema"] = file.schema_arrow
-            kept["row_groups"] = [file.read_row_group(index) for index in range(file.num_row_groups)]
-        raise _StoppedError
-
-    return execute
-
-
-def test_rows_lie_in_a_private_folder_that_is_gone_even_after_a_failure(temporary, monkeypatch):
-    kept = {}
-    monkeypatch.setattr(fit_job, "execute", _spy(kept))
-    with pytest.raises(_StoppedError):
+@pytest.mark.parametrize("fails", [False, True])
+def test_rows_lie_in_a_private_folder_that_is_gone_even_after_a_failure(temporary, kept, fails):
+    if fails:
+        kept["fails"] = MemoryError()
+    with pytest.raises(MemoryError) if fails else contextlib.nullcontext():
         model().fit(mixture()[0])
     assert kept["mode"] == 0o700
     assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", [str, int, bytes, object])
-def test_every_client_lies_whole_in_one_row_group_under_another_name(monkeypatch, kind):
-    kept = {}
-    monkeypatch.setattr(fit_job, "execute", _spy(kept))
+def test_every_client_lies_whole_in_one_row_group_under_another_name(monkeypatch, kept, kind):
     monkeypatch.setattr("pipelines.kmeans.memory_rows._ROW_GROUP_ROWS", 50)
     ids = np.random.default_rng(0).integers(1000, 1030, 600)
     groups = ids if kind is int else np.array([f"patient-{each}" for each in ids], dtype=kind)
     points = np.column_stack([ids, np.arange(600), np.ones(600)]).astype(float)
-    with pytest.raises(_StoppedError):
-        model(unit="client", client_rows=20).fit(points, groups=groups)
+    model(unit="client", client_rows=20).fit(points, groups=groups)
     seen: dict[int, int] = {}
     n_rows = 0
     for index, table in enumerate(kept["row_groups"]):
@@ -169,7 +161,7 @@ def test_every_client_lies_whole_in_one_row_group_under_another_name(monkeypatch
     assert len(kept["row_groups"]) > 5
 
 
-def test_groups_make_the_client_the_privacy_unit(known_keys):
+def test_groups_make_the_client_the_privacy_unit():
     points, _ = mixture(6000)
     groups = np.repeat(np.arange(600), 10)
     estimator = model(unit="client", client_rows=10, clipping_norm="server_radius")
@@ -285,10 +277,17 @@ def test_parameters_are_stored_as_they_are_and_cloned():
     assert pickle.loads(pickle.dumps(estimator)).get_params() == given
 
 
-def test_pandas_is_not_needed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    kept = {}
-    monkeypatch.setattr(fit_job, "execute", _spy(kept))
-    with pytest.raises(_StoppedError):
-        model(unit="client", client_rows=1).fit(np.eye(4), groups=["a", "b", "a", "c"])
+class _NotInstalled(importlib.abc.MetaPathFinder):
+    """Nobody finds pandas."""
+
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def test_pandas_is_not_needed(monkeypatch, kept):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pandas"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [_NotInstalled(), *sys.meta_path])
+    model(unit="client", client_rows=1).fit(np.eye(4), groups=["a", "b", "a", "c"])
     assert kept["row_groups"][0].column("client").to_pylist() == [0, 0, 1, 2]

@@ -1,4 +1,4 @@
-"""Habits of scikit-learn's users that `DPKMeans` keeps, or refuses in one sentence; most of them without a run."""
+"""Habits of scikit-learn's users that `DPKMeans` keeps, or refuses in one sentence; fits are real ones."""
 
 import json
 import pickle
@@ -15,9 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pipelines.api import DPKMeans, PrivateScaler
 from pipelines.kmeans import estimator as estimator_module
-from pipelines.kmeans.estimator_files import ReleasedRun
 from schemas.errors import BudgetExceededError, ConfigError, InputError, PrivacyWarning
-from schemas.kmeans.model import ClusterModel
 from tests.scenes import ledgers
 
 CENTERS = np.array([[30.0, 10.0], [60.0, 80.0]])
@@ -41,25 +39,11 @@ def people(n_rows: int = 600, seed: int = 0):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Jobs that would have been run; each of them finds `CENTERS`."""
-    found = []
-
-    def run(config, folder):
-        found.append(config)
-        columns = config.data.features
-        model = ClusterModel(centers=CENTERS, noisy_sizes=np.ones(2), releases=())
-        return ReleasedRun(
-            model=model,
-            centers=CENTERS,
-            bounds=None,
-            algorithm=str(config.algorithm),
-            names=None if isinstance(columns, str) else columns,
-            privacy=None,
-            warnings=(),
-            files={},
-        )
-
-    monkeypatch.setattr(estimator_module, "run_in_memory", run)
+    """Jobs that are run."""
+    found, run = [], estimator_module.run_in_memory
+    monkeypatch.setattr(
+        estimator_module, "run_in_memory", lambda config, *more: found.append(config) or run(config, *more)
+    )
     return found
 
 
@@ -113,8 +97,8 @@ def test_random_state_is_public_randomness(asked):
 
 
 def test_server_columns_are_matched_by_name(asked, monkeypatch):
-    written = []
-    monkeypatch.setattr(estimator_module, "write_rows", lambda *given: written.append(given))
+    written, write = [], estimator_module.write_rows
+    monkeypatch.setattr(estimator_module, "write_rows", lambda *given: written.append(given) or write(*given))
     rows, server = people(), people(50, seed=1)
     DPKMeans(2, **BUDGET).fit(rows, server_data=server.select(["hours", "age"]))
     np.testing.assert_array_equal(written[1][1], matrix(50, 1))
@@ -175,11 +159,11 @@ def test_bounds_that_scale_nothing_are_refused(bounds, rule):
         PrivateScaler(bounds=bounds).fit(people())
 
 
-def test_what_is_told_of_rows(asked):
+def test_what_is_told_of_rows():
     rows = people()
     model = DPKMeans(2, **BUDGET, domain=(0, 99)).fit(rows)
     distances = model.transform(rows)
-    np.testing.assert_allclose(distances[0], np.linalg.norm(CENTERS - matrix()[0], axis=1))
+    np.testing.assert_allclose(distances[0], np.linalg.norm(model.cluster_centers_ - matrix()[0], axis=1))
     np.testing.assert_array_equal(distances.argmin(axis=1), model.predict(rows))
     assert model.score(rows) == pytest.approx(-(distances.min(axis=1) ** 2).sum())
     assert model.get_feature_names_out().tolist() == ["dpkmeans0", "dpkmeans1"]
@@ -205,12 +189,14 @@ def test_a_search_is_told_what_its_fits_spend(asked):
     assert len(asked) == 5
 
 
-def test_one_fit_is_no_warning_and_a_ledger_counts_for_itself(asked):
+def test_one_fit_is_no_warning_and_a_ledger_counts_for_itself(tmp_path):
+    book = ledgers.new_ledger(tmp_path, ledgers.basic_limit(20.0, 1e-5), "people")
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrivacyWarning)
         DPKMeans(2, **BUDGET, domain=(0, 99)).fit(people())
-        model = DPKMeans(2, **BUDGET, domain=(0, 99), ledger="ledger.sqlite", data_name="people")
+        model = DPKMeans(2, **BUDGET, domain=(0, 99), ledger=book.path, data_name="people")
         model.fit(people()).fit(people())
+    assert ledgers.kinds(book) == ["limit", *("reserve", "commit") * 2]
     with pytest.warns(PrivacyWarning, match="epsilon 50 is high"):
         DPKMeans(2, epsilon=50.0, delta=1e-6, domain=(0, 99)).fit(people())
 
@@ -247,8 +233,7 @@ def test_a_column_called_client_is_no_client(asked, monkeypatch):
 def fitted():
     """A run with bounds by column, and its rows."""
     rows = people(3000)
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        patch.setattr("secrets.token_bytes", np.random.default_rng(0).bytes)
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return DPKMeans(2, **BUDGET, domain=DOMAIN).fit(rows), rows
 

@@ -107,7 +107,16 @@ def test_releases(done):
 
 def test_privacy(done):
     privacy = done.json("privacy.json")
-    assert set(privacy) == {"unit", "neighboring_relation", "epsilon", "delta", "events", "trust", "algorithm"}
+    assert set(privacy) == {
+        "format",
+        "unit",
+        "neighboring_relation",
+        "epsilon",
+        "delta",
+        "events",
+        "trust",
+        "algorithm",
+    }
     assert (privacy["unit"], privacy["neighboring_relation"]) == ("record", "add_or_remove_one")
     assert privacy["trust"] == "central"
     assert 0.99 * EPSILON <= privacy["epsilon"] <= EPSILON
@@ -170,6 +179,7 @@ def test_manifest(done):
         "noisy_cost",
         "snapshot",
         "versions",
+        "format",
         "files",
     }
     assert set(manifest) == expected

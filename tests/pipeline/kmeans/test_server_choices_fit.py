@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.scenes import lake
+from tests.scenes import directions, lake
 from transforms.numerics.kmeans.starts import spaces
 
 N_ROWS = 3000
@@ -27,10 +27,12 @@ def test_full_space_runs_and_its_graph_spends_the_plan(place, tmp_path, unit):
     np.testing.assert_allclose(found.model.centers[np.argsort(order)], lake.MEANS, atol=0.5)
 
 
-def test_a_run_takes_the_space_that_server_data_prefer(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(spaces, "prefers_full_space", lambda points, n_clusters: True)
-    found = lake.run_fit(lake.job(*place), tmp_path / "out")
-    assert not any("outer_product" in event["path"] for event in found.privacy.events)
+@pytest.mark.parametrize("points", [directions.in_many_directions(), directions.in_few_directions()])
+def test_a_run_takes_the_space_that_server_data_prefer(tmp_path, points):
+    server = lake.write_server(tmp_path / "server.parquet", points)
+    found = lake.run_fit(lake.job(lake.write_lake(tmp_path / "rows", points), server, n_clusters=4), tmp_path / "out")
+    released = any("outer_product" in event["path"] for event in found.privacy.events)
+    assert released != spaces.prefers_full_space(points, 4)
 
 
 def test_the_choice_of_shares_is_published(place, tmp_path):

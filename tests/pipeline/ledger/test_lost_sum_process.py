@@ -15,10 +15,7 @@ KEY = bytes(range(32))
 
 @pytest.fixture
 def place(tmp_path):
-    with (
-        mock.patch("secrets.token_bytes", return_value=KEY),
-        mock.patch("pipelines.kmeans.outputs.page.render", return_value="<html></html>"),
-    ):
+    with mock.patch("secrets.token_bytes", return_value=KEY):
         yield ledgers.Place(tmp_path, epsilon=1000.0)
 
 

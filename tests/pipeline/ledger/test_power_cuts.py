@@ -27,10 +27,7 @@ class Machine:
         self.disk = Disk(disk, pathlib.Path(ledger.path))
 
     def run(self, key: bytes) -> lake.Outcome:
-        with (
-            mock.patch("pipelines.kmeans.outputs.page.render", return_value="<html></html>"),
-            mock.patch("secrets.token_bytes", return_value=key),
-        ):
+        with mock.patch("secrets.token_bytes", return_value=key):
             return lake.run_command(*self.words)
 
     def kinds(self) -> list[str]:

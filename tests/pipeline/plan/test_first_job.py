@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -87,7 +88,18 @@ def test_a_terminal_is_asked_for_each_column_and_the_job_runs(place):
 def test_an_answer_that_cannot_be_taken_is_asked_for_again(place):
     with on_terminal(*words(place)) as terminal:
         terminal.wait_for('"age", such as 0,100: ')
-        for wrong in (b"100,0", b"0;1", b"5", b"1,1", b"nan,1", b"0,1,000", b"\xff\xfe", b"0,inf"):
+        for wrong in (
+            b"100,0",
+            b"0;1",
+            b"5",
+            b"1,1.0000000001",
+            b"nan,1",
+            b"nan,nan",
+            b"inf,inf",
+            b"0,1,000",
+            b"\xff\xfe",
+            b"0,inf",
+        ):
             terminal.type(wrong + b"\n")
             terminal.wait_for('"age", such as 0,100: ')
         assert (
@@ -103,6 +115,72 @@ def test_an_answer_that_cannot_be_taken_is_asked_for_again(place):
         "yearly income": None,
         "is_member": [0.0, 1.0],
     }
+
+
+@pytest.mark.slow
+def test_a_column_with_one_public_value_is_left_out_and_the_job_runs(place):
+    """Whatever its private values are: nobody looks at them."""
+    with on_terminal(*words(place, "--epsilon", "8")) as terminal:
+        terminal.wait_for("has equal ends, such as 5,5.")
+        terminal.wait_for('"age", such as 0,100: ')
+        terminal.type("5,5\n")
+        terminal.wait_for('"yearly income", such as 0,100: ')
+        terminal.type("0,1e6\n")
+        assert terminal.ends() == 0, terminal.seen
+    summary = json.loads(terminal.seen.splitlines()[-1])
+    assert (summary["complete"], "age" in summary["left_out"]) == (True, True)
+    assert 'Left out: "age", a constant, by its public interval.\n' in terminal.seen
+    text = (place / "job.yaml").read_text()
+    assert '# Left out: "age", a constant, by its public interval.\n' in text
+    assert load_config(text).dp_lloyd.domain == {"yearly income": (0.0, 1e6), "is_member": (0.0, 1.0)}
+    assert runs(place).shape[1] == 2
+
+
+@pytest.mark.parametrize("wrong", ["5,5", "0,0"])
+def test_a_table_of_constants_is_no_table(place, wrong):
+    table = pq.read_table(place / "rows.parquet").drop(["is_member"])
+    pq.write_table(table, place / "rows.parquet")
+    done = lake.run_command(*words(place, "--domain", wrong))
+    assert done.code == 2
+    assert "--data must have a column whose public interval is more than a single number, got none" in done.err
+    assert not (place / "job.yaml").exists()
+    pq.write_table(pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0]), 2)}), place / "rows.parquet")
+    assert lake.run_command(*words(place, "--domain", wrong)).code == 2
+
+
+def test_a_column_without_a_value_is_left_out_by_its_type(place):
+    table = pq.read_table(place / "rows.parquet")
+    pq.write_table(table.append_column("fax", pa.nulls(1500)), place / "rows.parquet")
+    done = lake.run_command(*words(place, "--domain", "0,100"))
+    assert done.code == 0, done.err
+    assert 'Left out: "fax", without a value, by its type.\n' in done.out
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_init_reads_names_and_types_of_csv(place, ending):
+    table = pq.read_table(place / "rows.parquet").append_column("fax", pa.nulls(1500))
+    with pa.output_stream(str(place / f"rows.{ending}")) as file:
+        pa_csv.write_csv(table, file)
+    (place / "rows.parquet").unlink()
+    given = words(place, "--domain", "0,1000000", "--epsilon", "8")
+    given[2] = str(place / f"rows.{ending}")
+    done = lake.run_command(*given)
+    assert done.code == 0, done.err
+    assert json.loads(done.out.splitlines()[-1])["left_out"] == [
+        "customer_id",
+        "signed",
+        "country",
+        "is_member",
+        "event_ts",
+        "fax",
+    ]
+    for name, reason in {
+        "signed": "a date or a time",
+        "is_member": "text",
+        "fax": "without a value, by its type",
+    }.items():
+        assert f'Left out: "{name}", {reason}.\n' in done.out
+    assert runs(place).shape == (3, 2)
 
 
 @pytest.mark.parametrize(

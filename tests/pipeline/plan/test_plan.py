@@ -58,6 +58,46 @@ def test_a_plan_reads_no_private_row(place, monkeypatch):
     assert (before["assumed"], before["simulated_on"]) == (500, "server data")
 
 
+def test_noise_that_follows_from_earlier_releases_is_said_to_be_simulated(place):
+    found = summary(place, job(place, lloyd={"steps": 1}, quality={"share": 0.1}), "--rows", "300")
+    assert {each["path"]: each["fixed"] for each in found["releases"]} == {
+        each["path"]: not each["path"].endswith("quality/cost") for each in found["releases"]
+    }
+    (line,) = [line for line in found["text"].splitlines() if "quality/cost (" in line]
+    assert line.endswith(" feature units squared in the simulation")
+    assert "In the simulation: the run itself decides" in found["text"]
+    found = summary(place, job(place), "--rows", "300")
+    assert all(each["fixed"] for each in found["releases"])
+    assert "simulation:" not in found["text"]
+
+
+def test_noise_of_rows_that_a_release_moves_together_is_not_known_before(place):
+    diameter = {"w_min": 0.2, "sigma_max": 1.0}
+    found = summary(place, job(place, feddp_kmeans={"restarts": 20, "reduce_diameter": diameter}), "--rows", "300")
+    first, *others = found["releases"]
+    assert (first["path"], first["fixed"]) == ("feddp_kmeans/diameter/histogram", True)
+    assert not any(each["fixed"] for each in others)
+
+
+@pytest.mark.parametrize(
+    ("masked", "variance"),
+    [
+        ({"noise_by": "both"}, 2.0),
+        ({"scheme": "pairwise", "threshold": 2, "noise_by": "clients"}, 1.0 / (1.0 - 0.3 - 0.05)),
+        ({"noise_by": "clients", "corrupt": 0.0}, 1.0),
+    ],
+)
+def test_noise_is_that_which_is_drawn_and_multipliers_those_that_are_counted(place, masked, variance):
+    aggregator = summary(place, job(place, trust="masked"), "--rows", "300")
+    found = summary(place, job(place, trust="masked", masked=masked), "--rows", "300")
+    slack = 1e-3  # Sums of shares are not quite of the law, which is paid from epsilon.
+    for one, other in zip(aggregator["releases"], found["releases"], strict=True):
+        assert other["noise_multiplier"] == pytest.approx(one["noise_multiplier"], rel=slack)
+        assert other["noise_stddev"] == pytest.approx(variance**0.5 * one["noise_stddev"], rel=slack)
+    assert found["size_noise"] == pytest.approx(variance**0.5 * aggregator["size_noise"], rel=slack)
+    assert found["cost"]["mean"] >= aggregator["cost"]["mean"] or variance == 1.0
+
+
 def test_server_data_that_are_the_private_rows_are_refused(place):
     data = lake.write_lake(place / "lake", lake.mixture(60))
     done = plan(place, lake.job(data, f"{data}/part-00.parquet"))
@@ -74,7 +114,9 @@ def test_what_is_said_of_releases_noise_and_cost(place):
     assert 0.99 * 2.0 < found["epsilon"] <= 2.0
     assert found["warnings"] == []
     assert "No private row was read." in found["text"]
-    assert {each["anchor"].partition("#")[2] for each in found["sharp_edges"]} >= {"edge-settings", "edge-server-data"}
+    assert {each["anchor"] for each in found["sharp_edges"]} >= {"edge-settings", "edge-server-data"}
+    assert "(the documentation says more under 'Sharp edges'):" in found["text"]
+    assert ".md" not in found["text"]
 
 
 def test_too_few_rows_and_a_large_delta_are_warned_of(place):

@@ -25,7 +25,7 @@ def test_every_place_with_jobs_is_among_them():
     places = {name.rpartition("-")[0] or name for name, _ in JOBS}
     tutorials = {f"docs/tutorials/{name}.md" for name in ("embeddings", "masked", "nights", "silos", "year")}
     examples = {"examples/census/job.yaml", "examples/masked/run.py", "schedule/job.yaml"}
-    assert places >= {"README.md", "docs/how-to/choose-bounds.md", *tutorials, *examples}
+    assert places >= {"docs/start/five-minutes.md", "docs/how-to/choose-bounds.md", *tutorials, *examples}
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_the_width_of_patterns_is_that_of_the_columns_they_stand_for(tmp_path, m
     job = BY_COLUMN | {"data": {"path": "lake", "features": ["age", "lab_*"]}, "dp_lloyd": {"domain": [0, 1]}}
     pathlib.Path("job.yaml").write_text(yaml.safe_dump(job))
     done = lake.run_command("plan", "--config", "job.yaml")
-    assert (done.code, "data.path must match at least one Parquet file" in done.err) == (2, True)
+    assert (done.code, "data.path must match at least one Parquet or CSV file" in done.err) == (2, True)
     example_jobs.write_public(job)
     done = lake.run_command("plan", "--config", "job.yaml", "--rows", "3000")
     assert json.loads(done.out.splitlines()[-1])["releases"][-2]["shape"] == [3, 5]
@@ -98,7 +98,7 @@ def test_the_other_way_round_starts_as_the_job_does(settings, tmp_path, monkeypa
     for epsilon in (1.0, 0.1):
         pathlib.Path("job.yaml").write_text(yaml.safe_dump(job | {"privacy": job["privacy"] | {"epsilon": epsilon}}))
         given = parsed("plan", ["--config", "job.yaml", "--rows", "2000"])
-        planned.append(expected.Expected.of(expected._config("job.yaml"), given))
+        planned.append(expected.Expected.of(expected._config("job.yaml")[0], given))
     found = planned[1].fit.simulated(planned[1].config, planned[1].server, 2000, draws=3)
     excess = found.mean / found.without_noise - 1.0
     assert expected._reaches(planned[0], 0.1, excess * 1.000001)

@@ -7,6 +7,7 @@ import pathlib
 import time
 
 import apache_beam as beam
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,7 +17,7 @@ from pipelines.run import graph
 from pipelines.run.options import beam_options
 from pipelines.trusted_zone import pooled_fit, sweep, trusted_folder
 from schemas.choices import NoiseBy
-from schemas.errors import ConfigError, PrivacyFlowError
+from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import TRUSTED_ZONE, GraphPrivacy, Zone
 from schemas.trusted_zone.sweep_config import sweep_config
 from tests.scenes import lake, reports, sweeps
@@ -96,22 +97,22 @@ def test_a_masked_fit_passes_and_spends_as_much(world, kind, masks):
 
 @pytest.fixture
 def checked(monkeypatch):
-    """Verdicts on the graphs of jobs, which stop before they run; staging runs, under the checker as well."""
-    found = []
+    """Verdicts on the graphs of jobs, which run then; staging runs, under the checker as well."""
+    found, run = [], graph.run_graph
 
-    def check(build, options, promise):
+    def checked_and_run(build, options, promise):
         root = beam.Pipeline(options=options)
         build(root)
         found.append((promise, check_graph(root, promise)))
-        raise ConfigError("stop")
+        return run(build, options, promise)
 
     for module in (encode, pooled_fit, profile, sweep, trusted_folder):
-        monkeypatch.setattr(module, "run_graph", check)
+        monkeypatch.setattr(module, "run_graph", checked_and_run)
     return found
 
 
 def verdict_on(checked, outcome):
-    assert (outcome.code, outcome.lines[-1]) == (2, "dapple: stop"), outcome.err
+    assert outcome.code == 0, outcome.err
     ((promise, found),) = checked
     return promise, found
 
@@ -161,9 +162,10 @@ def test_a_profile_passes_and_declares_its_plan(world, tmp_path, checked, unit):
 
 
 @pytest.mark.parametrize("mode", ["local", "shuffle"])
-def test_reports_pass_and_declare_their_law(world, tmp_path, checked, mode):
-    more = {"privacy__delta": 1e-6, "reports__min_batch": 100_000} if mode == "shuffle" else {}
-    settings = reports.settings(world.path, reports__mode=mode, **more)
+def test_reports_pass_and_declare_their_law(tmp_path, checked, mode):
+    path = lake.write_lake(tmp_path / "rows", lake.mixture(3_000), np.arange(3_000))
+    more = {"privacy__delta": 1e-6, "reports__min_batch": 3_000} if mode == "shuffle" else {}
+    settings = reports.settings(path, reports__mode=mode, **more)
     promise, found = verdict_on(checked, run_model_job("encode", settings, tmp_path))
     assert (promise.zone, len(found.declared)) == (Zone.PUBLIC, 1)
 

@@ -159,7 +159,7 @@ def test_no_file(desk):
     desk.data.mkdir()
     (desk.data / "_SUCCESS").touch()
     (desk.data / "notes.txt").write_text("no data")
-    expected = f"data.path must match at least one Parquet file, got {desk.data}; check path and partitions."
+    expected = f"data.path must match at least one Parquet or CSV file, got {desk.data}; check path and partitions."
     assert desk.refused(desk.job()) == expected
 
 
@@ -167,7 +167,7 @@ def test_no_server_file(desk):
     lake.write_files(desk.data, list_tables())
     os.remove(desk.server)
     assert desk.refused(desk.job()).startswith(
-        f"server_data.path must match at least one Parquet file, got {desk.server}"
+        f"server_data.path must match at least one Parquet or CSV file, got {desk.server}"
     )
 
 

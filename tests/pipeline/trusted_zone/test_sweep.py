@@ -167,7 +167,7 @@ def test_a_sweep_that_did_nothing_leaves_nothing(desk, tmp_path):
     job = desk.settings(ONE) | {"server_data": {"path": str(tmp_path / "none")}}
     refused = sweeps.run(job, tmp_path)
     assert refused.code == 2
-    assert "server_data.path must match at least one Parquet file" in refused.lines[-1]
+    assert "server_data.path must match at least one Parquet or CSV file" in refused.lines[-1]
     assert not (tmp_path / "out").exists()
 
 

@@ -120,9 +120,10 @@ def test_a_file_that_is_not_the_jobs_is_refused(tmp_path):
     ("manifest", "got"),
     [
         (None, "run.json"),
-        ({"run_id": "a", "files": {}}, "neither centers.parquet nor"),
-        ({"files": {}}, "run_id"),
-        ({"run_id": "a' OR 'a' = 'a", "files": {}}, "run_id"),
+        ({"run_id": "a", "files": {}}, "a format of another version"),
+        ({"format": 1, "run_id": "a", "files": {}}, "neither centers.parquet nor"),
+        ({"format": 1, "files": {}}, "run_id"),
+        ({"format": 1, "run_id": "a' OR 'a' = 'a", "files": {}}, "run_id"),
     ],
 )
 def test_a_folder_without_such_rows_is_refused(tmp_path, manifest, got):
@@ -138,5 +139,5 @@ def test_what_the_path_or_the_machine_lacks_is_told(tmp_path, monkeypatch):
         write_delta(run, str(tmp_path / "a%20b"))
     for module, call in (("deltalake", write_delta), ("pyiceberg.expressions", write_iceberg)):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(ConfigError, match=r"run pip install 'dapple-dp\["):
+        with pytest.raises(ConfigError, match=r"run pip install '(deltalake|pyiceberg\[pyarrow\])[<>]"):
             call(run, str(tmp_path / "table"))

@@ -24,7 +24,9 @@ def _stream(name=b"test"):
 def test_jax_must_be_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     jax_model.compiled.cache_clear()
-    with pytest.raises(ConfigError, match="models cnn and resnet need JAX, which is not installed"):
+    with pytest.raises(
+        ConfigError, match="models cnn and resnet need JAX, which is not installed; run pip install 'jax>="
+    ):
         MODEL.start(_stream())
 
 

@@ -116,7 +116,6 @@ def test_raw_views_and_few_clients_are_foreseen():
     assert np.isinf(foresee(np.ones(1), 10, _clustering(), STREAM).separation)
 
 
-def test_the_default_keeps_digests_of_jobs():
+def test_clients_with_few_rows_are_looked_at_by_default():
     assert ClusteringConfig().when_scarce is WhenScarce.AUTO
-    assert "when_scarce" not in ClusteringConfig().model_dump()
     assert ClusteringConfig(when_scarce="apart").model_dump()["when_scarce"] == "apart"

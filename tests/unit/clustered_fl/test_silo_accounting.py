@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.choices import Adjacency, FederatedAlgorithm
-from schemas.clustered_fl.config import ClusteredFLConfig, ClusteringConfig
+from schemas.clustered_fl.config import ClusteredFLConfig, ClusteringConfig, TrainingConfig
 from schemas.clustered_fl.plan import SiloEvent
 from schemas.errors import ConfigError, UnsupportedEventError
 from schemas.settings import rejection
@@ -47,14 +47,12 @@ def test_batches_as_large_as_the_client_are_not_sampled():
     assert (later.sampling_rate, later.count) == (1.0, 199)
 
 
-def test_jobs_without_newer_settings_keep_their_digests():
-    assert set(ClusteringConfig().model_dump()) == {"view", "start", "pull"}
+def test_a_dump_holds_every_setting_and_is_the_same_section_again():
+    assert ClusteringConfig().model_dump().keys() == ClusteringConfig.model_fields.keys()
     given = ClusteringConfig(min_separation=0.0, switch_round=3, selection_share=0.2, select_by="loss")
     assert ClusteringConfig.model_validate(given.model_dump()) == given
-    job = federation.job("lake")
-    assert "first_copies" not in rejection.checked(ClusteredFLConfig, job).training.model_dump()
-    several = rejection.checked(ClusteredFLConfig, federation.job("lake", training__first_copies=5))
-    assert several.training.model_dump()["first_copies"] == 5
+    training = rejection.checked(ClusteredFLConfig, federation.job("lake", training__first_copies=5)).training
+    assert TrainingConfig.model_validate(training.model_dump()) == training
 
 
 def test_noise_of_copies_stays_below_the_largest():

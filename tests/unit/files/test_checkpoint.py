@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -51,10 +52,15 @@ def test_a_stop_at_any_step_leaves_the_older_one(tmp_path, monkeypatch, step):
 
 def test_the_manifest_comes_after_the_arrays_are_on_the_disk(tmp_path, monkeypatch):
     done = []
-    monkeypatch.setattr(new_file, "flush", lambda path: done.append(f"flush {os.path.basename(path)}"))
     replace, fsync = os.replace, os.fsync
+
+    def flushed(descriptor):
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+        done.append(f"flush {re.sub('[.][0-9a-f]{16}$', '', name)}")
+        fsync(descriptor)
+
     monkeypatch.setattr(os, "replace", lambda *paths: (done.append("replace"), replace(*paths)))
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (done.append("flush checkpoint.json"), fsync(descriptor)))
+    monkeypatch.setattr(os, "fsync", flushed)
     CheckpointFolder(str(tmp_path)).save(after(5))
     assert done == [
         "flush round-000005.npz",

@@ -101,6 +101,19 @@ def test_a_manifest_that_contradicts_the_centers_is_refused(tmp_path, key, value
         load_model(folder)
 
 
+@pytest.mark.parametrize("number", [0, 2, "1", None])
+def test_a_manifest_of_another_format_is_refused(tmp_path, number):
+    folder = write_model(tmp_path / "fit", CENTERS)
+    path = tmp_path / "fit" / "run.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"format": number}))
+    with pytest.raises(ConfigError, match=r"finished fit, with .*, got a format of another version; check the path"):
+        load_model(folder)
+    path.write_text(json.dumps({name: value for name, value in content.items() if name != "format"}))
+    with pytest.raises(ConfigError, match="got a format of another version"):
+        load_model(folder)
+
+
 def test_references(tmp_path):
     folder = write_model(tmp_path / "fit", CENTERS)
     np.testing.assert_array_equal(read_reference(folder, 2), CENTERS)

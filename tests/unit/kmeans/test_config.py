@@ -366,8 +366,10 @@ def test_what_is_allowed_is_accepted_and_survives_yaml(changes):
 
 
 WRONG_TEXTS = [
-    ("", "the job must be a mapping of settings, got NoneType; start with algorithm, data"),
-    ("- a", "the job must be a mapping of settings, got list; start with algorithm, data"),
+    ("", "the job must be a mapping of settings, got nothing: the file is empty, or has comments alone; start with "),
+    ("# a\n", "the job must be a mapping of settings, got nothing: the file is empty, or has comments alone; start"),
+    ("a", "the job must be a mapping of settings, got a text without names; start with algorithm, data"),
+    ("- a", "the job must be a mapping of settings, got a list; start with algorithm, data"),
     ("a: [", "the job must be valid YAML, got a fault in line 1, column 5"),
     ("a: 1\n---\nb: 2", "the job must be valid YAML, got a fault in line 2, column 1"),
     ("a: !!python/name:os.system", "the job must be valid YAML, got a fault in line 1"),

@@ -82,9 +82,10 @@ def test_full_space_finds_clusters(unit, extra):
     assert found.mean == pytest.approx(found.without_noise, rel=1e-3)
 
 
-def test_the_default_keeps_the_digest_of_jobs():
+def test_another_space_is_another_job():
     job = lake.job("lake", "server.parquet")
-    assert "space" not in validated(job).model_dump(mode="json")["feddp_kmeans"]
+    job["feddp_kmeans"]["space"] = "auto"
+    assert config_digest(validated(job)) == config_digest(feddp())
     job["feddp_kmeans"]["space"] = "full"
     assert config_digest(validated(job)) != config_digest(feddp())
 

@@ -12,6 +12,7 @@ from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
 from transforms.numerics.kmeans.recurring.windows import mixing
 
 FOLLOWED = {
+    "format": 1,
     "files": {},
     "features": ["x"],
     "encoding": None,

@@ -13,6 +13,7 @@ from tests.scenes.ledgers import basic_limit, charge, new_ledger
 
 TIME = datetime.datetime(2026, 11, 20, 3, 0, tzinfo=datetime.UTC)
 STATED = {
+    "format": 1,
     "epsilon": 1.5,
     "delta": 1e-6,
     "unit": "record",
@@ -34,7 +35,8 @@ def run(tmp_path):
 
 
 def write_manifest(folder, files):
-    (folder / "run.json").write_text(json.dumps({"run_id": "night-1", "config_digest": "a" * 64, "files": files}))
+    content = {"format": 1, "run_id": "night-1", "config_digest": "a" * 64, "files": files}
+    (folder / "run.json").write_text(json.dumps(content))
 
 
 def facet(event):
@@ -96,7 +98,9 @@ def test_a_changed_statement_is_refused(run):
         lineage_event(str(run), "fit")
 
 
-@pytest.mark.parametrize("stated", [{}, STATED | {"epsilon": -1.0}, STATED | {"delta": 2.0}, [1]])
+@pytest.mark.parametrize(
+    "stated", [{}, STATED | {"format": 2}, STATED | {"epsilon": -1.0}, STATED | {"delta": 2.0}, [1]]
+)
 def test_a_statement_of_another_form_is_refused(run, stated):
     content = json.dumps(stated).encode()
     (run / "privacy.json").write_bytes(content)

@@ -9,7 +9,8 @@ from schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 from tests.unit.test_docs_paths import ROOT
 
-TARGETS = re.findall(r"^\W*\((edge-[a-z-]+)\)=$", (ROOT / PAGE).read_text(), re.MULTILINE)
+TEXT = (ROOT / "docs" / "sharp-edges.md").read_text()
+TARGETS = re.findall(r"^\W*\((edge-[a-z-]+)\)=$", TEXT, re.MULTILINE)
 
 
 def names(settings):
@@ -20,6 +21,11 @@ def names(settings):
 def test_every_edge_has_its_target_on_the_page(edge):
     assert TARGETS.count(edge.anchor) == 1
     assert edge.sentence.endswith(".")
+
+
+def test_the_page_is_named_by_its_title_and_by_no_file():
+    assert TEXT.startswith(f"# {PAGE}\n")
+    assert not any(".md" in each.sentence or "docs/" in each.sentence for each in EDGES)
 
 
 def test_edges_follow_from_settings():

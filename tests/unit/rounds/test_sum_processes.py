@@ -256,30 +256,25 @@ def _once_each(*questions):
     return lambda _: next(rest)
 
 
-def test_every_shard_stays_with_one_and_rows_are_divided(monkeypatch):
-    monkeypatch.setattr(sum_processes, "SumProcess", lambda: None)
+def added(shards):
+    return np.array([sum(shard.n_rows for shard in shards)])
+
+
+def test_every_shard_stays_with_one_and_rows_are_divided():
     crew = Crew(3)
     parts = crew.parts(SHARDS)
     assert sorted(shard for part in parts for shard in part) == sorted(SHARDS)
     assert max(crew._loads) - min(crew._loads) <= 9
     again = crew.parts(SHARDS[::-1])
     assert [set(part) for part in again] == [set(part) for part in parts]
+    crew.end()
 
 
-def test_the_sum_of_a_crew_is_that_of_all(monkeypatch):
-    class Here:
-        def answer(self, part):
-            return rows(part)
-
-        def end(self):
-            pass
-
-    def rows(part):
-        return np.array([sum(shard.n_rows for shard in part)])
-
-    monkeypatch.setattr(sum_processes, "SumProcess", Here)
-    assert Crew(3).summed(SHARDS, rows, lambda part: part) == [21]
-    assert Crew(2).summed(SHARDS[:1], rows, lambda part: part) == [5]
+@pytest.mark.parametrize(("n", "shards", "total"), [(3, SHARDS, 21), (2, SHARDS[:1], 5)])
+def test_the_sum_of_a_crew_is_that_of_all(n, shards, total):
+    crew = _crew("added", n)
+    assert crew.summed(shards, added, lambda part: part) == [total]
+    crew.end()
 
 
 @pytest.fixture
@@ -287,11 +282,13 @@ def counted(monkeypatch):
     """Names of crews that were made, and of those that have ended."""
     made, ended = [], []
 
-    class Counted:
+    class Counted(Crew):
         def __init__(self, n, ahead):
+            super().__init__(n, ahead)
             made.append(n)
 
         def end(self):
+            super().end()
             ended.append(len(made))
 
     monkeypatch.setattr(sum_processes, "Crew", Counted)

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.run.folder import MANIFEST, RunFolder, absolute
 from schemas.errors import ConfigError
+from schemas.settings.run_manifest import FORMAT
 from tests.scenes.power_cut import Disk
 from transforms.files.octets import write_bytes
 
@@ -164,6 +165,8 @@ def test_staging_does_not_depend_on_the_working_folder(tmp_path, monkeypatch, ou
         folder.write_privacy({})
         folder.publish({})
     assert sorted(os.listdir(tmp_path / "deep" / "out")) == ["privacy.json", MANIFEST]
+    contents = [json.loads((tmp_path / "deep" / "out" / name).read_text()) for name in ("privacy.json", MANIFEST)]
+    assert [each["format"] for each in contents] == [FORMAT, FORMAT]
     assert absolute("s3://bucket/out") == "s3://bucket/out"
 
 

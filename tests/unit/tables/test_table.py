@@ -79,18 +79,17 @@ def test_names_of_a_list_column_are_checked(changes, message):
         rejection.checked(DataConfig, {"path": "lake", "features": "x"} | changes)
 
 
-def test_jobs_without_names_are_dumped_as_before_there_were_any():
+def test_names_and_width_are_dumped():
     plain = DataConfig(path="lake", features="x").model_dump(mode="json")
-    assert "feature_names" not in plain
-    named = DataConfig(path="lake", features="x", feature_names=["a"]).model_dump(mode="json")
-    assert named == plain | {"feature_names": ["a"]}
+    named = DataConfig(path="lake", features="x", feature_names=["a"], width=1).model_dump(mode="json")
+    assert (plain["feature_names"], plain["width"], plain["except"]) == (None, None, None)
+    assert named == plain | {"feature_names": ["a"], "width": 1}
 
 
 def test_the_width_of_a_list_column_may_stand_in_the_job():
     data = DataConfig(path="p", features="x", width=2)
     contract = TableContract.from_config(data)
     assert contract.n_features == 2
-    assert "width" not in DataConfig(path="p", features="x").model_dump()
     lists = pa.table({"x": pa.array([[1.0, 2.0], [3.0, 4.0]])})
     np.testing.assert_array_equal(contract.to_points(lists, WHERE), [[1, 2], [3, 4]])
     with pytest.raises(SchemaMismatchError, match="have width 2, got 3"):

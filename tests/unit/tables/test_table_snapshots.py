@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.types import LongType
 
-from schemas.errors import ConfigError, InputError
+from schemas.errors import ConfigError, InputError, what_installs
 from schemas.tables.data_section import DataConfig
 from schemas.tables.snapshot import Snapshot, TableConfig
 from tests.scenes import tables
@@ -49,7 +49,7 @@ def test_a_path_is_listed_when_it_is_needed(tmp_path):
     source = resolve(DataConfig(path=str(tmp_path), features="x", partitions={"n": 1}))
     assert source == Source(path=str(tmp_path), partitions={"n": "1"})
     assert (source.files, source.snapshot) == (None, None)
-    with pytest.raises(InputError, match=r"data\.path must match at least one Parquet file"):
+    with pytest.raises(InputError, match=r"data\.path must match at least one Parquet or CSV file"):
         source.list_files()
 
 
@@ -161,7 +161,7 @@ def test_a_library_that_is_missing(monkeypatch, module, table_format):
     monkeypatch.setitem(sys.modules, module, None)
     expected = (
         f"data.table.format must be one whose library is installed, got '{table_format}' without it; "
-        f"run pip install 'dapple-dp[{table_format}]'."
+        f"run {what_installs(table_format)}."
     )
     with pytest.raises(ConfigError) as caught:
         resolve(data_of("lake", table_format))

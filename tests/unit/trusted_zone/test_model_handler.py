@@ -181,7 +181,7 @@ def _half_written(folder):
 
 def _without_manifest(folder):
     path = write_model(folder / "bare", np.eye(2), COLUMNS)
-    (pathlib.Path(path) / "run.json").write_text(json.dumps({"files": {}}))
+    (pathlib.Path(path) / "run.json").write_text(json.dumps({"format": 1, "files": {}}))
     return path
 
 

@@ -38,7 +38,7 @@ def test_jobs_on_a_model_may_share_a_file():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[]", "the job must be a mapping of settings, got list; start with model and data"),
+        ("[]", "the job must be a mapping of settings, got a list; start with model and data"),
         (DATA, "model must be given, got nothing; give the output folder of a fit"),
         ("model: fit\n", "data must be given, got nothing; give a section with path and the model's features"),
         ("model: fit\n" + DATA + "evaluat: {}\n", "evaluat is not a setting; did you mean evaluate"),

@@ -1,4 +1,4 @@
-"""Networks whose gradients JAX finds, row by row; it is imported on use (`pip install dapple-dp[jax]`).
+"""Networks whose gradients JAX finds, row by row; it is imported on use (extra `jax`).
 
 Gradients come row by row from one compiled loop, in double precision on the CPU: the same instructions run on every
 row, wherever it lies and however many there are. They are floating-point numbers all the same, so `rounding_share` pays
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.clustered_fl.records import FEATURE_BITS
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, what_installs
 from transforms.numerics.clustered_fl.bounded_rows import row_norm
 from transforms.numerics.clustered_fl.exact_layer import GRADIENT_BITS, GradientUnits, gains_of
 from transforms.numerics.privacy.keystream import KeyStream
@@ -125,7 +125,7 @@ def library() -> Any:
         import jax
     except ImportError as error:
         raise ConfigError(
-            "models cnn and resnet need JAX, which is not installed; run `pip install dapple-dp[jax]`."
+            f"models cnn and resnet need JAX, which is not installed; run {what_installs('jax')}."
         ) from error
     return jax
 

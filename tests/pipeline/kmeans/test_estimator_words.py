@@ -1,0 +1,129 @@
+"""Errors of the estimator speak of its own parameters, and name the column."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dapple_dp import ConfigError, DPKMeans, InputError, PrivateScaler
+from schemas.choices import Algorithm
+
+ROWS = np.random.default_rng(0).random((200, 2))
+SECRET = 0.123456789
+
+
+class Frame:
+    """Rows with names, as pandas and Polars give them to others."""
+
+    def __init__(self, columns):
+        self._columns = columns
+        self.columns = list(columns)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([list(row) for row in zip(*self._columns.values(), strict=True)], dtype=dtype)
+
+
+def frame(**more):
+    return Frame({"age": ROWS[:, 0], "hours": ROWS[:, 1], **more})
+
+
+def model(**parameters):
+    return DPKMeans(2, **{"epsilon": 8.0, "delta": 1e-6, "domain": (0, 1), **parameters})
+
+
+@pytest.mark.parametrize("algorithm", ["kmeans", "KMeans", "DP_LLOYD", "dp-lloyd", "", None, 3, ["auto"]])
+@pytest.mark.parametrize("bounds", [{}, {"domain": None}, {"domain": None, "clipping_norm": 1.0}])
+def test_an_unknown_algorithm_is_answered_by_their_names(algorithm, bounds):
+    with pytest.raises(ConfigError, match=r"^algorithm must be") as error:
+        model(algorithm=algorithm, **bounds).fit(ROWS)
+    assert all(f"'{each}'" in str(error.value) for each in Algorithm)
+
+
+@pytest.mark.filterwarnings("ignore::schemas.errors.PrivacyWarning")
+def test_save_and_load_speak_of_their_folder(tmp_path):
+    fitted = model().fit(ROWS)
+    fitted.save(str(tmp_path / "model"))
+    (tmp_path / "file").touch()
+    for place in ("model", "file/model"):
+        with pytest.raises(ConfigError, match=r"^folder must be a"):
+            fitted.save(str(tmp_path / place))
+    with pytest.raises(ConfigError, match=r"^folder must be the output folder of a finished fit") as error:
+        DPKMeans.load(str(tmp_path / "nowhere"))
+    assert "recurring" not in str(error.value)
+
+
+@pytest.mark.parametrize("domain", [{"age": (0, 1)}, [(0, 1)], {"age": (0, 1), "hours": (0, 1), "z": (0, 1)}])
+def test_bounds_of_other_columns_are_told_of_x(domain):
+    table = pa.table(dict(zip(("age", "hours"), ROWS.T, strict=True)))
+    with pytest.raises(ConfigError, match="every column of X and of no other") as error:
+        model(domain=domain).fit(table)
+    assert "data.features" not in str(error.value)
+
+
+BROKEN = np.where(np.arange(200) == 17, np.nan, SECRET)
+
+
+@pytest.mark.parametrize(
+    ("rows", "where"),
+    [
+        (frame(income=BROKEN), "column 'income'"),
+        (pa.table({"age": ROWS[:, 0], "income": BROKEN}), "column 'income'"),
+        (pa.table({"age": ROWS[:, 0], "income": pa.array(BROKEN, from_pandas=True)}), "column 'income'"),
+        (np.column_stack([ROWS, BROKEN]), "column 2, counted from 0"),
+        (np.column_stack([ROWS, np.where(BROKEN == SECRET, SECRET, -np.inf)]), "column 2, counted from 0"),
+    ],
+)
+def test_a_column_with_nan_is_named_and_not_quoted(rows, where):
+    for each in (model(), PrivateScaler(bounds=(0, 1))):
+        with pytest.raises(InputError, match=f"X must be finite, got NaN or infinity in {re.escape(where)};") as error:
+            each.fit_transform(rows)
+        assert str(SECRET) not in str(error.value)
+
+
+@pytest.mark.parametrize("column", [["Rome", "Oslo"] * 100, [b"x"] * 200, np.full(200, "1,5")])
+def test_a_column_of_words_is_named_and_not_quoted(column):
+    with pytest.raises(InputError, match="X must hold numbers only, got others in column 'city';") as error:
+        model().fit(frame(city=column))
+    assert not any(word in str(error.value) for word in ("Rome", "Oslo", "1,5"))
+
+
+def test_a_column_of_other_things_is_named():
+    with pytest.raises(TypeError, match="in column 'day'; argument must be a string or a real number"):
+        model().fit(frame(day=[object()] * 200))
+
+
+def test_a_name_with_a_star_is_refused_by_the_name():
+    with pytest.raises(InputError, match=r"X must have column names without '\*', got 'a\*';"):
+        model().fit(pa.table({"a*": ROWS[:, 0], "b": ROWS[:, 1]}))
+
+
+FIRST = """
+import logging
+import numpy as np
+from dapple_dp import DPKMeans
+rows = np.random.default_rng(0).normal([[0.2], [0.8]], 0.02, (2, 20_000)).reshape(-1, 2)
+assert logging.getLogger().handlers == logging.getLogger().filters == []
+DPKMeans(2, epsilon=8.0, delta=1e-6, domain=(0, 1)).fit(rows)
+logging.warning("the program's own")
+"""
+
+
+def test_the_first_fit_of_a_process_says_nothing_of_beam():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "WARNING:root:the program's own\n")
+
+
+def test_handlers_of_the_program_stay_and_hear_the_rest():
+    code = (
+        "import logging, sys; logging.basicConfig(stream=sys.stdout, format='mine %(message)s')\n"
+        "from dapple_dp import quiet_import\n"
+        "with quiet_import.without_gaps():\n"
+        "    logging.warning('apitools not found, and so on')\n"
+        "    logging.warning('something else')\n"
+        "logging.warning('apitools not found, said by the program')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("mine something else\nmine apitools not found, said by the program\n", "")

@@ -1,0 +1,83 @@
+"""A setting that is given as a flag is told where it belongs, and pages list the exit codes that a word can have."""
+
+import importlib
+import json
+import re
+
+import pytest
+
+from pipelines.command import help_pages, misplaced
+from pipelines.command import main as command
+from pipelines.command.words import WORDS
+from pipelines.plan import command_line as planning
+from pipelines.run.options import known_flags
+
+
+def refusal(capsys, *words):
+    code = command.main(list(words))
+    said = capsys.readouterr().err
+    assert (code, said.count("\n")) == (2, 1)
+    return said
+
+
+@pytest.mark.parametrize("rest", [[], ["--config", "job.yaml", "--output", "out"]])
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            ["--epsilon", "3"],
+            "--epsilon must be a setting of the job file, got a flag; write it there as privacy.epsil",
+        ),
+        (["--epsilon=3"], "--epsilon must be a setting"),
+        (["--privacy.epsilon", "3"], "write it there as privacy.epsilon."),
+        (
+            ["--n-clusters", "3"],
+            "--n-clusters must be a setting of the job file, got a flag; write it there as n_clust",
+        ),
+        (["--runner=FlinkRunner", "--features", "a"], "write it there as data.features."),
+        (["--steps", "3"], "write it there as dp_lloyd.steps or lloyd.steps"),
+    ],
+)
+def test_a_setting_given_as_a_flag_is_told_its_place(capsys, rest, flags, told):
+    said = refusal(capsys, "fit", *rest, *flags)
+    assert told in said
+    assert "did you mean" not in said
+
+
+def test_settings_of_a_section_and_of_the_job_around_it_are_known(capsys):
+    assert "as sweep.epsilons." in refusal(capsys, "sweep", "--epsilons", "1")
+    assert "as privacy.epsilon." in refusal(capsys, "sweep", "--epsilon", "1")
+    assert "as stream.windows or" in refusal(capsys, "stream", "--windows", "3")
+
+
+def test_flags_of_beam_are_left_to_beam():
+    """Names that both have are Beam's, as ever; what the list of these lacks would be refused by mistake."""
+    both = set()
+    for name in WORDS:
+        schema = json.loads((misplaced._SCHEMAS / f"{name}.json").read_text())
+        names = misplaced._names(schema, schema.get("$defs", {}))
+        both |= {f"--{each.rpartition('.')[2]}" for each in names} & set(known_flags())
+    assert both == set(misplaced.BEAMS)
+    for flag in misplaced.BEAMS:
+        for name in WORDS:
+            misplaced.refuse_settings(name, [flag, "3"])
+
+
+def codes(page):
+    return {int(code) for code in re.findall(r"^  (\d+) ", page.partition("Exit codes:")[2], re.MULTILINE)}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_job_that_charges_a_ledger_lists_its_refusal(name):
+    charges = getattr(importlib.import_module(WORDS[name].module).JOB, "reserve", None) is not None
+    assert not charges or 3 in codes(help_pages.job_page(name, WORDS[name]))
+
+
+def test_pages_list_no_code_that_cannot_be():
+    assert codes(help_pages.overview()) == set(help_pages.EXIT_CODES)
+    assert codes(help_pages.job_page("fit", WORDS["fit"])) == set(help_pages.EXIT_CODES)
+    assert codes(help_pages.job_page("assign", WORDS["assign"])) == {0, 1, 2, 4, 130}
+    assert codes(help_pages.planning_page("init")) == {0, 1, 2, 130}
+    assert codes(help_pages.planning_page("verify")) == {0, 1, 2, 5, 130}
+    assert codes(help_pages.ledger_page()) == {0, 1, 2, 3, 130}
+    assert set(help_pages._NEVER) <= {*WORDS, *planning.TOOLS, "ledger"}

@@ -1,0 +1,166 @@
+"""What a page shows for a shell can be pasted there: it parses, and commands take every word of it."""
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from pipelines.command.main import COMMANDS
+from pipelines.command.words import WORDS
+from pipelines.ledger import command_line as of_the_ledger
+from pipelines.masked.party import _ACTIONS as PARTY
+from pipelines.plan import command_line as planning
+from pipelines.run import options
+from schemas.errors import ConfigError
+from tests.scenes import pages
+from tests.scenes.pages import calls
+
+SHELLS = ("console", "bash", "sh", "shell")
+BLOCKS = [pytest.param(page, text, id=name) for name, page, text in pages.blocks(*SHELLS, fence=pages.ANY_FENCE)]
+PAGES = sorted({block.values[0] for block in BLOCKS})
+PROMPT = re.compile(r"^\s*(?:\$|>|%|>>>|In \[\d*\]:)(?: |$)", re.MULTILINE)
+PLACEHOLDER = re.compile(r"\.{3}|<[\w -]+>|\bFILL\b|(?<![\w$/{.])(?!EXTERNAL\b)[A-Z]{3,}(?:_[A-Z]+)*\b(?!=)")
+VERBS = {"test", "lint", "docs", "flink-up", "flink-down", "prism-up"}
+"""Words of `run_local.sh` that are no jobs."""
+OTHERS = {"python", "python3", "pip", "docker", "openssl", "head", "chmod", "cp", "sed", "source", "."}
+"""What else a page may call: each is a program that a reader has, or that the page tells to install."""
+READ = ("--config", "--data", "--model")
+"""Flags of what must be there before."""
+
+
+def refusal(words):
+    """Why a command does not take these words; empty if it does."""
+    program, name, rest = words[0], words[1] if len(words) > 1 else "", words[2:]
+    if program not in ("dapple", "./run_local.sh"):
+        return _refused_program(words)
+    if program == "./run_local.sh" and (not name or name in VERBS):
+        return ""
+    if name in ("--help", "--version"):
+        return ""
+    if name not in COMMANDS:
+        return f"there is no word {name}"
+    try:
+        _parse(name, [word for word in rest if word != "--help"], "--help" in rest)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _parse(name, rest, asks):
+    """As the command does, as if all extras were there; a job that is asked for help needs no flags."""
+    if name == "ledger":
+        of_the_ledger.parsed(rest)
+    elif name in planning.TOOLS:
+        planning.parsed(name, rest)
+    elif name == "party":
+        flags = {word.partition("=")[0] for word in rest if word.startswith("--")}
+        if rest[0] not in PARTY or not flags <= set(PARTY[rest[0]].flags):
+            raise ConfigError(f"party must be asked as in {[each.form for each in PARTY.values()]}, got {rest}.")
+    elif name in WORDS and not (asks and not rest):
+        options.parse_job(name, [re.sub("[a-z0-9]+://", "", word) for word in rest], WORDS[name].flags)
+    elif name == "schema" and rest[0] not in WORDS:
+        raise ConfigError(f"schema must be asked of a job, got {rest}.")
+
+
+def _refused_program(words):
+    """Of another program: it is one that is known, and a module of ours knows its flags."""
+    if words[0] == "python" and words[1] == "-m":
+        found = importlib.util.find_spec(words[2])
+        if found is None:
+            return f"there is no module {words[2]}"
+        known = {"--out", *re.findall(r'"(--\w+)"', pathlib.Path(found.origin).read_text())}
+        unknown = [word for word in words[3:] if word[:2] == "--" and word.partition("=")[0] not in known]
+        return f"{words[2]} has no {unknown[0]}" if unknown else ""
+    known = words[0] in OTHERS or words[0].endswith("/run_partition.sh")
+    return "" if known else f"there is no program {words[0]}"
+
+
+@pytest.mark.parametrize(("page", "text"), BLOCKS)
+def test_a_block_can_be_pasted(page, text):
+    assert PROMPT.findall(text) == []
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    code = "\n".join(re.sub(r"(^|\s)#.*", "", line) for line in text.splitlines())
+    assert PLACEHOLDER.findall(code) == []
+
+
+@pytest.mark.parametrize(("page", "text"), BLOCKS)
+def test_every_command_takes_its_words(page, text):
+    assert [why for why in map(refusal, calls(text)) if why] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(pages.ROOT)))
+def test_a_file_that_a_command_reads_is_named_on_the_page(page):
+    """The page makes the file, shows it, or says whose it is; a job without a name is `job.yaml`."""
+    text = page.read_text()
+    blocks = [block for language, block in pages.ANY_FENCE.findall(text) if language in SHELLS]
+    words_of = [words for block in blocks for words in calls(block)]
+    told = pages.ANY_FENCE.sub(lambda fence: "" if fence[1] in SHELLS else fence[0], text)
+    told += "job.yaml" if "```yaml" in text else ""
+    told += " ".join(re.findall(r"(?:> |--output )(\S+)", "\n".join(blocks)))
+    assert {path for words in words_of for path in read_by(words) if path not in told} == set()
+
+
+def read_by(words):
+    """Files and folders that a command reads."""
+    if words[0] in ("dapple", "./run_local.sh") and len(words) > 2:
+        yield from (words[at + 1] for at, word in enumerate(words[:-1]) if word in READ)
+        if words[1] in ("verify", "clean"):
+            yield words[2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$ dapple --help\n",
+        "dapple fit --config FILE --output result\n",
+        "dapple fit ...\n",
+        "cd <folder>\n",
+        "for x in\n",
+    ],
+)
+def test_what_cannot_be_pasted_is_told(text):
+    with pytest.raises(AssertionError):
+        test_a_block_can_be_pasted(None, text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dapple fitt --config job.yaml --output result",
+        "dapple fit --config job.yaml",
+        "dapple fit --config job.yaml --output result --epsilon 3",
+        "dapple plan --config job.yaml --row 3",
+        "dapple ledger spend --ledger ledger.sqlite",
+        "dapple party new --key KEY",
+        "dapple schema fitt",
+        "./run_local.sh flink-on",
+        "python -m benchmarks.no_such_module",
+        "python -m benchmarks.field --no_such_flag 3",
+        "dappel fit --config job.yaml --output result",
+        "RUNS=runs dapple aggregate --config job.yaml --exchange exchange --released released && dapple",
+    ],
+)
+def test_words_that_no_command_takes_are_told(line):
+    assert [why for why in map(refusal, calls(line)) if why]
+
+
+def test_a_file_from_nowhere_is_told(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n```console\ndapple verify runs/week9\n```\n")
+    with pytest.raises(AssertionError):
+        test_a_file_that_a_command_reads_is_named_on_the_page(page)
+    page.write_text("# Page\n\n`runs/week9` is a run of yours.\n\n```console\ndapple verify runs/week9\n```\n")
+    test_a_file_that_a_command_reads_is_named_on_the_page(page)
+
+
+NOTEBOOKS = [page for page in pages.PAGES if "file_format: mystnb" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
+def test_a_notebook_says_how_to_run_it(page):
+    text = " ".join(page.read_text().split())
+    assert "Its cells run in Jupyter, or as one Python file, in the root of the repository." in text
+    assert not re.search(r"environ\W+[A-Z]", text)
