@@ -1,0 +1,1 @@
+"""Every pair of features runs together, and says the same everywhere: see `python -m tests.seams --help`."""

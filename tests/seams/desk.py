@@ -1,0 +1,86 @@
+"""A folder in which one row of a table is told: commands on settings, each looked at in its own words."""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from tests.scenes.lake import Outcome, run_command
+from tests.seams import invariants
+from tests.seams.array import Excluded, Factor, Table
+from tests.seams.invariants import Run, summary
+from tests.seams.places import Settings
+
+
+class Desk:
+    """A folder with the files of jobs and what they wrote."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        folder.mkdir(parents=True)
+
+    def write(self, settings: Mapping[str, Any], name: str) -> str:
+        """The file of a job."""
+        config = self.folder / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(dict(settings)))
+        return str(config)
+
+    def command(self, *words: str) -> Outcome:
+        """A command, which ends well or is refused in a sentence."""
+        outcome = run_command(*words)
+        invariants.check_words(outcome)
+        return outcome
+
+    def run(self, word: str, settings: Mapping[str, Any], *words: str, name: str | None = None) -> Outcome:
+        """A command on settings."""
+        return self.command(word, "--config", self.write(settings, name or word), *words)
+
+    def made(self, word: str, settings: Mapping[str, Any], name: str, *words: str) -> tuple[Run, Outcome]:
+        """A job that ends well, in a folder of a name."""
+        outcome = self.run(word, settings, *self.output(name), *words, name=name)
+        assert outcome.code == 0, outcome.err
+        return Run(folder=self.folder / name), outcome
+
+    def output(self, name: str) -> tuple[str, str]:
+        """The flag of an output folder."""
+        return "--output", str(self.folder / name)
+
+    def ledger(self, dataset: str, epsilon: float, name: str = "ledger") -> str:
+        """A new ledger with a limit, half of which is for runs that compose by epsilon and delta alone."""
+        path, delta = self.folder / f"{name}.sqlite", min(0.01, 1e-6 * epsilon)
+        limits = {"epsilon": epsilon, "delta": delta, "basic_epsilon": epsilon / 2.0, "basic_delta": delta / 2.0}
+        words = (word for option, value in limits.items() for word in (f"--{option}", str(value)))
+        outcome = self.command("ledger", "limit", "--ledger", str(path), "--dataset", dataset, *words)
+        assert outcome.code == 0, outcome.err
+        return str(path)
+
+    def verify(self, run: Run, ledger: str | None = None) -> dict[str, Any]:
+        """What is said of a run that is whole, and whose ledger knows it."""
+        found = summary(self.command("verify", str(run.folder), *(("--ledger", ledger) if ledger else ())))
+        assert found["verified"] is True
+        assert bool(found["ledger"]) is (ledger is not None)
+        statement = run.json("privacy.json")
+        told = (statement["epsilon"], statement["delta"])
+        # Only the account of a fit is composed anew.
+        assert (found["epsilon"], found["delta"]) == (told if "algorithm" in statement else (None, None))
+        return found
+
+
+def entries(ledger: str, kind: str) -> list[dict[str, Any]]:
+    """Entries of a kind, as the ledger exports them."""
+    lines = run_command("ledger", "export", "--ledger", ledger).out.splitlines()
+    return [each for each in map(json.loads, filter(None, lines)) if each["kind"] == kind]
+
+
+def spent(ledger: str, dataset: str) -> Settings:
+    """What a ledger says that a data set has spent."""
+    found = summary(run_command("ledger", "show", "--ledger", ledger))["datasets"][dataset]
+    assert isinstance(found, dict)
+    return found
+
+
+def table_of(factors: Sequence[Factor], rules: Sequence[Excluded]) -> Table:
+    """A table whose factors of most levels are first, from which fewer rows come."""
+    return Table(factors=sorted(factors, key=lambda each: -len(each.levels)), excluded=rules)

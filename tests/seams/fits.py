@@ -1,0 +1,468 @@
+"""The table of `fit`: every setting of a private fit, with values that meet each other."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.seams.array import Factor, Row, Table, excluded
+from tests.seams.places import CLIENT_ROWS, DATASET, DAYS, N_CLIENTS, N_ROWS, NAMES, WORKS, Place, Settings, changed
+
+
+def factor(name: str, *covers: str, **levels: Mapping[str, Any]) -> Factor:
+    """A factor whose levels change settings by `section.setting`; what they name is covered, and so is `covers`."""
+    named = {path for level in levels.values() for path in level}
+    return Factor(name=name, levels=levels, covers=frozenset(named) | set(covers))
+
+
+BOX = {"domain": [-8.0, 8.0]}
+SYMMETRIC = {name: {"kind": "bounds", "lower": -8.0, "upper": 8.0, "to": "symmetric"} for name in NAMES}
+STANDARD = {name: {"kind": "standardize", "mean": 1.0, "stddev": 2.0} for name in NAMES}
+WORDS = {"work": {"kind": "one_hot", "vocabulary": list(WORKS)}}
+BINS = {name: {"kind": "quantile_bins", "bins": 3} for name in NAMES[:2]}
+RANGES = {
+    "by_column": (-1.0, 1.0),
+    "symmetric": (-1.0, 1.0),
+    "one_hot": (0.0, 1.0),
+    "bins": (-8.0, 8.0),
+}
+"""Ends of every feature after columns were encoded, where it is not (-8, 8)."""
+CURATORS = {
+    "plan.assumed_rows": N_ROWS,
+    "justification": {"privacy.epsilon": "decided in May"},
+    "deployment.approved_by": "data protection office",
+    "deployment.access_controls": "readers of the page",
+    "deployment.data_curator_name": "the office",
+    "deployment.data_curator_type": "Government",
+    "deployment.data_product_region": "Graz",
+    "deployment.data_product_sector": "Health",
+    "deployment.evidence_sources": "the page",
+    "deployment.intended_use": "bus lines",
+    "deployment.publication_date": "2026-01-31",
+    "deployment.registry_author": "the office",
+    "deployment.release_schedule": "once a quarter",
+    "deployment.url_slug": "bus-lines",
+    "deployment.utility": "good enough",
+}
+BOUNDS = {
+    f"clipping.bounds.{name}": 5.0
+    for name in ("outer_product", "histogram", "sums", "counts", "lloyd_sums", "lloyd_counts")
+}
+
+FACTORS = (
+    factor(
+        "algorithm",
+        "algorithm",
+        feddp_kmeans={},
+        dp_lloyd={},
+        central_tree={},
+        auto={},
+        server_kmeanspp={},
+        server_lloyds={},
+        sphere_packing={},
+    ),
+    factor(
+        "command",
+        fit={},
+        use={},
+        sweep={},
+    ),
+    factor(
+        "columns",
+        "data.features",
+        "data.except",
+        "data.feature_names",
+        "data.width",
+        "encode",
+        listed={},
+        named={},
+        pattern={},
+        names_for_people={},
+        by_column={},
+        symmetric={},
+        standardized={},
+        one_hot={},
+        bins={},
+    ),
+    factor(
+        "storage",
+        "data.path",
+        "data.partitions",
+        "data.disjoint_partitions",
+        "data.table",
+        "data.on_invalid_rows",
+        parquet={},
+        apart={},
+        hive={},
+        disjoint={},
+        delta={},
+        prepared={},
+        csv={},
+        invalid={},
+    ),
+    factor(
+        "unit",
+        "data.client_id",
+        "data.max_rows_per_client",
+        "clipping.client_rows",
+        "privacy.unit",
+        record={},
+        client={},
+        bounded_client={},
+    ),
+    factor(
+        "trust",
+        "masked.secret_uri",
+        "masked.state_uri",
+        "masked.scheme",
+        "masked.threshold",
+        "masked.corrupt",
+        "masked.dropout",
+        central={},
+        shared={"trust": "masked"},
+        pairwise={"trust": "masked"},
+    ),
+    factor("noise_by", aggregator={}, both={"masked.noise_by": "both"}, clients={"masked.noise_by": "clients"}),
+    factor(
+        "start",
+        "recurring.previous",
+        fresh={},
+        warm={},
+        cold={"recurring.warm_start": False},
+        memory={"recurring.memory": 4, "recurring.short_memory": 2},
+    ),
+    factor("ledger", "ledger", none={}, charged={}, lacking={}),
+    factor("n_clusters", "n_clusters", three={}, elbow={"n_clusters.max": 4, "n_clusters.choose": "elbow"}, one={}),
+    factor(
+        "epsilon",
+        "privacy.epsilon",
+        "privacy.delta",
+        usual={},
+        small={"privacy.epsilon": 0.05},
+        large={"privacy.epsilon": 30.0},
+    ),
+    factor(
+        "allocation",
+        tuned={},
+        paper={"privacy.allocation": "paper"},
+        unguarded={"privacy.allocation": "paper", "feddp_kmeans.guards": False},
+        bounds={"privacy.allocation": "paper", **BOUNDS},
+        shares={f"privacy.shares.{name}": 1.0 for name in ("outer_product", "weights", "sums", "counts")},
+        auto_shares={"privacy.shares": "auto", "plan.assumed_rows": N_ROWS},
+    ),
+    factor("server", "server_data.path", rows={}, none={}),
+    factor(
+        "clipping",
+        usual={},
+        number={"clipping.norm": 9.0},
+        private={"clipping.norm": "private", "clipping.quantile": 0.9, "clipping.share": 0.1},
+        centered={"clipping.center": "server_mean"},
+        domain={"clipping.norm": "domain"},
+    ),
+    factor("quality", none={}, share={"quality.share": 0.1}, distance={"quality.max_distance": 4.0}),
+    factor("lloyd", usual={}, steps={"lloyd.steps": 2, "lloyd.share": 0.4}),
+    factor(
+        "feddp",
+        usual={},
+        one_third={"feddp_kmeans.assignment": "one_third"},
+        full={"feddp_kmeans.space": "full"},
+        subspace={"feddp_kmeans.space": "subspace"},
+        tree={"feddp_kmeans.init": "central_tree"},
+        diameter={"feddp_kmeans.reduce_diameter": {"w_min": 0.2, "sigma_max": 1.0, "share": 0.2}},
+        simplify={"feddp_kmeans.simplify": {"w_min": 0.2, "rounds": 2, "share": 0.2}},
+        restarts={"feddp_kmeans.restarts": 21},
+    ),
+    factor("variant", fast={}, su={"dp_lloyd.variant": "su"}, g={"dp_lloyd.variant": "g"}),
+    factor(
+        "init",
+        usual={},
+        best={"dp_lloyd.init": "best"},
+        candidates={"dp_lloyd.init": "candidates"},
+        sphere_packing={"dp_lloyd.init": "sphere_packing"},
+        server_kmeanspp={"dp_lloyd.init": "server_kmeanspp"},
+        feddp_init={"dp_lloyd.init": "feddp_init", "dp_lloyd.start_share": 0.4},
+        central_tree={"dp_lloyd.init": "central_tree"},
+    ),
+    factor(
+        "rounds",
+        "dp_lloyd.domain",
+        usual={},
+        three={"dp_lloyd.steps": 3},
+        truncate={"dp_lloyd.post_process": "truncate"},
+        unfolded={"dp_lloyd.post_process": "none"},
+        constant={"dp_lloyd.radius": "constant", "dp_lloyd.radius_factor": 0.9},
+        plain={"dp_lloyd.update": "plain"},
+        shrunken={"dp_lloyd.update": "shrunken", "dp_lloyd.client_radius": 0.4},
+        long_moves={"dp_lloyd.clip_moves": False},
+    ),
+    factor(
+        "tree",
+        "tree.radius",
+        "tree.center",
+        usual={},
+        shallow={"tree.depth": 4},
+        random={"tree.directions": "random"},
+        centered={},
+    ),
+    factor("facts", "data.name", none={}, curated=CURATORS, counted={"data.public_rows": N_ROWS}),
+    factor("speed", "key_uri", usual={}, key={}, seed={"seed": 7}, staging={"keep_staging": True, "prepare.shards": 4}),
+)
+
+
+def _columns(row: Row) -> Settings:
+    """Features, and how they are encoded."""
+    level = row["columns"]
+    features: Any = list(NAMES)
+    more: Settings = {}
+    if level in ("listed", "names_for_people"):
+        features = "x"
+    if level == "names_for_people":
+        more = {"data.feature_names": ["north", "east", "up", "heat"], "data.width": 4}
+    if level == "listed" and row["storage"] == "delta":
+        more = {"data.width": 4}
+    if level == "pattern":
+        features, more = ["*"], {"data.except": _no_numbers(row)}
+    if level == "one_hot":
+        features, more = ["work"], {"encode": WORDS}
+    if level in ("symmetric", "standardized", "bins"):
+        more = {"encode": {"symmetric": SYMMETRIC, "standardized": STANDARD, "bins": BINS}[level]}
+    return {"data.features": features} | more
+
+
+def _no_numbers(row: Row) -> list[str]:
+    """Columns that a pattern for all must not stand for."""
+    return ["client_id", *{"prepared": [], "csv": ["work"]}.get(row["storage"], ["x", "work"])]
+
+
+def _algorithm(row: Row) -> Settings:
+    """What an algorithm cannot be without."""
+    name, low, high = row["algorithm"], *RANGES.get(row["columns"], (-8.0, 8.0))
+    no_server = row["server"] == "none"
+    domain: Any = [low, high]
+    if row["columns"] == "by_column":
+        domain = {column: [-8.0, 8.0] for column in NAMES}
+    found: Settings = {}
+    if name in ("dp_lloyd", "auto"):
+        found["dp_lloyd.domain"] = domain
+    if name == "central_tree" or row["feddp"] == "tree":
+        found["tree.radius"] = 2.0 * high
+    if row["tree"] == "centered":
+        found["tree.center"] = [0.5] * {"one_hot": 3, "bins": 8}.get(row["columns"], 4)
+    if name not in ("dp_lloyd", "auto", "central_tree") and row["feddp"] != "tree":
+        found |= (
+            {"clipping.norm": 2.0 * high, "clipping.center": "none"}
+            if no_server
+            else {"clipping.norm": "server_radius"}
+        )
+    if name in ("server_kmeanspp", "server_lloyds", "sphere_packing") or (
+        row["start"] in ("warm", "memory") and name == "feddp_kmeans"
+    ):
+        found["lloyd.steps"] = 1
+    return found
+
+
+def _unit(row: Row) -> Settings:
+    found: Settings = {"privacy.unit": "record" if row["unit"] == "record" else "client"}
+    if row["unit"] != "record" or row["storage"] == "prepared":
+        found["data.client_id"] = "client_id"
+    if row["unit"] != "record":
+        found["clipping.client_rows"] = CLIENT_ROWS
+    if row["unit"] == "bounded_client":
+        found["data.max_rows_per_client"] = 7
+    return found
+
+
+def _storage(row: Row, place: Place) -> Settings:
+    form = {"invalid": "parquet", "disjoint": "hive"}.get(row["storage"], row["storage"])
+    found: Settings = {
+        "data.path": place.rows(
+            form,
+            "abcd"
+            if row["columns"] not in ("listed", "names_for_people", "one_hot")
+            else "work"
+            if row["columns"] == "one_hot"
+            else "x",
+            invalid=row["storage"] == "invalid",
+        )
+    }
+    if row["storage"] == "invalid":
+        found["data.on_invalid_rows"] = "drop"
+    if form == "hive":
+        found["data.partitions"] = {"dt": DAYS[0]}
+    if row["storage"] == "disjoint":
+        found["data.disjoint_partitions"] = "A visit is written once."
+    if form == "delta":
+        found["data.table"] = {"format": "delta", "version": 5}
+    return found
+
+
+def _masked(row: Row, place: Place) -> Settings:
+    if row["trust"] == "central":
+        return {}
+    found: Settings = {"masked.secret_uri": place.secret}
+    if row["trust"] == "pairwise":
+        found |= {"masked.scheme": "pairwise", "masked.threshold": 2, "masked.corrupt": 0.02, "masked.dropout": 0.2}
+    elif row["noise_by"] == "clients":
+        found["masked.corrupt"] = 0.0
+    return found
+
+
+def settings(row: Row, place: Place) -> Settings:
+    """The job of a row, but for the run that it follows and its ledger."""
+    found: Settings = {
+        "algorithm": row["algorithm"],
+        "n_clusters": {"three": 3, "one": 1}.get(row["n_clusters"], {}),
+        "privacy": {"epsilon": 2.0, "delta": 1e-6},
+        "server_data": {"path": place.server} if row["server"] == "rows" else "none",
+    }
+    parts = (_algorithm(row), _columns(row), _unit(row), _storage(row, place), _masked(row, place))
+    for part in parts:
+        found = changed(found, part)
+    for each in FACTORS:
+        found = changed(found, dict(each.levels[row[each.name]]))
+    if row["facts"] == "counted":
+        found["data"]["public_rows"] = N_ROWS if row["unit"] == "record" else N_CLIENTS
+    if row["facts"] != "none" or row["ledger"] != "none":
+        found["data"]["name"] = DATASET
+    if row["speed"] == "key":
+        found["key_uri"] = place.key
+    return found
+
+
+OF_LLOYD = "dp_lloyd must be left out for algorithm"
+OF_TREE = "tree must be left out for algorithm"
+NOT_LLOYD = "feddp_kmeans|central_tree|server_kmeanspp|server_lloyds|sphere_packing"
+SERVER_STARTS = "server_kmeanspp|server_lloyds|sphere_packing"
+OPTIONS = "feddp_kmeans must hold no more than restarts for algorithm"
+EXCLUDED = (
+    # A section is of one algorithm; `auto` may have sections of all.
+    excluded(OF_LLOYD, algorithm=NOT_LLOYD, variant="su|g"),
+    excluded(
+        OF_LLOYD, algorithm=NOT_LLOYD, init="best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"
+    ),
+    excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three|truncate|unfolded|constant|plain|shrunken|long_moves"),
+    excluded(OF_TREE, algorithm=f"dp_lloyd|{SERVER_STARTS}", tree="shallow|random|centered"),
+    excluded(
+        OF_TREE,
+        algorithm="feddp_kmeans",
+        tree="shallow|random|centered",
+        feddp="usual|one_third|full|subspace|diameter|simplify|restarts",
+    ),
+    excluded(
+        OPTIONS, algorithm=f"dp_lloyd|central_tree|{SERVER_STARTS}", feddp="one_third|full|subspace|diameter|simplify"
+    ),
+    excluded(OF_TREE, algorithm=f"dp_lloyd|{SERVER_STARTS}", feddp="tree"),
+    excluded("trust must be masked where there is a section masked", trust="central", noise_by="both|clients"),
+    excluded("n_clusters must be an integer for algorithm", algorithm=f"dp_lloyd|{SERVER_STARTS}", n_clusters="elbow"),
+    excluded(
+        "privacy.allocation must be tuned for algorithm dp_lloyd",
+        algorithm="dp_lloyd",
+        allocation="paper|unguarded|bounds",
+    ),
+    excluded("privacy.shares must be", algorithm="dp_lloyd", allocation="auto_shares"),
+    excluded(
+        "privacy.shares must be left out for dp_lloyd.init",
+        algorithm="dp_lloyd",
+        allocation="shares",
+        init="usual|best|candidates|sphere_packing|server_kmeanspp|central_tree",
+    ),
+    excluded(
+        "privacy must hold no more than unit, epsilon and delta",
+        algorithm="central_tree",
+        allocation="paper|unguarded|bounds|shares|auto_shares",
+    ),
+    excluded("privacy.shares must be a section or left out here", algorithm=SERVER_STARTS, allocation="auto_shares"),
+    excluded("clipping.bounds must be left out unless privacy.unit is client", unit="record", allocation="bounds"),
+    excluded("clipping.norm must be", algorithm=NOT_LLOYD, clipping="domain"),
+    excluded("clipping.norm must be domain or a number", algorithm="dp_lloyd", clipping="private"),
+    excluded("clipping.norm must be", algorithm=SERVER_STARTS, clipping="private"),
+    excluded("clipping.norm must be tree.radius", algorithm="central_tree", clipping="number|private"),
+    excluded("quality must be left out for algorithm dp_lloyd", algorithm="dp_lloyd", quality="share|distance"),
+    excluded("lloyd.steps must be 0 for algorithm dp_lloyd", algorithm="dp_lloyd", lloyd="steps"),
+    excluded(
+        "algorithm must be feddp_kmeans or dp_lloyd for a warm start",
+        algorithm=f"central_tree|{SERVER_STARTS}",
+        start="warm|memory",
+    ),
+    excluded("server_data must be given for algorithm", algorithm="server_kmeanspp|server_lloyds", server="none"),
+    excluded("clipping.center must be 'none' where there is no server_data", server="none", clipping="centered"),
+    excluded(
+        "server_data must be given for dp_lloyd.init",
+        algorithm="dp_lloyd",
+        server="none",
+        init="server_kmeanspp|feddp_init",
+    ),
+    excluded(
+        "dp_lloyd.init must be sphere_packing or server_kmeanspp for dp_lloyd.variant",
+        variant="su|g",
+        init="best|candidates|feddp_init|central_tree",
+    ),
+    excluded("dp_lloyd.update must be plain for dp_lloyd.variant", variant="su|g", rounds="shrunken"),
+    excluded(
+        "clipping.norm must be domain or a number, and clipping.center none",
+        algorithm="dp_lloyd",
+        clipping="centered",
+        init="usual|best|candidates|sphere_packing|server_kmeanspp|central_tree",
+    ),
+    excluded("clipping.center must be none where there is a tree.center", clipping="centered", tree="centered"),
+    excluded(
+        "algorithm must be feddp_kmeans or dp_lloyd for a warm start, got central_tree",
+        algorithm="feddp_kmeans",
+        start="warm|memory",
+        feddp="tree",
+    ),
+    excluded(
+        "privacy must hold no more than unit, epsilon and delta",
+        algorithm="feddp_kmeans",
+        feddp="tree",
+        allocation="paper|unguarded|bounds|shares|auto_shares",
+    ),
+    excluded("clipping.norm must be tree.radius", algorithm="feddp_kmeans", feddp="tree", clipping="number|private"),
+    excluded("tree must be given", algorithm="auto", feddp="tree"),
+    excluded("n_clusters must be an integer for a warm start", start="warm|memory", n_clusters="elbow"),
+    excluded("clipping.norm must be public for a warm start", start="warm|memory", clipping="private"),
+    excluded("feddp_kmeans.reduce_diameter must be left out for a warm start", start="warm|memory", feddp="diameter"),
+    excluded("privacy.shares must be a section or left out here", start="warm|memory", allocation="auto_shares"),
+    excluded("privacy.shares must be a section or left out here", server="none", allocation="auto_shares"),
+    excluded("privacy.shares must be a section or left out here", clipping="private", allocation="auto_shares"),
+    excluded("privacy.shares must be a section or left out here", feddp="diameter|simplify", allocation="auto_shares"),
+    excluded("must be given by public values where there is no server_data", columns="bins", server="none"),
+    *(
+        excluded("masked.noise_by clients must have Gaussian noise in every release", noise_by="clients", **cells)
+        for cells in ({"allocation": "paper|unguarded|bounds"}, {"variant": "su"})
+    ),
+    # `auto` without server data is dp_lloyd.
+    *(
+        excluded(refusal, algorithm="auto", server="none", **cells)
+        for refusal, cells in (
+            ("server_data must be given for dp_lloyd.init", {"init": "server_kmeanspp|feddp_init"}),
+            ("quality must be left out for algorithm dp_lloyd", {"quality": "share|distance"}),
+            ("clipping.norm must be domain or a number", {"clipping": "private"}),
+            ("lloyd.steps must be 0 for algorithm dp_lloyd", {"lloyd": "steps"}),
+            ("n_clusters must be an integer for algorithm dp_lloyd", {"n_clusters": "elbow"}),
+            ("privacy.allocation must be tuned for algorithm dp_lloyd", {"allocation": "paper|unguarded|bounds"}),
+            ("privacy.shares must be left out for dp_lloyd.init", {"allocation": "shares"}),
+            (OPTIONS, {"feddp": "one_third|full|subspace|diameter|simplify"}),
+        )
+    ),
+    # What has no meaning together.
+    excluded("data.features must name every column in a sweep", command="sweep", columns="pattern"),
+    excluded(
+        "dp_lloyd.domain must be one interval where methods of a sweep differ",
+        command="sweep",
+        columns="by_column",
+        algorithm="dp_lloyd",
+    ),
+    excluded(
+        "dp_lloyd.domain must be one interval where methods of a sweep differ",
+        command="sweep",
+        columns="by_column",
+        algorithm="auto",
+        server="none",
+    ),
+    excluded("trust must be central in a sweep", command="sweep", trust="shared|pairwise"),
+    excluded("key_uri must be left out", command="sweep", speed="key"),
+    excluded("keep_staging must be left out for a sweep", command="sweep", speed="staging"),
+    excluded("must exist, got no such column", columns="listed|names_for_people", storage="csv"),
+    excluded(columns="one_hot", storage="prepared"),
+    excluded(ledger="lacking", command="use|sweep"),
+)
+TABLE = Table(factors=FACTORS, excluded=EXCLUDED)
