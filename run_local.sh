@@ -110,7 +110,7 @@ case ${1:-} in
   flink-up | flink-down | prism-up)
     set_up run
     cd "$root"
-    exec "$python" -m examples.runners "$1"
+    exec "$python" -m deploy.local "$1"
     ;;
   *)
     set_up run

@@ -72,7 +72,7 @@ def without_tree(settings: dict[str, Any], radius: float) -> dict[str, Any]:
 
 def cost_of(settings: dict[str, Any], rows: NDArray[np.floating]) -> float:
     """Cost of one fit."""
-    from pipelines.api import fit
+    from dapple_dp.api import fit
     from schemas.kmeans.fit_config import validated
 
     return mean_cost(rows, fit(validated(settings)).model.centers)

@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 
 from benchmarks import measurement
 from benchmarks.machine import heading
-from examples.runners import downloads
-from examples.runners.flink_cluster import FlinkCluster, Ports
+from deploy.local import downloads
+from deploy.local.flink_cluster import FlinkCluster, Ports
+from pipelines.jobs import on_flink
 from pipelines.ledger.store import Ledger
-from pipelines.run.jobs import on_flink
 from schemas.privacy.charge import Limit
 from tests.scenes import faults, lake
 

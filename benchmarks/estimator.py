@@ -73,8 +73,8 @@ def draw(seed: int, n_rows: int) -> Drawn:
 
 def cost(drawn: Drawn, parameters: Mapping[str, Any], *, with_server: bool) -> float:
     """Of one fit."""
-    from pipelines.kmeans.estimator import DPKMeans
-    from pipelines.kmeans.estimator_job import Place, job_of
+    from dapple_dp.estimator.dp_kmeans import DPKMeans
+    from dapple_dp.estimator.job_of_parameters import Place, job_of
     from transforms.kmeans.protocols import PROTOCOLS
     from transforms.numerics.kmeans.starts import seeding
     from transforms.privacy import accounting

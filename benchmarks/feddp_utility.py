@@ -68,7 +68,7 @@ def one_draw(setting: str, seed: int, epsilons: list[float] | None, allocations:
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
-    from pipelines.api import fit
+    from dapple_dp.api import fit
     from schemas.kmeans.fit_config import validated
 
     logging.disable(logging.WARNING)

@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import machine, measurement, mixture
 from benchmarks.feddp_utility import CLIENT_ROWS, OPTIMUM, mean_cost
+from pipelines.jobs.run_job import run_job
 from pipelines.kmeans import fit
-from pipelines.run.jobs.run_job import run_job
 from schemas.kmeans.recurring.drift import DRIFT_SCORE
 
 CELLS = (("record", 100_000, 0.05), ("record", 100_000, 0.2), ("client", 50_000, 0.4), ("client", 50_000, 1.0))

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from benchmarks import measurement, mixture
 from benchmarks.machine import heading
-from examples.runners import downloads, processes
-from examples.runners.flink_cluster import FlinkCluster, Ports
-from examples.runners.worker_environment import start_pool
+from deploy.local import downloads, processes
+from deploy.local.flink_cluster import FlinkCluster, Ports
+from deploy.local.worker_environment import start_pool
 
 FEATURES, GROUP_ROWS, SMALL_ROWS = 8, 62_500, 10_000
 IN_MEMORY = "in memory"

@@ -27,8 +27,8 @@ import numpy as np
 
 from benchmarks import measurement
 from benchmarks.machine import heading
-from examples.runners import downloads
-from examples.runners.kafka_broker import KafkaBroker
+from deploy.local import downloads
+from deploy.local.kafka_broker import KafkaBroker
 from pipelines.ledger.store import Ledger
 from pipelines.run.run_keys import RunNonce
 from tests.scenes import brokers, faults, lake

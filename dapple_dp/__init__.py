@@ -13,7 +13,7 @@ from dapple_dp import own_packages as _own_packages
 from dapple_dp import quiet_import as _quiet_import
 
 if TYPE_CHECKING:
-    from pipelines.api import (
+    from dapple_dp.api import (
         DecodeResult,
         DPKMeans,
         FitResult,
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
         fit,
         profile,
     )
-    from pipelines.command.beam_yaml import DappleAssign, DappleDecodeReports, DappleEncodeReports, DappleFit
-    from pipelines.ledger.lineage import lineage_event
-    from pipelines.trusted_zone.table_out import write_delta, write_iceberg
+    from dapple_dp.integrations.beam_yaml import DappleAssign, DappleDecodeReports, DappleEncodeReports, DappleFit
+    from dapple_dp.integrations.lineage import lineage_event
+    from dapple_dp.integrations.model_handler import DappleModelHandler
+    from dapple_dp.integrations.table_out import write_delta, write_iceberg
     from schemas.errors import (
         BudgetExceededError,
         ConfigError,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from schemas.trusted_zone.assign_config import AssignConfig
     from schemas.trusted_zone.evaluate_config import EvaluateConfig
     from schemas.trusted_zone.metrics import Metrics
-    from transforms.trusted_zone.model_handler import DappleModelHandler
 
     __version__: str
 
@@ -93,7 +93,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "pipelines.api": (
+    "dapple_dp.api": (
         "DPKMeans",
         "DecodeResult",
         "FitResult",
@@ -105,9 +105,9 @@ _HOMES = {
         "fit",
         "profile",
     ),
-    "pipelines.command.beam_yaml": ("DappleAssign", "DappleDecodeReports", "DappleEncodeReports", "DappleFit"),
-    "pipelines.ledger.lineage": ("lineage_event",),
-    "pipelines.trusted_zone.table_out": ("write_delta", "write_iceberg"),
+    "dapple_dp.integrations.beam_yaml": ("DappleAssign", "DappleDecodeReports", "DappleEncodeReports", "DappleFit"),
+    "dapple_dp.integrations.lineage": ("lineage_event",),
+    "dapple_dp.integrations.table_out": ("write_delta", "write_iceberg"),
     "schemas.errors": (
         "BudgetExceededError",
         "ConfigError",
@@ -128,7 +128,7 @@ _HOMES = {
     "schemas.trusted_zone.assign_config": ("AssignConfig",),
     "schemas.trusted_zone.evaluate_config": ("EvaluateConfig",),
     "schemas.trusted_zone.metrics": ("Metrics",),
-    "transforms.trusted_zone.model_handler": ("DappleModelHandler",),
+    "dapple_dp.integrations.model_handler": ("DappleModelHandler",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

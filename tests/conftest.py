@@ -21,7 +21,7 @@ import pytest
 from tests.scenes import lake, repeatable_octets, written_keys
 
 if TYPE_CHECKING:
-    from examples.runners.kafka_broker import KafkaBroker
+    from deploy.local.kafka_broker import KafkaBroker
     from tests.scenes.graphs import World
 
 hypothesis.settings.register_profile(

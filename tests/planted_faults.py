@@ -544,7 +544,7 @@ FAULTS = (
     ),
     Fault(
         "windows: a copied one stands for another",
-        "pipelines/run/jobs/windows.py",
+        "pipelines/jobs/windows.py",
         '.run_id.endswith(f"-{date}")',
         '.run_id.endswith("")',
         "tests/pipeline/reports/test_report_windows.py -k copied",
@@ -594,14 +594,14 @@ FAULTS = (
     ),
     Fault(
         "seams: the label shows the epsilon that was asked for",
-        "pipelines/kmeans/outputs/page.py",
+        "pipelines/kmeans/report/report_page.py",
         'epsilon=f"{plan.epsilon:.4g}",',
         'epsilon=f"{asked.epsilon:.4g}",',
         f"{SEAMS}[0]",
     ),
     Fault(
         "seams: a cost beside one stddev of its noise",
-        "pipelines/kmeans/outputs/page_clusters.py",
+        "pipelines/kmeans/report/clusters.py",
         "± {2 * cost.stddev:.2g} (two",
         "± {cost.stddev:.2g} (two",
         f"{SEAMS}[2]",

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from benchmarks import mixture
 from benchmarks.machine import heading
 from benchmarks.measurement import measured
-from pipelines.api import fit
+from dapple_dp.api import fit
 from pipelines.run.options import beam_options
 from pipelines.trusted_zone import sweep
 from pipelines.trusted_zone.sweep_folder import RESULTS_FILE

@@ -188,7 +188,7 @@ def by_clones(parameters):  # type: ignore[no-untyped-def]
 
 def central_cost(cell: Cell, seed: int) -> float | None:
     """Cost of the central tree on the same draw at delta 1e-6; None where there is no such algorithm."""
-    from pipelines.api import fit
+    from dapple_dp.api import fit
     from schemas.choices import Algorithm
     from schemas.kmeans.fit_config import validated
 

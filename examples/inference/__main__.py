@@ -6,9 +6,9 @@
 import sys
 from collections.abc import Sequence
 
+from deploy.local import downloads
+from deploy.local.flink_cluster import FlinkCluster, Ports
 from examples.inference import stream
-from examples.runners import downloads
-from examples.runners.flink_cluster import FlinkCluster, Ports
 
 MOST_SECONDS = 240.0
 

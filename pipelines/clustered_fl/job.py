@@ -11,17 +11,17 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.clustered_fl import page as report_federation
+from pipelines.clustered_fl import models_page as report_federation
 from pipelines.clustered_fl.deployment import deployment_yaml
-from pipelines.clustered_fl.page import FederationView, Judged
+from pipelines.clustered_fl.models_page import FederationView, Judged
 from pipelines.clustered_fl.planned import PlannedFederation, plan_federation
+from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.job import Job, Outcome, Run
+from pipelines.jobs.place import OutputFolder
 from pipelines.ledger.spending import Draw, Reservation
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.forewarnings import counted
-from pipelines.run.jobs.job import Job, Outcome, Run
-from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.options import check_rounds
 from pipelines.run.round_driver import (
     finish,

@@ -5,7 +5,7 @@ Each is imported when it is asked for, since the other one's libraries would kee
 
 from typing import Any
 
-from pipelines.run.jobs.job import Job, JobChoice
+from pipelines.jobs.job import Job, JobChoice
 from schemas.kmeans.pooled_config import is_pooled
 from schemas.settings import yaml_text
 

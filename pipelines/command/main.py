@@ -117,7 +117,7 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
         found: dict[str, Any] = importlib.import_module(planning.TOOLS[name].module).run(rest)
         return found
     refuse_early(name, WORDS[name], rest)
-    from pipelines.run.jobs import run_job as way
+    from pipelines.jobs import run_job as way
 
     return way.run_job(importlib.import_module(JOBS[name]).JOB, rest)
 

@@ -22,12 +22,12 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.jobs.place import OutputFolder, Summary
 from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.spending import Reservation
 from pipelines.ledger.store import Ledger
 from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder
-from pipelines.run.jobs.place import OutputFolder, Summary
 from pipelines.run.options import JobOptions
 from pipelines.run.run_keys import RunNonce
 from pipelines.run.versions import code_digest

@@ -12,6 +12,9 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.job import Job, Outcome, Run, charging
+from pipelines.jobs.place import OutputFolder
 from pipelines.kmeans.account import RunAccount
 from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
@@ -19,9 +22,6 @@ from pipelines.kmeans.plan.recurrence import followed
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.forewarnings import counted
-from pipelines.run.jobs.job import Job, Outcome, Run, charging
-from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.options import JobOptions, check_rounds, worker_limits
 from pipelines.run.run_keys import HoldKey, run_keys
 from pipelines.tables.client_staging import staged_by_client
@@ -220,7 +220,7 @@ def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
 
 def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:
     # The first round need not wait for what draws pages.
-    from pipelines.kmeans.outputs import files as outputs
+    from pipelines.kmeans.report import files as outputs
 
     outputs.write_outputs(run.folder, planned, result)
     spent = {"epsilon": result.privacy.epsilon, "delta": result.privacy.delta}

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import apache_beam as beam
 import numpy as np
 
+from pipelines.jobs.job import Job, Outcome, Run
+from pipelines.jobs.place import Place
 from pipelines.ledger.spending import Reservation
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Job, Outcome, Run
-from pipelines.run.jobs.place import Place
 from pipelines.run.run_keys import RunNonce, made_key
 from schemas.choices import Trust
 from schemas.errors import ConfigError, ProtocolError

@@ -10,12 +10,12 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.job import Job, Outcome, Run
+from pipelines.jobs.place import Place, Summary
 from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
 from pipelines.kmeans.plan.replay import replay
 from pipelines.masked.clients_settings import check_settings, shared_digest
-from pipelines.run.jobs.forewarnings import counted
-from pipelines.run.jobs.job import Job, Outcome, Run
-from pipelines.run.jobs.place import Place, Summary
 from pipelines.run.run_keys import RunNonce
 from pipelines.tables.client_staging import clear_copy, staged_by_client
 from pipelines.tables.features import with_features

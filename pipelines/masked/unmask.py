@@ -14,14 +14,14 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.kmeans.outputs import files as outputs
+from pipelines.jobs.job import Run
+from pipelines.jobs.place import Summary
 from pipelines.kmeans.plan.planned_fit import FitResult
 from pipelines.kmeans.plan.recurrence import followed
+from pipelines.kmeans.report import files as outputs
 from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, clients_job, planned_role
 from pipelines.run.folder import MANIFEST, RunFolder
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Run
-from pipelines.run.jobs.place import Summary
 from schemas.choices import NoiseBy
 from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.exchange import NONCE_BYTES, ExchangePlan

@@ -13,6 +13,8 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.jobs.job import Run
+from pipelines.jobs.place import Summary
 from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.masked import pairwise_upload
 from pipelines.masked.clients_role import (
@@ -25,8 +27,6 @@ from pipelines.masked.clients_role import (
 )
 from pipelines.masked.clients_settings import check_settings
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Run
-from pipelines.run.jobs.place import Summary
 from schemas.choices import MaskScheme
 from schemas.errors import ProtocolError
 from schemas.kmeans.fit_config import FitConfig

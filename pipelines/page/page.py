@@ -15,11 +15,11 @@ from typing import ClassVar, NamedTuple
 import jinja2
 from jinja2.filters import do_forceescape, do_mark_safe
 
+from pipelines.jobs.warned import META
 from pipelines.page.numbers import on_points
 from pipelines.page.stamp import RunStamp, css_string
 from pipelines.page.svg import Figure, inline_svg
 from pipelines.run.failures import describe_unexpected
-from pipelines.run.jobs.warned import META
 
 _LOGGER = logging.getLogger(__name__)
 _ENVIRONMENT = jinja2.Environment(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.jobs.forewarnings import forewarnings
 from pipelines.kmeans.plan.planned_fit import (
     check_previous,
     learned_encoder,
@@ -31,7 +32,6 @@ from pipelines.plan.budget import Budget
 from pipelines.plan.command_line import parsed
 from pipelines.plan.sharp_edges import edges_of
 from pipelines.plan.stream_noise import stream_json, stream_warnings
-from pipelines.run.jobs.forewarnings import forewarnings
 from pipelines.run.options import beam_options, read_text
 from pipelines.run.stores import check_stores
 from pipelines.tables.features import with_features

@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pipelines.jobs import on_flink
+from pipelines.jobs.on_flink import FlinkJob
 from pipelines.ledger.store import Ledger
 from pipelines.plan.command_line import parsed
 from pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE
-from pipelines.run.jobs import on_flink
-from pipelines.run.jobs.on_flink import FlinkJob
 from pipelines.tables.private_source import LISTING_FILE
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.ledger_entry import RunStatus, run_states

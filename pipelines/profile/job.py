@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.jobs.job import Job, Outcome, Run, charging
 from pipelines.kmeans.plan.fingerprint import source_fingerprint
 from pipelines.ledger.remaining import remaining
 from pipelines.ledger.spending import charge_of
 from pipelines.page.stamp import RunStamp
-from pipelines.profile import page as profile_page
+from pipelines.profile import profile_page as profile_page
 from pipelines.profile.deployment import deployment_yaml
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.options import shuffles_in_memory
 from pipelines.run.run_keys import own_key
 from pipelines.tables.features import with_features

@@ -10,6 +10,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.jobs.job import Job, Outcome, Run
 from pipelines.page.stamp import RunStamp
 from pipelines.reports import decode_page
 from pipelines.reports import outputs as report_outputs
@@ -17,7 +18,6 @@ from pipelines.reports.shuffle import too_few
 from pipelines.reports.source import check_shuffled, find_reports
 from pipelines.run.flags import OUTPUT_FLAGS
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.spill import spilling
 from schemas.errors import InputError
 from schemas.kmeans.model import ClusterModel, model_from_tables

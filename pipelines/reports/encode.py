@@ -8,12 +8,12 @@ import secrets
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.jobs.job import Job, Outcome, Run, charging
 from pipelines.kmeans.plan.planned_fit import feature_names, learned_encoder, server_files
 from pipelines.ledger.spending import charge_of
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import shuffled_batch, shuffling
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Job, Outcome, Run, charging
 from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
 from pipelines.tables.client_staging import JobRows, staged_by_client

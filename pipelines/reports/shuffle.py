@@ -7,10 +7,10 @@ import logging
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.jobs.job import Job, Outcome, Run
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.source import ReportSource, find_reports
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Job, Outcome, Run
 from pipelines.run.spill import spilling
 from schemas.choices import ReportMode
 from schemas.errors import InputError

@@ -15,18 +15,12 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.reports import decode
-from pipelines.reports import outputs as report_outputs
-from pipelines.reports.arriving import topic_windows
-from pipelines.reports.decode import PlannedDecode
-from pipelines.reports.source import ReportSource, any_files, check_shuffled, find_reports
-from pipelines.run.flags import OUTPUT_FLAGS
-from pipelines.run.jobs.forewarnings import counted
-from pipelines.run.jobs.job import Job, JobChoice, Outcome, Run
-from pipelines.run.jobs.run_job import run_settings
-from pipelines.run.jobs.waiting import Watch
-from pipelines.run.jobs.warned import in_all
-from pipelines.run.jobs.windows import (
+from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.job import Job, JobChoice, Outcome, Run
+from pipelines.jobs.run_job import run_settings
+from pipelines.jobs.waiting import Watch
+from pipelines.jobs.warned import in_all
+from pipelines.jobs.windows import (
     Due,
     Released,
     WindowFolder,
@@ -35,6 +29,12 @@ from pipelines.run.jobs.windows import (
     first_complete,
     released_in_time,
 )
+from pipelines.reports import decode
+from pipelines.reports import outputs as report_outputs
+from pipelines.reports.arriving import topic_windows
+from pipelines.reports.decode import PlannedDecode
+from pipelines.reports.source import ReportSource, any_files, check_shuffled, find_reports
+from pipelines.run.flags import OUTPUT_FLAGS
 from pipelines.tables.arrivals.window_rows import FolderRows, arriving
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import Zone

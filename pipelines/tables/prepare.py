@@ -9,9 +9,9 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.jobs.job import Job, Outcome, Run
+from pipelines.jobs.place import OutputFolder
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Job, Outcome, Run
-from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.run_keys import own_key
 from pipelines.run.spill import spilling
 from pipelines.tables.features import with_features

@@ -5,7 +5,7 @@ import logging
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
+from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.tables.features import with_features
 from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
 from schemas.privacy.flow import Zone

@@ -8,9 +8,9 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.kmeans.plan.planned_fit import feature_count, feature_names, learned_encoder, server_files
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.run.run_keys import own_key
 from pipelines.tables.client_staging import JobRows, staged_by_client
 from pipelines.tables.features import with_features

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
+from pipelines.jobs.place import Place, Summary
 from pipelines.kmeans.plan.planned_fit import PlannedFit, plan_fit
 from pipelines.ledger.spending import Reservation, charge_of, spending
 from pipelines.run.folder import absolute, check_no_link
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import UNPROTECTED, Job, Outcome, Run
-from pipelines.run.jobs.place import Place, Summary
 from pipelines.run.run_keys import own_key
 from pipelines.tables.client_staging import JobRows, staged_by_client
 from pipelines.tables.private_source import private_source

@@ -7,9 +7,9 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.jobs.job import Run
+from pipelines.jobs.place import OutputFolder
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.job import Run
-from pipelines.run.jobs.place import OutputFolder
 from pipelines.run.options import JobOptions
 from pipelines.tables.private_source import private_source, staged_listing
 from schemas.errors import ConfigError

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from pipelines.api import register_audited
+from dapple_dp.api import register_audited
 from pipelines.run.folder import PRIVACY_FILE, RunFolder
 from schemas.errors import PrivacyFlowError
 from schemas.tables.client_block import ClientBlock

@@ -59,7 +59,7 @@ def test_a_project_with_its_own_pipelines_imports_the_estimator(environment, pro
     """(a) The folder of a script comes first on its path."""
     (project / "run.py").write_text("from dapple_dp import DPKMeans, fit\nprint(DPKMeans.__module__, fit.__module__)\n")
     done = environment.run(environment.python, "run.py", cwd=project)
-    assert done.stdout == "pipelines.kmeans.estimator pipelines.api\n", done.stderr
+    assert done.stdout == "dapple_dp.estimator.dp_kmeans dapple_dp.api\n", done.stderr
 
 
 @pytest.mark.slow

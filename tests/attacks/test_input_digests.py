@@ -311,7 +311,7 @@ def stop(*_):
 def test_a_run_of_one_runner_goes_on_for_free_on_another(tmp_path, monkeypatch):
     place = ledgers.Place(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.kmeans.outputs.files.write_outputs", stop)
+        patched.setattr("pipelines.kmeans.report.files.write_outputs", stop)
         with pytest.raises(Stopped):
             place.fit()
     drawn = lake.released(tmp_path / "out.partial-run")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pipelines.command import main
-from pipelines.kmeans.outputs import files
+from pipelines.kmeans.report import files
 from pipelines.run.folder import RunFolder, check_no_link
 from pipelines.run.options import OUTPUT_FLAGS
 from pipelines.trusted_zone.sweep_folder import SweepFolder
@@ -143,9 +143,9 @@ def swapped(place, monkeypatch, change):
         write(*args)
         change()
 
-    monkeypatch.setattr("pipelines.kmeans.outputs.files.write_outputs", late)
+    monkeypatch.setattr("pipelines.kmeans.report.files.write_outputs", late)
     outcome = place.fit()
-    monkeypatch.setattr("pipelines.kmeans.outputs.files.write_outputs", write)
+    monkeypatch.setattr("pipelines.kmeans.report.files.write_outputs", write)
     return outcome
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from pipelines.api import DPKMeans
+from dapple_dp.api import DPKMeans
 from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.tables.private_source import PUBLIC, private_source
 from pipelines.trusted_zone.pooled_fit import job_rows

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipelines.jobs.place import Place
 from pipelines.run import run_keys
-from pipelines.run.jobs.place import Place
 from pipelines.run.options import JobOptions, beam_options
 from pipelines.run.run_keys import RunNonce
 from schemas.errors import ConfigError, RunnerError
@@ -190,7 +190,7 @@ def interrupted(place, patch, run_id, output):
         raise Stopped
 
     with patch.context() as patched, contextlib.suppress(Stopped):
-        patched.setattr("pipelines.kmeans.outputs.files.write_outputs", stop)
+        patched.setattr("pipelines.kmeans.report.files.write_outputs", stop)
         place.fit(output, run_id)
         pytest.fail("the run was not stopped")
     return pathlib.Path(f"{place.folder / output}.partial-{run_id}")

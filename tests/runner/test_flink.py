@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from examples.runners import downloads
-from examples.runners.flink_cluster import FlinkCluster, Ports
-from pipelines.run.jobs import on_flink
+from deploy.local import downloads
+from deploy.local.flink_cluster import FlinkCluster, Ports
+from pipelines.jobs import on_flink
 from tests.scenes import brokers
 from tests.scenes.conformance import Conformance, needed
 from tests.scenes.faults import FaultBench

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from examples.runners import downloads, processes
-from examples.runners.worker_environment import start_pool
+from deploy.local import downloads, processes
+from deploy.local.worker_environment import start_pool
 from tests.scenes import brokers
 from tests.scenes.conformance import Conformance, needed
 from tests.scenes.faults import FaultBench, children, workers

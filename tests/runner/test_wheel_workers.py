@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from examples.runners import processes
-from examples.runners.worker_environment import start_pool, worker_python
+from deploy.local import processes
+from deploy.local.worker_environment import start_pool, worker_python
 from tests.scenes.conformance import Conformance, needed
 
 pytestmark = pytest.mark.runner

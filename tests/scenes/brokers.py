@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 import yaml
 
-from examples.runners.kafka_broker import KafkaBroker
+from deploy.local.kafka_broker import KafkaBroker
 from pipelines.run.run_keys import RunNonce
 from schemas.privacy.charge import Limit
 from tests.scenes import lake, ledgers

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
-from examples.runners.downloads import UnavailableError
+from deploy.local.downloads import UnavailableError
 from pipelines.kmeans.plan import file_digests
 from pipelines.run.options import DEFAULT_RUNNER, beam_options
 from pipelines.tables.private_source import private_source

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import yaml
 
-from examples.runners.processes import Process
+from deploy.local.processes import Process
 from tests.scenes import lake
 
 N_ROWS, LLOYD_STEPS = 400_000, 8

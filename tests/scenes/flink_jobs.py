@@ -1,4 +1,4 @@
-"""A Flink JobManager of canned answers, as `pipelines.run.jobs.on_flink` asks it."""
+"""A Flink JobManager of canned answers, as `pipelines.jobs.on_flink` asks it."""
 
 import contextlib
 import http.server

@@ -9,7 +9,7 @@ import sysconfig
 import textwrap
 from collections.abc import Mapping
 
-from examples.runners.worker_environment import build_wheel
+from deploy.local.worker_environment import build_wheel
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
 _TIMEOUT = 900

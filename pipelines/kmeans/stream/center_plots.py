@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.kmeans.outputs.center_summary import CenterSummary
-from pipelines.kmeans.outputs.page_plots import equal_scales, name_points
+from pipelines.kmeans.report.center_summary import CenterSummary
+from pipelines.kmeans.report.cluster_plots import equal_scales, name_points
 from pipelines.kmeans.stream.history import History
 from pipelines.page import plots
 from pipelines.page.chart import MUTED, SERIES, SURFACE, Chart, Look, fill

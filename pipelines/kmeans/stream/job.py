@@ -12,15 +12,15 @@ from collections.abc import Iterator
 
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.jobs.forewarnings import counted
+from pipelines.jobs.job import Job, Outcome, Run
+from pipelines.jobs.run_job import run_settings
+from pipelines.jobs.waiting import Watch
+from pipelines.jobs.warned import in_all
+from pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, released_in_time
 from pipelines.kmeans import fit
 from pipelines.kmeans.stream.arriving import topic_windows
-from pipelines.kmeans.stream.page import PAGE, write_page
-from pipelines.run.jobs.forewarnings import counted
-from pipelines.run.jobs.job import Job, Outcome, Run
-from pipelines.run.jobs.run_job import run_settings
-from pipelines.run.jobs.waiting import Watch
-from pipelines.run.jobs.warned import in_all
-from pipelines.run.jobs.windows import Due, Released, WindowsFolder, due_windows, released_in_time
+from pipelines.kmeans.stream.windows_page import PAGE, write_page
 from pipelines.tables.arrivals.window_rows import FolderRows, arriving
 from schemas.kmeans.stream_config import StreamConfig, load_stream_config
 from schemas.kmeans.stream_words import in_stream_words

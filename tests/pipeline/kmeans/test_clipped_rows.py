@@ -9,8 +9,8 @@ import pytest
 from sklearn import datasets
 
 from dapple_dp import DPKMeans
-from pipelines.kmeans.outputs import page_warnings
-from pipelines.kmeans.outputs.fit_view import FitView
+from pipelines.kmeans.report import report_warnings
+from pipelines.kmeans.report.fit_view import FitView
 from tests.scenes import lake
 
 RANGES = {"age": [17, 90], "hours": [0, 99], "income": [0, 200_000]}
@@ -39,7 +39,7 @@ def told(folder, columns, epsilon=2.0, clients=None, **settings):
         job["clipping"] = {"client_rows": 2}
     fit = lake.planned(job | {"data": data} | settings)
     view = FitView.of(fit, lake.finished(fit, fit.contract.to_block(table, "rows")))
-    return [(str(each.level), each.text) for each in page_warnings.warnings(view)]
+    return [(str(each.level), each.text) for each in report_warnings.warnings(view)]
 
 
 def of_bounds(found, level="warning"):

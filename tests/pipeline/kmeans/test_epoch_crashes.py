@@ -23,7 +23,7 @@ COMMON = [
     Point("transforms.numerics.privacy.noise:draw_release"),
     Point("transforms.numerics.privacy.noise:draw_release", after=True),
     Point("transforms.files.publish:table_bytes", call=2),
-    Point("pipelines.kmeans.outputs.files:write_outputs"),
+    Point("pipelines.kmeans.report.files:write_outputs"),
     Point(FOLDER + "seal"),
     Point(STORE + "Ledger.commit"),
     Point(STORE + "Ledger.commit", after=True),

@@ -14,7 +14,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pipelines.api import DPKMeans
+from dapple_dp.api import DPKMeans
 from pipelines.kmeans import fit as fit_job
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.plan import PrivacyUnit
@@ -140,7 +140,7 @@ def test_rows_lie_in_a_private_folder_that_is_gone_even_after_a_failure(temporar
 
 @pytest.mark.parametrize("kind", [str, int, bytes, object])
 def test_every_client_lies_whole_in_one_row_group_under_another_name(monkeypatch, kept, kind):
-    monkeypatch.setattr("pipelines.kmeans.memory_rows._ROW_GROUP_ROWS", 50)
+    monkeypatch.setattr("dapple_dp.estimator.memory_rows._ROW_GROUP_ROWS", 50)
     ids = np.random.default_rng(0).integers(1000, 1030, 600)
     groups = ids if kind is int else np.array([f"patient-{each}" for each in ids], dtype=kind)
     points = np.column_stack([ids, np.arange(600), np.ones(600)]).astype(float)

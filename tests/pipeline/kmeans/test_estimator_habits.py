@@ -13,8 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pipelines.api import DPKMeans, PrivateScaler
-from pipelines.kmeans import estimator as estimator_module
+from dapple_dp.api import DPKMeans, PrivateScaler
+from dapple_dp.estimator import dp_kmeans
 from schemas.errors import BudgetExceededError, ConfigError, InputError, PrivacyWarning
 from tests.scenes import ledgers
 
@@ -40,10 +40,8 @@ def people(n_rows: int = 600, seed: int = 0):
 @pytest.fixture
 def asked(monkeypatch):
     """Jobs that are run."""
-    found, run = [], estimator_module.run_in_memory
-    monkeypatch.setattr(
-        estimator_module, "run_in_memory", lambda config, *more: found.append(config) or run(config, *more)
-    )
+    found, run = [], dp_kmeans.run_in_memory
+    monkeypatch.setattr(dp_kmeans, "run_in_memory", lambda config, *more: found.append(config) or run(config, *more))
     return found
 
 
@@ -97,8 +95,8 @@ def test_random_state_is_public_randomness(asked):
 
 
 def test_server_columns_are_matched_by_name(asked, monkeypatch):
-    written, write = [], estimator_module.write_rows
-    monkeypatch.setattr(estimator_module, "write_rows", lambda *given: written.append(given) or write(*given))
+    written, write = [], dp_kmeans.write_rows
+    monkeypatch.setattr(dp_kmeans, "write_rows", lambda *given: written.append(given) or write(*given))
     rows, server = people(), people(50, seed=1)
     DPKMeans(2, **BUDGET).fit(rows, server_data=server.select(["hours", "age"]))
     np.testing.assert_array_equal(written[1][1], matrix(50, 1))

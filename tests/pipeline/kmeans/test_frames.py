@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
 
-from pipelines.kmeans.estimator import DPKMeans
-from pipelines.kmeans.memory_rows import checked_points
-from pipelines.kmeans.private_scaler import PrivateScaler
+from dapple_dp.estimator.dp_kmeans import DPKMeans
+from dapple_dp.estimator.memory_rows import checked_points
+from dapple_dp.estimator.private_scaler import PrivateScaler
 from schemas.errors import InputError
 from tests.scenes import lake
 

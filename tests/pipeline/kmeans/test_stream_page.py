@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.kmeans.stream import center_plots
 from pipelines.kmeans.stream.history import LAST, read_history, thinned
-from pipelines.kmeans.stream.page import write_page
+from pipelines.kmeans.stream.windows_page import write_page
 from schemas.errors import InputError
 from schemas.kmeans.recurring.weights import coefficients
 from tests.scenes import streams

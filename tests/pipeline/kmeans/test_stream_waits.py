@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from pipelines.jobs import waiting
 from pipelines.kmeans.stream import job
-from pipelines.run.jobs import waiting
 from tests.scenes import brokers, lake
 from tests.scenes.brokers import StreamPlace
 

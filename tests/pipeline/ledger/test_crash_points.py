@@ -28,7 +28,7 @@ POINTS = [
     Point("transforms.numerics.privacy.noise:draw_release", after=True),
     Point("transforms.numerics.privacy.noise:draw_release", call=2),
     Point("transforms.files.publish:table_bytes", call=2),
-    Point("pipelines.kmeans.outputs.files:write_outputs"),
+    Point("pipelines.kmeans.report.files:write_outputs"),
     Point(FOLDER + "seal"),
     Point(STORE + "Ledger.commit"),
     Point(STORE + "_Book.append", after=True, call=3),

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines import api
+from dapple_dp import api
 from pipelines.kmeans.plan.fingerprint import content_fingerprint
 from pipelines.ledger.spending import Reservation, spending
 from pipelines.run.folder import RunFolder
@@ -39,7 +39,7 @@ def interrupted(place, patch, run_id="run", output="out", **settings):
         raise Stopped
 
     with patch.context() as patched:
-        patched.setattr("pipelines.kmeans.outputs.files.write_outputs", stop)
+        patched.setattr("pipelines.kmeans.report.files.write_outputs", stop)
         with pytest.raises(Stopped):
             place.fit(output, run_id, **settings)
     return pathlib.Path(f"{place.folder / output}.partial-{run_id}")

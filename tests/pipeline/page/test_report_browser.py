@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.kmeans.outputs import page as report
+from pipelines.kmeans.report import report_page as report
 from pipelines.kmeans.stream import history
-from pipelines.kmeans.stream.page import write_page
+from pipelines.kmeans.stream.windows_page import write_page
 from pipelines.page.stamp import RunStamp
-from pipelines.profile import page as profile_report
+from pipelines.profile import profile_page as profile_report
 from pipelines.trusted_zone import sweep_page as sweep_report
 from pipelines.trusted_zone.sweep_summary import summary
 from schemas.profile.result import PROFILE_SCHEMA

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines import api
+from dapple_dp import api
 from pipelines.profile.job import plan_profile
-from pipelines.profile.page import ProfileView, render
+from pipelines.profile.profile_page import ProfileView, render
 from pipelines.run.options import beam_options
 from schemas.errors import ConfigError, InputError
 from schemas.profile.config import ProfileConfig

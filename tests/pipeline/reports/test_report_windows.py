@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipelines.jobs import waiting
 from pipelines.reports import windows as job
-from pipelines.run.jobs import waiting
 from schemas.reports.rows import to_table
 from tests.pipeline.kmeans.test_stream_waits import Clock
 from tests.scenes import crashes, lake

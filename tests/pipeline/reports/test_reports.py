@@ -16,7 +16,7 @@ from apache_beam.testing.util import assert_that
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark, DefaultTrigger, Repeatedly
 from apache_beam.transforms.window import FixedWindows, IntervalWindow, SlidingWindows
 
-from pipelines import api
+from dapple_dp import api
 from schemas.errors import ConfigError
 from schemas.reports.config import load_decode_config
 from schemas.tables.contract import TableContract

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.run.jobs import waiting
+from pipelines.jobs import waiting
 from pipelines.tables.arrivals import window_rows
 from schemas.reports.rows import to_table
 from tests.pipeline.kmeans.test_stream_waits import Clock

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.kmeans.outputs import page as report
+from pipelines.kmeans.report import report_page as report
 from schemas.privacy.plan import Mechanism
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines import api
+from dapple_dp import api
 from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from pipelines.run.jobs.warned import in_all, with_warnings
+from pipelines.jobs.warned import in_all, with_warnings
 from schemas.privacy.charge import Limit
 from tests.scenes import epochs, federation, lake, ledgers, reports, sweeps
 

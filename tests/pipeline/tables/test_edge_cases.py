@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines import api
+from dapple_dp import api
 from schemas.errors import InputError
 from schemas.kmeans.fit_config import validated
 from schemas.tables.client_block import ClientBlock

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.jobs.run_job import run_job
 from pipelines.kmeans import fit as fit_job
 from pipelines.kmeans.plan.planned_fit import plan_fit
-from pipelines.run.jobs.run_job import run_job
 from pipelines.run.options import beam_options
 from schemas.errors import ConfigError, InputError, SchemaMismatchError
 from schemas.kmeans.fit_config import validated

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipelines.jobs.run_job import run_job
 from pipelines.kmeans import fit as fit_job
 from pipelines.run.graph import run_graph
-from pipelines.run.jobs.run_job import run_job
 from pipelines.run.options import beam_options
 from pipelines.tables import prepare as prepare_job
 from schemas.errors import ConfigError, InputError, SchemaMismatchError

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import api
+from dapple_dp import api
 from pipelines.run.options import beam_options
 from schemas.trusted_zone.assign_config import AssignConfig
 from tests.pipeline.tables.test_encode import census, job  # noqa: F401 - a fixture

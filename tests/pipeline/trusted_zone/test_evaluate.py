@@ -11,7 +11,7 @@ import pytest
 from apache_beam.testing.util import assert_that
 from sklearn import metrics
 
-from pipelines import api
+from dapple_dp import api
 from pipelines.run.options import beam_options
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from dapple_dp import ConfigError, RunnerError, write_delta, write_iceberg
-from pipelines.trusted_zone.table_out import read_rows
+from dapple_dp.integrations.table_out import read_rows
 from tests.scenes import lake
 from tests.scenes.models import run_model_job, write_model
 

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pipelines.kmeans.outputs import page_plots
-from pipelines.kmeans.outputs.center_summary import CenterSummary
+from pipelines.kmeans.report import cluster_plots
+from pipelines.kmeans.report.center_summary import CenterSummary
 from pipelines.page.svg import inline_svg
 
 
@@ -25,7 +25,7 @@ def svg(draw):
 )
 def test_any_feature_name_can_be_drawn(name):
     data = summary(3, 4, names=(name,) * 4)
-    for draw in (page_plots.heat_map, page_plots.parallel_coordinates):
+    for draw in (cluster_plots.heat_map, cluster_plots.parallel_coordinates):
         text = svg(lambda draw=draw: draw(data))
         assert len(ElementTree.fromstring(text).findall(".//text")) > 4
 
@@ -34,13 +34,16 @@ def test_any_feature_name_can_be_drawn(name):
 @pytest.mark.parametrize("n_features", [1, 3, 2000])
 def test_any_number_of_clusters_and_features(n_clusters, n_features):
     data = summary(n_clusters, n_features)
-    for draw in (page_plots.heat_map, page_plots.parallel_coordinates, page_plots.center_map):
+    for draw in (cluster_plots.heat_map, cluster_plots.parallel_coordinates, cluster_plots.center_map):
         assert len(svg(lambda draw=draw: draw(data))) < 150_000
-    assert "var(--accent)" in svg(lambda: page_plots.size_bars(data, np.full(n_clusters, 10.0), "rows"))
+    assert "var(--accent)" in svg(lambda: cluster_plots.size_bars(data, np.full(n_clusters, 10.0), "rows"))
 
 
 @pytest.mark.parametrize("sizes", [[-5.0, -1.0], [0.0, 0.0], [1e300, 1.0], [1e-300, 0.0]])
 def test_any_sizes(sizes):
     data = summary(2, 3, sizes)
-    for draw in (lambda: page_plots.size_bars(data, np.full(2, 2.0), "rows"), lambda: page_plots.center_map(data)):
+    for draw in (
+        lambda: cluster_plots.size_bars(data, np.full(2, 2.0), "rows"),
+        lambda: cluster_plots.center_map(data),
+    ):
         assert "nan" not in svg(draw)

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from pipelines.clustered_fl import page as report_federation
-from pipelines.clustered_fl.page import FederationView, Judged
+from pipelines.clustered_fl import models_page as report_federation
+from pipelines.clustered_fl.models_page import FederationView, Judged
 from schemas.choices import Adjacency, FederatedAlgorithm
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.clustered_fl.output import SiloStatement

@@ -52,7 +52,7 @@ def test_a_fit_is_there_before_libraries_that_its_first_round_does_not_need(fold
     """
     script = (
         "import sys\nsys.modules['pandas'] = None\n"
-        "import pipelines.run.jobs.run_job, pipelines.kmeans.fit, pipelines.kmeans.outputs.files\n"
+        "import pipelines.jobs.run_job, pipelines.kmeans.fit, pipelines.kmeans.report.files\n"
         "late = {'sklearn', 'scipy', 'dp_accounting', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(f'imported: {late}' if late else 0)\n"
     )

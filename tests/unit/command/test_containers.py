@@ -12,8 +12,8 @@ import textwrap
 import pytest
 import yaml
 
-from examples.runners import downloads
-from examples.runners.flink_cluster import FlinkCluster, Ports
+from deploy.local import downloads
+from deploy.local.flink_cluster import FlinkCluster, Ports
 from pipelines.run.options import parse_job
 from schemas.kmeans.fit_config import load_config
 

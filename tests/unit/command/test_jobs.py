@@ -6,9 +6,9 @@ import pytest
 
 from pipelines.command import main as command
 from pipelines.command.words import WORDS
+from pipelines.jobs.job import Job, JobChoice
 from pipelines.kmeans import fit
 from pipelines.run.flags import SWITCHES
-from pipelines.run.jobs.job import Job, JobChoice
 from pipelines.trusted_zone import pooled_fit
 from schemas.privacy.flow import Zone
 
@@ -28,7 +28,7 @@ def test_a_job_is_a_record_under_its_own_name(name):
 @pytest.mark.parametrize("name", command.JOBS)
 def test_a_job_has_no_way_around(name, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr("pipelines.run.jobs.run_job.run_job", lambda job, argv: asked.append((job, list(argv))))
+    monkeypatch.setattr("pipelines.jobs.run_job.run_job", lambda job, argv: asked.append((job, list(argv))))
     config = tmp_path / "job.yaml"
     config.write_text(WORDS[name].example)
     words = [f"--config={config}", *(flag if flag in SWITCHES else f"{flag}=x" for flag in WORDS[name].flags)]

@@ -32,7 +32,7 @@ def test_a_program_with_a_log_has_what_libraries_say_in_it():
 
 def test_an_import_that_fails_leaves_no_handler():
     script = (
-        "import sys, logging\nsys.modules['pipelines.api'] = None\ntry:\n    from dapple_dp import DPKMeans\n"
+        "import sys, logging\nsys.modules['dapple_dp.api'] = None\ntry:\n    from dapple_dp import DPKMeans\n"
         "except ImportError:\n    print(logging.getLogger().handlers)\n"
     )
     assert ran(script).stdout == "[]\n"

@@ -9,7 +9,7 @@ import pytest
 from pipelines.command import help_pages, job_schema, settings
 from pipelines.command import main as command
 from pipelines.command.words import WORDS, named
-from pipelines.run.jobs.job import JobChoice
+from pipelines.jobs.job import JobChoice
 from schemas import errors
 from schemas.errors import DappleError
 from tests.scenes import json_schema

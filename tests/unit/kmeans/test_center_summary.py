@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.kmeans.outputs.center_summary import CenterSummary, scaled_stddev
+from pipelines.kmeans.report.center_summary import CenterSummary, scaled_stddev
 
 
 def summary(centers, sizes=None, names=()):

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pipelines.kmeans.outputs.center_summary import CenterSummary
+from pipelines.kmeans.report.center_summary import CenterSummary
 from pipelines.page import page as report_page
 from pipelines.page import plots
 from pipelines.page.chart import ACCENT, Look

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from pipelines.jobs.forewarnings import WHOLE_SHARES, forewarnings
 from pipelines.plan.plan_words import _shares
-from pipelines.run.jobs.forewarnings import WHOLE_SHARES, forewarnings
 from schemas.kmeans.fit_config import validated
 from schemas.privacy.noise_shares import ShareLaw
 from tests.scenes import lake

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.command import main as command
 from pipelines.command.words import WORDS
-from pipelines.run.jobs.forewarnings import counted, forewarnings
+from pipelines.jobs.forewarnings import counted, forewarnings
 from schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 

@@ -151,7 +151,7 @@ def test_what_is_not_there_cannot_be_imported(diary):
 
 
 def test_a_library_imports_nothing_late():
-    script = "import sys\nimport dapple_dp, pipelines.api\nprint([type(each).__name__ for each in sys.meta_path])\n"
+    script = "import sys\nimport dapple_dp, dapple_dp.api\nprint([type(each).__name__ for each in sys.meta_path])\n"
     assert "LateFinder" not in said_by(script)
 
 

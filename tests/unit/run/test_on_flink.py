@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.run.jobs import on_flink
+from pipelines.jobs import on_flink
 from pipelines.run.options import job_name, parse_job
 from schemas.errors import RunnerError
 from tests.scenes.flink_jobs import canned_flink

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from examples.runners import downloads, processes
-from examples.runners.flink_cluster import FlinkCluster, Ports, _flat
+from deploy.local import downloads, processes
+from deploy.local.flink_cluster import FlinkCluster, Ports, _flat
 from tests.scenes.conformance import needed
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(900)"]

@@ -1,0 +1,144 @@
+"""Dapple from Python: the same jobs, with configs in and schema objects out."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from dapple_dp.estimator.dp_kmeans import DPKMeans
+from dapple_dp.estimator.private_scaler import PrivateScaler
+from pipelines.jobs.job import Job, Result, Run, Settings
+from pipelines.jobs.place import OutputFolder
+from pipelines.jobs.run_job import carried_out
+from pipelines.kmeans import fit as fit_job
+from pipelines.kmeans.plan.planned_fit import FitResult
+from pipelines.profile import job as profile_job
+from pipelines.reports import decode as decode_job
+from pipelines.reports.decode import DecodeResult
+from pipelines.run.folder import RunFolder
+from pipelines.run.options import JobOptions, beam_options, new_run_id
+from pipelines.trusted_zone import assign as assign_job
+from pipelines.trusted_zone import evaluate as evaluate_job
+from schemas.kmeans.fit_config import FitConfig
+from schemas.profile.config import ProfileConfig
+from schemas.profile.result import ProfileResult
+from schemas.reports.config import DecodeConfig
+from schemas.trusted_zone.assign_config import AssignConfig
+from schemas.trusted_zone.evaluate_config import EvaluateConfig
+from schemas.trusted_zone.metrics import Metrics
+from transforms.privacy_flow.extensions import register_audited
+
+__all__ = [
+    "DPKMeans",
+    "DecodeResult",
+    "FitResult",
+    "PrivateScaler",
+    "ProfileResult",
+    "assign",
+    "decode",
+    "evaluate",
+    "fit",
+    "profile",
+    "register_audited",
+]
+
+
+@contextlib.contextmanager
+def _in_memory(
+    job: Job[Settings, Any, Result], settings: Settings, beam: PipelineOptions | None
+) -> Iterator[tuple[Result, RunFolder]]:
+    """What a job finds, and the private folder of its files, which goes at the end."""
+    with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+        options = JobOptions(
+            config="",
+            output=os.path.join(folder, "run"),
+            run_id=new_run_id(),
+            beam=beam_options([]) if beam is None else beam,
+        )
+        run = Run(settings=settings, options=options, place=OutputFolder(options))
+        with carried_out(job, run) as (_, result):
+            yield result, run.folder
+
+
+def fit(config: FitConfig, options: PipelineOptions | None = None) -> FitResult:
+    """Clusters privately, without an output folder.
+
+    Args:
+      config: the job, as in the YAML file of `dapple fit`.
+      options: for Beam; None runs on this machine.
+
+    Returns:
+      The released model, its guarantee, and the keyed fingerprint of the input.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    with _in_memory(fit_job.JOB, config, options) as (result, _):
+        return result
+
+
+def assign(config: AssignConfig, options: PipelineOptions | None = None) -> pa.Table:
+    """The nearest center of every row, without an output folder. Not private: keep the table in the trusted zone.
+
+    Args:
+      config: the job, as in the YAML file of `dapple assign`.
+      options: for Beam; None runs on this machine.
+
+    Returns:
+      Ids and the column `cluster` of all rows, in memory.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    with _in_memory(assign_job.JOB, config, options) as (_, folder):
+        return pq.read_table(folder.path(assign_job.ASSIGNMENTS), memory_map=False)
+
+
+def evaluate(config: EvaluateConfig, options: PipelineOptions | None = None) -> Metrics:
+    """Scores of a released model, without an output folder. Not private: keep them in the trusted zone.
+
+    Args:
+      config: the job, as in the YAML file of `dapple evaluate`.
+      options: for Beam; None runs on this machine.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    with _in_memory(evaluate_job.JOB, config, options) as (metrics, _):
+        return metrics
+
+
+def profile(config: ProfileConfig, options: PipelineOptions | None = None) -> ProfileResult:
+    """A private description of each cluster of a released model, without an output folder.
+
+    Args:
+      config: the job, as in the YAML file of `dapple profile`.
+      options: for Beam; None runs on this machine.
+
+    Returns:
+      The released table, its guarantee, and the keyed fingerprint of the input.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    with _in_memory(profile_job.JOB, config, options) as (result, _):
+        return result
+
+
+def decode(config: DecodeConfig, options: PipelineOptions | None = None) -> DecodeResult:
+    """A model from private reports, without an output folder.
+
+    Args:
+      config: the job, as in the YAML file of `dapple decode`.
+      options: for Beam; None runs on this machine.
+
+    Raises:
+      DappleError: what stopped the run, in one sentence.
+    """
+    with _in_memory(decode_job.JOB, config, options) as (result, _):
+        return result

@@ -1,0 +1,1 @@
+"""The estimator: a private clustering with the habits of scikit-learn."""

@@ -1,0 +1,1 @@
+"""Dapple inside of other systems: Beam YAML, RunInference, tables and lineage."""

@@ -1,0 +1,210 @@
+"""Jobs as transforms of Beam YAML: plain arguments in, rows out.
+
+A fit, an encoding and a decoding stay jobs of their own: each reads its files by the gate, has its own graph checked,
+charges its ledger, and writes its folder. So no step of the pipeline around it can come between a row and its bound.
+Only `DappleAssign` takes rows as they pass, and what it says of them stays in the trusted zone.
+"""
+
+import importlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import yaml
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.ml.inference.base import PredictionResult, RunInference
+from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.typehints.schemas import named_fields_from_element_type
+
+from dapple_dp.integrations.model_handler import DappleModelHandler
+from pipelines.command.words import WORDS
+from pipelines.jobs.run_job import run_job
+from pipelines.run.failures import describe_unexpected
+from pipelines.run.folder import MANIFEST
+from schemas.errors import ConfigError, DappleError, RunnerError
+from schemas.reports.rows import REPORTS_FOLDER
+from schemas.settings.digest import config_digest
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import NumberedContent
+from schemas.trusted_zone.assign_config import CLUSTER
+from transforms.files import gate
+from transforms.files.octets import write_bytes
+from transforms.files.publish import CENTERS_FILE
+
+
+class Center(NamedTuple):
+    """A released center, as in `centers.parquet`."""
+
+    cluster: int
+    center: Sequence[float]
+    noisy_size: float
+
+
+class ReportsFolder(NamedTuple):
+    """Where the reports of a run lie."""
+
+    path: str
+    run_id: str
+
+
+class _RunName(NumberedContent):
+    """What tells one run from another."""
+
+    run_id: str
+    config_digest: str
+
+
+class _JobFn(beam.DoFn):
+    """Runs a job, unless the same run is complete."""
+
+    def __init__(self, word: str, settings: str, output: str, run_id: str, flags: Sequence[str]):
+        self._word = word
+        self._settings = settings
+        self._output = output
+        self._run_id = run_id
+        self._flags = tuple(flags)
+
+    def process(self, _: object) -> Iterable[Any]:
+        """Rows of the output; a second attempt finds the run of the first and draws no noise."""
+        try:
+            if not self._is_complete():
+                self._run()
+            return self._rows()
+        except DappleError:
+            raise
+        except Exception as error:  # noqa: BLE001 - its message may hold a value
+            raise RunnerError(describe_unexpected(error)) from None
+
+    def _is_complete(self) -> bool:
+        path = FileSystems.join(self._output, MANIFEST)
+        if not FileSystems.exists(path):
+            return False
+        rule = f"output must be new, or hold run {self._run_id} of the same settings"
+        refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another output and another run_id")
+        found = gate.read_json(path, _RunName, refusal)
+        wanted = (self._run_id, config_digest(WORDS[self._word].loaded(self._settings)))
+        if (found.run_id, found.config_digest) != wanted:
+            raise refusal.because(f"another run in {self._output}")
+        return True
+
+    def _run(self) -> None:
+        job = importlib.import_module(WORDS[self._word].module).JOB
+        with tempfile.TemporaryDirectory(prefix="dapple-") as folder:
+            config = os.path.join(folder, "job.yaml")
+            write_bytes(config, self._settings.encode())
+            words = ("--config", config, "--output", self._output, "--run_id", self._run_id)
+            run_job(job, [*words, *self._flags])
+
+    def _rows(self) -> list[Any]:
+        if self._word == "encode":
+            return [ReportsFolder(FileSystems.join(self._output, REPORTS_FOLDER), self._run_id)]
+        path = FileSystems.join(self._output, CENTERS_FILE)
+        table = gate.read_table(path, gate.staged(path)).select(Center._fields)
+        return [Center(**row) for row in table.to_pylist()]
+
+
+class _JobTransform(beam.PTransform):
+    """A job that runs once, when its input, if it has one, is complete. Cost: that of the job, beside this pipeline."""
+
+    _yaml_requires_inputs = False
+    _word: str
+    _kind: type = Center
+
+    def __init__(self, settings: Mapping[str, Any], output: str, run_id: str, flags: Sequence[str] = ()):
+        super().__init__()
+        text = yaml.safe_dump(_plain(settings), sort_keys=False)
+        WORDS[self._word].loaded(text)
+        self._step = _JobFn(self._word, text, output, run_id, flags)
+
+    def expand(self, before: Any) -> beam.PCollection:
+        """Waits, runs, and gives rows of the output; `before` is the start of a pipeline or rows to wait for."""
+        if isinstance(before, beam.PCollection):
+            start = before | "Wait" >> beam.combiners.Count.Globally()
+        else:
+            start = before | "Start" >> beam.Create([0])
+        return start | "Run" >> beam.ParDo(self._step).with_output_types(self._kind)
+
+
+class DappleFit(_JobTransform):
+    """Clusters a table privately, as `dapple fit`; the output are rows of `Center`, which are released.
+
+    Args:
+      settings: of the job, as in its YAML file; paths as the workers see them.
+      output: folder for the job's files, on any Beam filesystem.
+      run_id: names the run. A retry of the same run spends nothing; other settings need another run_id and output.
+      flags: of the job's own runner, in the worker that starts it; empty for the built-in one.
+
+    Raises:
+      ConfigError: if the settings are none of a fit.
+    """
+
+    _word = "fit"
+
+
+class DappleEncodeReports(_JobTransform):
+    """One private report per client of a table, as `dapple encode`; the output is a row of `ReportsFolder`.
+
+    Args:
+      settings: see `DappleFit`.
+      output: see `DappleFit`.
+      run_id: see `DappleFit`.
+      flags: see `DappleFit`.
+    """
+
+    _word = "encode"
+    _kind = ReportsFolder
+
+
+class DappleDecodeReports(_JobTransform):
+    """Centers from private reports, as `dapple decode`; the output are rows of `Center`.
+
+    Args:
+      settings: see `DappleFit`.
+      output: see `DappleFit`.
+      run_id: see `DappleFit`.
+      flags: see `DappleFit`.
+    """
+
+    _word = "decode"
+
+
+class DappleAssign(beam.PTransform):
+    """Rows → the same rows with the number of their nearest center. Not private: the output stays in the trusted zone.
+
+    Args:
+      model: the output folder of a fit, which exists when the pipeline is built.
+      on_invalid_rows: "fail", or "drop" to give rows that are not valid a null.
+      into: name of the new column, an int64 or null.
+
+    Raises:
+      ConfigError: if the folder holds no fit, or the rows have such a column.
+    """
+
+    def __init__(self, model: str, on_invalid_rows: str = "fail", into: str = CLUSTER):
+        super().__init__()
+        self._handler = DappleModelHandler(model, on_invalid_rows=on_invalid_rows)
+        self._into = into
+
+    def expand(self, rows: beam.PCollection) -> beam.PCollection:
+        """Adds the column; rows need a schema."""
+        fields = list(named_fields_from_element_type(rows.element_type))
+        if self._into in dict(fields):
+            raise ConfigError(f"into must be a new column, got {self._into!r}, which rows have; choose another name.")
+        kind = RowTypeConstraint.from_fields([*fields, (self._into, beam.typehints.Optional[int])])
+        added = beam.Map(_with_cluster, self._into).with_output_types(kind)
+        return rows | "Infer" >> RunInference(self._handler) | "Add" >> added
+
+
+def _with_cluster(result: PredictionResult, into: str) -> beam.Row:
+    return beam.Row(**result.example._asdict(), **{into: result.inference})
+
+
+def _plain(value: Any) -> Any:
+    """Settings as plain data, whatever classes a reader of YAML has made of them."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items() if not str(key).startswith("__")}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return next((kind(value) for kind in (str, bool, int, float) if isinstance(value, kind)), value)

@@ -1,0 +1,233 @@
+"""`report.html` of `clustered_fl`: what was guaranteed to clients, their clusters, and how well models do."""
+
+import collections
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines.jobs.forewarnings import forewarnings, sentence
+from pipelines.page.guarantee import odds
+from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, rendered
+from pipelines.page.stamp import RunStamp
+from schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
+from schemas.clustered_fl.config import ClusteredFLConfig
+from schemas.clustered_fl.output import TRUST, SiloStatement
+from schemas.clustered_fl.records import FederatedState, Federation
+from transforms.numerics.clustered_fl.bounded_rows import row_norm
+from transforms.numerics.clustered_fl.round import is_apart
+
+_MOST_CLIENTS = 200
+_ALGORITHMS = {
+    FederatedAlgorithm.R_DPCFL: "R-DPCFL",
+    FederatedAlgorithm.GLOBAL: "Global",
+    FederatedAlgorithm.LOCAL: "Local",
+    FederatedAlgorithm.IFCA: "IFCA",
+    FederatedAlgorithm.MR_MTL: "MR-MTL",
+    FederatedAlgorithm.ORACLE: "Oracle",
+}
+_FIRST_ROUNDS = {
+    WhenScarce.APART: "ordinary batches, clients apart until clusters were seen",
+    WhenScarce.CLUSTER: "full batches",
+    WhenScarce.ONE_MODEL: "full batches",
+}
+_PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
+
+
+class Judged(NamedTuple):
+    """Correct rows and rows of one client in the evaluation data."""
+
+    client: str
+    correct: int
+    rows: int
+
+
+class FederationView(NamedTuple):
+    """What the report shows.
+
+    Attributes:
+      config: the job.
+      federation: public terms.
+      state: after the last round.
+      groups: public group of each client; empty texts without groups.
+      statement: the guarantee.
+      judged: clients with evaluation rows; empty without evaluation.
+      stamp: of the run; None for a page of no run.
+    """
+
+    config: ClusteredFLConfig
+    federation: Federation
+    state: FederatedState
+    groups: tuple[str, ...]
+    statement: SiloStatement
+    judged: tuple[Judged, ...]
+    stamp: RunStamp | None = None
+
+
+def render(view: FederationView) -> str:
+    """The report of a finished run; everything but what it labels as evaluation is released or public."""
+    return rendered("Clustered federated learning", lambda: page(view))
+
+
+def page(view: FederationView) -> Page:
+    """The page of a run."""
+    config, federation = view.config, view.federation
+    algorithm = _ALGORITHMS[config.algorithm]
+    n_models = len(np.unique(view.state.assignments))
+    models = f"{n_models} model{'s' if n_models != 1 else ''}"
+    judged = " Accuracy is of the evaluation data and not private." if view.judged else ""
+    return Page(
+        title=f"Federated learning of {config.data.name}" if config.data.name else "Clustered federated learning",
+        lead=f"{federation.n_clients} clients trained {models} by {algorithm}; each client's updates were private for "
+        f"its own rows before they left it.{judged}",
+        tags=(algorithm, f"{config.training.model} models", f"{config.training.rounds} rounds", TRUST),
+        label=_label(view),
+        sections=(*_accuracy(view), _clusters(view), _training(view), _guarantee(view)),
+        stamp=view.stamp,
+    )
+
+
+def _label(view: FederationView) -> PrivacyLabel:
+    """What is guaranteed."""
+    statement = view.statement
+    replaced = statement.adjacency is Adjacency.REPLACE_ONE
+    change = "replacing one row" if replaced else "one row more or less"
+    factor = f"{math.exp(statement.epsilon):,.3g}"
+    sure = odds(statement.epsilon)
+    after = f"is at most {sure:.1%} sure" if sure < 0.995 else "may be all but certain"
+    return PrivacyLabel(
+        epsilon=f"{statement.epsilon:.4g}",
+        delta=f"{statement.delta:.3g}",
+        meaning=f"For every client, {change} changes the probability of all it ever sends by at most a factor of "
+        f"{factor}, up to {statement.delta:.3g}. Somebody who gives even odds to a row, and knows everything else, "
+        f"{after} after seeing it.",
+        pairs=(
+            ("Privacy unit", "record: one row of one client"),
+            ("Neighboring data sets", "replace one row" if replaced else "add or remove one row"),
+            ("Epsilon", f"{statement.epsilon:.6g} spent of {view.config.privacy.epsilon:.6g} asked for, per client"),
+            ("Trust", f"{TRUST}: nobody but the client itself; the server sees private updates only"),
+            ("Public", "the clients' ids and their declared numbers of rows"),
+            ("Accountant", statement.accountant),
+        ),
+    )
+
+
+def _accuracy(view: FederationView) -> tuple[Section, ...]:
+    """How well models do, by group of clients."""
+    if not view.judged:
+        return ()
+    names = [each.client_id for each in view.federation.silos]
+    place = {name: index for index, name in enumerate(names)}
+    by_group: dict[str, list[Judged]] = collections.defaultdict(list)
+    for each in view.judged:
+        index = place[each.client]
+        by_group[view.groups[index] or f"cluster {view.state.assignments[index]}"].append(each)
+    rows = [_accuracy_row(group, own) for group, own in sorted(by_group.items())]
+    table = Table(
+        title="Accuracy by group of clients",
+        badge=Badge.EVALUATION,
+        columns=("Group", "Clients", "Evaluation rows", "Accuracy", "Worst client"),
+        rows=(*rows, _accuracy_row("all clients", view.judged)),
+        note="A client is judged by the model of its own cluster. These numbers are exact counts on the evaluation "
+        "data; no guarantee covers them.",
+    )
+    lead = "Do not hand this section out where the evaluation data are private."
+    return (Section(name="accuracy", title="Accuracy", lead=lead, blocks=(table,)),)
+
+
+def _accuracy_row(group: str, judged: Sequence[Judged]) -> tuple[str | Bar, ...]:
+    """One line of the table; the accuracy is that of all rows together."""
+    correct, total = sum(each.correct for each in judged), sum(each.rows for each in judged)
+    worst = min(each.correct / each.rows for each in judged)
+    share = correct / total
+    return group, str(len(judged)), f"{total:,}", Bar(f"{share:.1%}", share), f"{worst:.1%}"
+
+
+def _clusters(view: FederationView) -> Section:
+    """Who trained what."""
+    assignments, silos = view.state.assignments, view.federation.silos
+    shown = min(len(silos), _MOST_CLIENTS)
+    members = collections.Counter(assignments.tolist())
+    sizes = Table(
+        title="Models",
+        badge=Badge.RELEASED,
+        columns=("Model", "Clients"),
+        rows=tuple((str(model), Bar(str(n), n / len(silos))) for model, n in sorted(members.items())),
+    )
+    clients = Table(
+        title="Clients",
+        badge=Badge.RELEASED,
+        columns=("Client", "Model", "Declared rows"),
+        rows=tuple((silos[i].client_id, str(assignments[i]), f"{silos[i].n_rows:,}") for i in range(shown)),
+        folded=True,
+        note="" if shown == len(silos) else f"The first {shown} of {len(silos)}; assignments.parquet has all.",
+    )
+    lead = "Every number here is computed from private updates and private selections."
+    if view.config.algorithm in _PERSONAL:
+        lead = "Every client has a model of its own."
+    return Section(name="clusters", title="Clusters", lead=lead, blocks=(*_separation(view), sizes, clients))
+
+
+def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
+    """How far apart the first updates were."""
+    state = view.state
+    if view.config.algorithm is not FederatedAlgorithm.R_DPCFL:
+        return ()
+    if is_apart(view.federation, state):
+        text = (
+            "The clients' models showed no clusters that could be told from noise, so every client trained a model of "
+            "its own. A larger epsilon or more rows per client would help."
+        )
+        return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
+    if len(state.models) == 1:
+        text = (
+            "The first updates showed no clusters that could be told from noise, so all clients trained one model. "
+            "A larger epsilon, more rows per client or a smaller first_round_noise_ratio would help."
+        )
+        return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
+    pairs = (
+        ("First round", _FIRST_ROUNDS[view.federation.clustering.when_scarce]),
+        ("Smallest separation of clusters", f"{state.separation:.3g}"),
+        ("Last round with sampled clusters", str(state.switch_round)),
+        ("Iterations of the mixture", str(state.em_iterations)),
+    )
+    return (Facts(title="Clusters of the first updates", badge=Badge.RELEASED, pairs=pairs),)
+
+
+def _training(view: FederationView) -> Section:
+    """The public settings."""
+    training, shape = view.config.training, view.federation.shape
+    pairs = (
+        ("Model", f"{training.model}, {shape.n_features} features, {shape.n_classes} classes"),
+        ("Parameters", f"{shape.n_parameters:,}"),
+        ("Rounds", str(training.rounds)),
+        ("Local epochs", str(training.local_epochs)),
+        ("Expected batch", str(training.batch_size)),
+        ("Learning rate", f"{training.learning_rate:g}"),
+        ("Largest norm of a row", f"{row_norm(shape.n_features, shape.feature_norm):g}"),
+        ("Clipping norm of a gradient", f"{training.clipping_norm:g}"),
+    )
+    facts = Facts(title="Public settings", badge=Badge.PUBLIC, pairs=pairs)
+    return Section(name="training", title="Training", lead="What all clients agree on.", blocks=(facts,))
+
+
+def _guarantee(view: FederationView) -> Section:
+    """The noise of every client."""
+    rows = tuple(
+        (silo.client_id, f"{silo.n_rows:,}", f"{silo.first_round_multiplier:.4g}", f"{silo.noise_multiplier:.4g}")
+        for silo in view.federation.silos[:_MOST_CLIENTS]
+    )
+    table = Table(
+        title="Noise of every client",
+        badge=Badge.PUBLIC,
+        columns=("Client", "Declared rows", "Noise multiplier, first round", "Later rounds"),
+        rows=rows,
+        folded=True,
+        note="privacy.json lists the events of every client.",
+    )
+    lead = "The noise multiplier is the noise stddev of a summed gradient over its sensitivity."
+    said = (
+        Notice(level=Level.WARNING, text=sentence(text), badge=Badge.PUBLIC) for text in forewarnings(view.config) or ()
+    )
+    return Section(name="guarantee", title="Guarantee", lead=lead, blocks=(*said, table))

@@ -1,0 +1,98 @@
+"""The one way through every job: asked for, checked, planned, charged, worked, written, published."""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.jobs.forewarnings import forewarnings
+from pipelines.jobs.job import Job, JobChoice, Planned, Result, Run, Settings
+from pipelines.jobs.place import Summary
+from pipelines.jobs.warned import with_warnings
+from pipelines.run.options import JobOptions, parse_job, read_text
+from pipelines.run.stores import check_stores
+from pipelines.run.versions import versions
+from schemas.errors import ConfigError
+from schemas.privacy.flow import Zone
+from transforms.tables.source import would_find
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def run_job(asked: Job[Any, Any, Any] | JobChoice, argv: Sequence[str]) -> Summary:
+    """The command: runs a job to its end.
+
+    Args:
+      asked: the job, or jobs that share its name.
+      argv: words after the name.
+
+    Returns:
+      The summary that is printed last.
+
+    Raises:
+      DappleError: what stopped it, in one sentence; nothing has been published then.
+    """
+    options = parse_job(asked.name, argv, asked.flags)
+    text = read_text(options.config)
+    job = asked.choose(text) if isinstance(asked, JobChoice) else asked
+    return run_settings(job, job.load(text), options)
+
+
+def run_settings(job: Job[Settings, Planned, Result], settings: Settings, options: JobOptions) -> Summary:
+    """Runs a job whose settings are there; returns the summary, and raises what stopped it."""
+    check_stores(settings)
+    warned = forewarnings(settings)
+    for each in warned or ():
+        _LOGGER.warning("warning: %s", each)
+    settings = job.resolve(settings)
+    _check_outside(settings, options.output)
+    place = job.place(settings, options)
+    complete = place.complete()
+    if complete is not None:
+        return with_warnings(complete, warned)
+    run = Run(settings=settings, options=options, place=place)
+    with carried_out(job, run) as (planned, result):
+        outcome = job.write(run, planned, result)
+        head = {"run_id": options.run_id, "started": run.started, "versions": versions()}
+        place.publish(head | outcome.manifest)
+    summary = with_warnings(place.summary | outcome.summary, warned)
+    _say_done(job, options.output)
+    return summary
+
+
+@contextlib.contextmanager
+def carried_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iterator[tuple[Planned, Result]]:
+    """Plans, charges and works; what a run has staged is there inside, and is to be published or used there.
+
+    Yields:
+      The plan, and what the work has found.
+
+    Raises:
+      DappleError: what stopped it, in one sentence.
+    """
+    check_stores(run.settings)
+    run = dataclasses.replace(run, settings=job.resolve(run.settings))
+    run.place.check()
+    planned = job.plan(run)
+    with run.place.opened(job.reservation(run, planned)):
+        yield planned, job.work(run, planned)
+
+
+def _check_outside(settings: Any, output: str) -> None:
+    """Refuses an output among the rows: copies of them, and what is made of them, would be rows of the next job."""
+    path = getattr(getattr(settings, "data", None), "path", None)
+    if output and isinstance(path, str) and would_find(path, output):
+        raise ConfigError(
+            f"--output must lie outside of data.path, got {output}, where jobs would look for rows; choose another one."
+        )
+
+
+def _say_done(job: Job[Any, Any, Any], output: str) -> None:
+    """The last line of the log, unless the job has said what it did."""
+    if job.shows is not None:
+        where = FileSystems.join(output, job.shows) if job.shows else output
+        private = "; it is as private as the input" if job.zone is Zone.TRUSTED else ""
+        _LOGGER.info("done: %s%s", where, private)

@@ -1,0 +1,68 @@
+"""How many warnings a run has: those that its page shows, counted there for everybody who says how many.
+
+A page says its number in its head. Whatever else says one, the last line of a job or its log, reads it there.
+"""
+
+import logging
+import re
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.jobs.forewarnings import counted
+from pipelines.run.failures import describe_unexpected
+from schemas.errors import InputError
+from schemas.settings.refusal import Refusal
+from transforms.files import gate, stores
+
+stores.share_clients()
+
+_LOGGER = logging.getLogger(__name__)
+META = "dapple-warnings"
+"""Name of the element in the head of a page that holds the number."""
+_NUMBER = re.compile(rf'<meta name="{META}" content="(\d+)">')
+_PAGE = "report.html"
+
+
+def with_warnings(summary: dict[str, Any], forewarned: tuple[str, ...] | None) -> dict[str, Any]:
+    """A summary with the number of warnings of its run, which the log says, too, if there are some.
+
+    Args:
+      summary: of a job that is done; if it names its output, then the page there is asked.
+      forewarned: what was said before the job ran: its only warnings if it draws no page; None if it says none.
+
+    Returns:
+      The summary with `warnings`, None if a page could not be drawn or read; a job that warns of nothing has none.
+    """
+    page = None if "output" not in summary else str(FileSystems.join(summary["output"], _PAGE))
+    if "warnings" in summary or page is None or not _exists(page):
+        return ({} if forewarned is None else {"warnings": len(forewarned)}) | summary
+    number = _number_in(page)
+    if number:
+        _LOGGER.warning("the report has %s: read it before you trust the result", counted(number, "warning"))
+    return summary | {"warnings": number}
+
+
+def in_all(numbers: list[int | None]) -> int | None:
+    """Warnings of several pages; None if one of them is not known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
+def _exists(page: str) -> bool:
+    try:
+        return bool(FileSystems.exists(page))
+    except Exception as error:  # noqa: BLE001 - the run is published and paid
+        _LOGGER.warning("the report could not be found: %s", describe_unexpected(error))
+        return False
+
+
+def _number_in(page: str) -> int | None:
+    """The number that a page says of itself."""
+    try:
+        octets = gate.read_octets(page, Refusal(kind=InputError, rule=f"{page} must be a report", remedy="run again"))
+    except Exception as error:  # noqa: BLE001 - the run is published and paid
+        _LOGGER.warning("the report could not be read: %s", describe_unexpected(error))
+        return None
+    found = _NUMBER.search(octets.decode(errors="replace"))
+    return None if found is None else int(found[1])

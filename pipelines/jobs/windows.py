@@ -1,0 +1,131 @@
+"""Jobs that make an output for each window of a public calendar, in a folder by its date, and wait for the next one.
+
+Which windows are due follows from the calendar and the clock, never from rows.
+"""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.jobs import waiting
+from pipelines.jobs.place import OutputFolder, Place
+from pipelines.ledger.spending import Reservation
+from pipelines.run.folder import MANIFEST, check_no_link
+from schemas.errors import InputError
+from schemas.settings.calendar import Calendar
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import WindowManifest
+from transforms.files import gate
+
+_LOGGER = logging.getLogger(__name__)
+Release = Callable[[tuple[int, ...], waiting.Watch], Iterable[str]]
+"""Releases windows one after another, until the watch says that the job is to end; gives the date of each."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What a call of the job does.
+
+    Attributes:
+      done: how many windows are complete.
+      indices: of the windows to release now, in order.
+    """
+
+    done: int
+    indices: tuple[int, ...]
+
+
+class Released(NamedTuple):
+    """What a call of the job has released: dates of windows, and how many warnings the page of each shows."""
+
+    dates: tuple[str, ...]
+    warned: list[int | None]
+
+
+class WindowsFolder(Place):
+    """A folder with a folder for each window; each of these is complete or absent."""
+
+    def check(self) -> None:
+        """Refuses an output that is a link."""
+        check_no_link(self._options.output)
+
+
+class WindowFolder(OutputFolder):
+    """The folder of one window that costs nothing: what a killed attempt has left of it is begun anew."""
+
+    @contextlib.contextmanager
+    def opened(self, reservation: Reservation | None) -> Iterator[None]:
+        """Makes the staging folder, or takes up that of a killed attempt and removes what lies there."""
+        with contextlib.ExitStack() as stack:
+            with self.folder.claimed():
+                stack.enter_context(self._charged(reservation))
+                stack.enter_context(self.folder.reopened())
+            yield
+
+
+def due_windows(calendar: Calendar, output: str) -> Due:
+    """Windows whose days are over now and which have no output yet; windows before these have one.
+
+    Args:
+      calendar: of the windows.
+      output: folder of the job.
+
+    Raises:
+      InputError: if the output of a window is that of another one: it was copied there, and would stand for it.
+    """
+    moment, windows = waiting.now(), range(calendar.windows)
+    done = next((index for index in windows if not _is_complete(calendar, output, index)), len(windows))
+    for index in range(done):
+        _check_own(_manifest(calendar, output, index), calendar.date(index))
+    return Due(done=done, indices=tuple(index for index in windows[done:] if calendar.is_due(index, moment)))
+
+
+def _check_own(path: str, date: str) -> None:
+    """Refuses a manifest that is not of a window's own run, whose id ends with its date."""
+    rule = f"{path} must be the manifest of the window of {date}"
+    refusal = Refusal(kind=InputError, rule=rule, remedy="restore it, or remove the folder if it was copied there")
+    if not gate.read_json(path, WindowManifest, refusal).run_id.endswith(f"-{date}"):
+        raise refusal.because("that of another run")
+
+
+def first_complete(calendar: Calendar, output: str) -> str | None:
+    """The manifest of the first window that has an output; None if no window has one."""
+    found = (index for index in range(calendar.windows) if _is_complete(calendar, output, index))
+    return next((_manifest(calendar, output, index) for index in found), None)
+
+
+def _is_complete(calendar: Calendar, output: str, index: int) -> bool:
+    return bool(FileSystems.exists(_manifest(calendar, output, index)))
+
+
+def _manifest(calendar: Calendar, output: str, index: int) -> str:
+    return str(FileSystems.join(output, calendar.date(index), MANIFEST))
+
+
+def released_in_time(calendar: Calendar, due: Due, once: bool, release: Release) -> tuple[str, ...]:
+    """Releases windows as they are due, until there are no more, or somebody asks the job to end; their dates.
+
+    Args:
+      calendar: of the windows.
+      due: what is due at the start.
+      once: whether to end instead of waiting for more.
+      release: of windows that are due.
+    """
+    indices, released = due.indices, list[str]()
+    with waiting.watching() as watch:
+        while True:
+            if indices:
+                released += release(indices, watch)
+            following = due.done + len(released)
+            if once or watch.asked or following >= calendar.n_wanted:
+                break
+            _LOGGER.info("waiting for the window of %s to end", calendar.date(following))
+            if not watch.until(calendar.due_at(following)):
+                break
+            moment = waiting.now()
+            indices = tuple(index for index in range(following, calendar.n_wanted) if calendar.is_due(index, moment))
+    return tuple(released)

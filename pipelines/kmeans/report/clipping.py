@@ -1,0 +1,201 @@
+"""What a `fit` report says of the clipping norm: by public rows, and by what was released of private ones."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.kmeans.report.fit_view import FitView
+from pipelines.page.page import Badge, Level, Notice
+from schemas.choices import ClippingRule
+from schemas.privacy.release import Release
+from transforms.numerics.kmeans.edges import NEAR, at_ends, at_sphere
+from transforms.numerics.kmeans.scatter import unpack_symmetric
+
+_MOST_NAMED = 8
+_NEARLY_ALL = 0.95
+"""Mean squared length of clipped rows, in squared norms, from which nearly all rows must be clipped."""
+
+
+def of_public_rows(view: FitView) -> list[Notice] | None:
+    """The clipping norm against the norms of the public rows; None without any."""
+    if not view.representative:
+        return None
+    norm, norms = view.lattice.clipping_norm, view.server_norms
+    beyond = float(np.mean(norms > norm * (1.0 + 1e-9)))
+    badge = Badge.RELEASED if view.planned.config.clipping.norm is ClippingRule.PRIVATE else Badge.PUBLIC
+    largest = float(norms.max(initial=0.0))
+    words = f"The clipping norm is {norm:.4g}; the longest public row has norm {largest:.4g}"
+    if beyond > 0.05:
+        text = (
+            f"{words}, and {beyond:.0%} of the public rows lie beyond. Rows beyond it are shrunk to it, so "
+            "centers far out are drawn inward. A larger clipping.norm costs noise in proportion."
+        )
+        return [Notice(level=Level.WARNING, text=text, badge=badge)]
+    if norm > 3.0 * largest > 0.0:
+        text = (
+            f"{words}: noise grows with the clipping norm, and {norm / largest:.3g} times less would do if "
+            "private rows are like the public ones."
+        )
+        return [Notice(level=Level.WARNING, text=text, badge=badge)]
+    text = f"{words}, and {_percent(beyond)} of the public rows lie beyond."
+    return [Notice(level=Level.NOTE, text=text, badge=badge)]
+
+
+def _percent(share: float) -> str:
+    """A share as text that does not call a few none."""
+    return "none" if share == 0.0 else f"{max(share, 0.001):.1%}"
+
+
+def of_private_rows(view: FitView) -> list[Notice] | None:
+    """Whether nearly all private rows are clipped, by the noisy scatter, or else by centers at the sphere."""
+    found = of_releases(view)
+    return found or (of_sphere(view) if found is None else [*found, *(of_sphere(view) or ())])
+
+
+def of_releases(view: FitView) -> list[Notice] | None:
+    """Whether nearly all private rows are clipped, by the noisy scatter and number of rows; None if these are unknown.
+
+    Both were released anyway: the trace of the scatter is the sum of the squared lengths of the clipped rows, none of
+    which is longer than the norm.
+    """
+    scatter, total = scatter_release(view), view.noisy_total
+    if scatter is None or total is None:
+        return None
+    low, mean = filled(scatter, total, view)
+    if not low >= _NEARLY_ALL:
+        return []
+    text = (
+        f"Almost all rows are clipped: by the noisy scatter, the squared length of a clipped row is on average "
+        f"{min(mean, 1.0):.0%} of what the clipping norm, {view.lattice.clipping_norm:.4g}, allows. Distances between "
+        "rows are lost, and so are clusters, unless rows were brought to this length on purpose. Check the unit and "
+        "the scale of what the norm is taken from, or give a larger clipping.norm."
+    )
+    return [Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED)]
+
+
+def of_ends(view: FitView) -> list[Notice] | None:
+    """Centers at an end of the range of a column: there nearly all rows have one value, or were clipped to it."""
+    bounds = view.bounds
+    ends = at_ends(view.plain_centers, bounds, view.center_noise)
+    judged = ends.judged & view.summary.found[:, None]
+    if not judged.any():
+        return None
+    encoder, both = view.planned.contract.encoder, np.stack([bounds.lower, bounds.upper])
+    shown = both if encoder is None else encoder.decoded(both)
+    found = EndsFound(len(shown[0]), [], [], [], [])
+    for feature in np.flatnonzero(_share(view, judged, view.summary.found) >= 0.5).tolist():
+        own, width = judged[:, feature], shown[1, feature] - shown[0, feature]
+        sharp = own & (2.0 * view.center_noise <= NEAR * (bounds.upper - bounds.lower)[feature])
+        sides = ends.lower[:, feature] & own, ends.upper[:, feature] & own
+        for there, value in zip(sides, shown[:, feature], strict=True):
+            share = float(_share(view, there[:, None], own)[0])
+            words = f"{view.summary.names[feature]!r} ({value:,.6g})"
+            if share >= _NEARLY_ALL:
+                (found.empty if value == 0.0 else found.clipped).append(words)
+            elif (there & sharp).any() and value != 0.0 and width != 1.0:
+                (found.most if share >= 0.5 else found.some).append(words)
+    return found.notices
+
+
+class EndsFound(NamedTuple):
+    """Columns with centers at an end of their ranges, and these ends.
+
+    Attributes:
+      n_features: how many columns (features) there are.
+      clipped: of nearly all rows, at an end that is not 0.
+      empty: of nearly all rows, at 0.
+      most: of most rows; known better than their distance from the end, which is not 0, of no column of two values.
+      some: of fewer rows; likewise.
+    """
+
+    n_features: int
+    clipped: list[str]
+    empty: list[str]
+    most: list[str]
+    some: list[str]
+
+    @property
+    def notices(self) -> list[Notice]:
+        """What to say of them."""
+        cut = "or rows beyond it were clipped to it. Check the unit, and give a wider range from what you know"
+        there = "these rows have that value"
+        wide = Level.WARNING if 2 * len(self.empty) >= self.n_features > 1 else Level.NOTE
+        told = (
+            (Level.WARNING, self.clipped, "Nearly all centers lie", f"nearly all rows have that value, {cut}"),
+            (Level.WARNING, self.most, "Centers of most rows lie", f"{there}, {cut}"),
+            (Level.NOTE, self.some, "Some centers lie", f"{there}, {cut}"),
+            (
+                wide,
+                self.empty,
+                "Nearly all centers lie",
+                "nearly all rows are 0 there, or the range is far too wide for the column, which drowns in noise",
+            ),
+        )
+        return [
+            Notice(
+                level=level,
+                text=f"{start} at an end of the range of {_listed(columns)}, as far as noise tells: {words}.",
+                badge=Badge.RELEASED,
+            )
+            for level, columns, start, words in told
+            if columns
+        ]
+
+
+def _listed(columns: list[str]) -> str:
+    """Names, not all if there are many."""
+    more = f" and {len(columns) - _MOST_NAMED} more" if len(columns) > _MOST_NAMED else ""
+    return ", ".join(columns[:_MOST_NAMED]) + more
+
+
+def _share(view: FitView, clusters: NDArray[np.bool_], among: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Share of clusters, shape (k, n), in the noisy rows of some of them, shape (k,); shape (n,)."""
+    sizes = np.maximum(view.summary.sizes, 0.0) * among
+    shares: NDArray[np.float64] = sizes @ clusters / max(float(sizes.sum()), 1e-300)
+    return shares
+
+
+def of_sphere(view: FitView) -> list[Notice] | None:
+    """Centers at the sphere of the clipping norm: there nearly all rows are as long as that, or were shortened."""
+    frame = view.replay.state.frame
+    middle, norm = frame.lattice.center, frame.lattice.clipping_norm
+    corners = frame.box is not None and norm >= 0.999 * frame.box.half_side * math.sqrt(len(middle))
+    if frame.components is not None or corners:
+        return None
+    judged, there = at_sphere(view.plain_centers - middle, norm, view.center_noise)
+    judged = judged & view.summary.found
+    if not _share(view, judged[:, None], view.summary.found)[0] >= 0.5:
+        return None
+    share = float(_share(view, there[:, None], judged)[0])
+    if not (there & judged).any():
+        return []
+    level, which = (Level.WARNING, "Nearly all") if share >= _NEARLY_ALL else (Level.NOTE, "Some")
+    text = (
+        f"{which} centers are as long as the clipping norm, {norm:.4g}, as far as noise tells: nearly all rows there "
+        "were shortened to it, unless rows were brought to this length on purpose. Check the unit, and give a larger "
+        "norm from what you know of the world."
+    )
+    return [Notice(level=level, text=text, badge=Badge.RELEASED)]
+
+
+def scatter_release(view: FitView) -> Release | None:
+    """The release whose trace is the sum of the squared lengths of rows (mean over each client's rows), if any."""
+    ends = ("shape/scatter",) if view.by_client else ("shape/scatter", "outer_product/scatter")
+    return next((release for release in view.releases if release.path.endswith(ends)), None)
+
+
+def filled(scatter: Release, total: float, view: FitView) -> tuple[float, float]:
+    """Mean squared length of clipped rows in squared norms: two noise stddevs below, and as released."""
+    matrix = unpack_symmetric(scatter.decoded / view.lattice.clipping_norm**2)
+    noise = math.sqrt(len(matrix)) * scatter.stddev / view.lattice.clipping_norm**2
+    trace, rows = float(np.trace(matrix)), max(total, 1.0)
+    return (trace - 2.0 * noise) / (rows + 2.0 * _count_noise(view)), trace / rows
+
+
+def _count_noise(view: FitView) -> float:
+    """Noise stddev of the number of rows; 0 where it is public."""
+    if view.planned.config.data.public_rows is not None or view.counted is None:
+        return 0.0
+    return view.counted.stddev

@@ -1,0 +1,212 @@
+"""The plots of a fit: of its centers, and of how far rounds moved them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.kmeans.plan.replay import Movement
+from pipelines.kmeans.report.center_summary import CenterSummary
+from pipelines.page.axis import MINUS
+from pipelines.page.chart import ACCENT, COOL, GRID, INK, MUTED, SERIES, WARM, Chart, Look, fill
+from pipelines.page.plots import label_rows, noisy_bars, plain_numbers, short
+from pipelines.page.svg import Figure
+
+MOST_BARS = 30
+"""Clusters or releases shown by name in one plot."""
+MOST_ROWS = 24
+"""Features in the heat map."""
+MOST_AXES = 8
+"""Features in the parallel coordinates."""
+_LIMIT = 2.5
+"""Colors of the heat map end at this many stddevs."""
+_STEPS = 5
+"""Shades of each sign."""
+
+
+def size_bars(summary: CenterSummary, stddevs: NDArray[np.float64], unit: str) -> Figure:
+    """Noisy sizes with bars of two noise stddevs, shape (k,), either way."""
+    shown = summary.largest_clusters(MOST_BARS)
+    names = [_name(summary, index) for index in shown]
+    return noisy_bars(names, summary.sizes[shown], stddevs[shown], unit)
+
+
+def heat_map(summary: CenterSummary) -> Figure:
+    """Centers, standardized across clusters: a row per feature, a column per cluster."""
+    features, clusters = summary.top_features(MOST_ROWS), summary.largest_clusters(MOST_BARS)
+    values = summary.standardized[np.ix_(clusters, features)].T
+    figure = Figure(100 + 17 * len(features))
+    chart = figure.chart()
+    steps = np.clip(np.rint(values / _LIMIT * _STEPS), -_STEPS, _STEPS).astype(int)
+    found = summary.found[clusters]
+    for step in range(-_STEPS, _STEPS + 1):
+        _cells(chart, np.argwhere((steps == step) & found), step / _STEPS)
+    _cells(chart, np.argwhere(np.broadcast_to(~found, steps.shape)), 0.0)
+    chart.x.low, chart.x.high = 0.0, float(len(clusters))
+    chart.x.name((np.arange(len(clusters)) + 0.5).tolist(), [_name(summary, index) for index in clusters])
+    chart.x.size = 12.0 if len(clusters) <= 16 else 9.0
+    chart.y.name((np.arange(len(features)) + 0.5).tolist(), [short(summary.names[index], 28) for index in features])
+    chart.y.low, chart.y.high = float(len(features)), 0.0
+    chart.x.line = chart.y.line = False
+    chart.x.label = "cluster"
+    _add_shades(figure)
+    return figure
+
+
+def _name(summary: CenterSummary, index: int) -> str:
+    """Number of a cluster, in parentheses if it may be empty."""
+    return f"{summary.numbers[index]}" if summary.found[index] else f"({summary.numbers[index]})"
+
+
+def _cells(chart: Chart, places: NDArray[np.int64], strength: float) -> None:
+    """Cells of one shade as one shape; strength from -1 (low) to 1 (high)."""
+    color = GRID if strength == 0 else WARM if strength > 0 else COOL
+    sides = np.array([0.03, 0.97])
+    chart.boxes(places[:, 1:] + sides, places[:, :1] + sides, fill(color, abs(strength) or 0.6))
+
+
+def _add_shades(figure: Figure) -> None:
+    """Legend of the heat map, above it."""
+    shades = ((COOL, 1.0), (COOL, 0.4), (GRID, 0.6), (WARM, 0.4), (WARM, 1.0))
+    texts = [f"≤ {MINUS}{_LIMIT:g}", f"{MINUS}1", "0", "+1", f"≥ +{_LIMIT:g}"]
+    looks = [Look(color, marker="box", opacity=opacity) for color, opacity in shades]
+    figure.legend = list(zip(texts, looks, strict=True))
+    figure.legend_columns, figure.legend_right = len(texts), True
+
+
+def parallel_coordinates(summary: CenterSummary) -> Figure:
+    """One line per cluster that was found, over the features that tell most."""
+    features = np.sort(summary.top_features(MOST_AXES))
+    values = summary.standardized[:, features]
+    figure = Figure(330)
+    chart = figure.chart()
+    places = np.arange(len(features))
+    named = _found(summary, summary.largest_clusters(len(SERIES)))
+    for index in np.setdiff1d(_found(summary, summary.largest_clusters(60)), named):
+        chart.line(places, values[index], Look(MUTED, 0.8, opacity=0.5))
+    for color, index in zip(SERIES, named, strict=False):
+        chart.line(places, values[index], Look(color, 1.6, marker="o"))
+    _end_labels(chart, [(f"{summary.numbers[index]}", float(values[index, -1])) for index in named], len(features) - 1)
+    chart.right = 36.0
+    chart.x.name(places.tolist(), [short(summary.names[index], 16) for index in features])
+    chart.x.slanted, chart.x.grid = True, True
+    chart.y.label = "stddevs across clusters"
+    return figure
+
+
+def _found(summary: CenterSummary, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The clusters that are no empty ones; all of them if none is left."""
+    return clusters[summary.found[clusters]] if summary.found[clusters].any() else clusters
+
+
+def _end_labels(chart: Chart, labels: Sequence[tuple[str, float]], x: float, gap: float = 0.055) -> None:
+    """Names beside the right ends of lines, spread out so that none covers another."""
+    low, high = chart.y.limits()
+    wanted = sorted(enumerate(labels), key=lambda item: item[1][1])
+    places: list[float] = []
+    for _, (_, y) in wanted:
+        places.append(max(y, places[-1] + gap * (high - low)) if places else y)
+    over = max(places[-1] - high, 0.0) if places else 0.0
+    for place, (index, (name, _)) in zip(places, wanted, strict=True):
+        chart.note(name, x, place - over, (8.0, 0.0), SERIES[index % len(SERIES)])
+
+
+def center_map(summary: CenterSummary) -> Figure:
+    """Centers along their two widest directions, on one scale, or along the first alone; areas are noisy sizes."""
+    places, shares = summary.plane()
+    on_a_line = summary.on_a_line
+    box = (340.0, 60.0 if on_a_line else 290.0)
+    if on_a_line:
+        places = places * (1.0, 0.0)
+    figure = Figure(box[1] + 70.0)
+    chart = figure.chart()
+    equal_scales(chart, places, box)
+    _discs(chart, places, summary)
+    name_points(chart, places, summary.largest_clusters(MOST_BARS).tolist(), summary, box)
+    chart.x.label, chart.x.most = f"widest direction ({shares[0]:.0%} of the spread)", 5
+    if on_a_line:
+        chart.y.name((), ())
+        chart.y.line = False
+    else:
+        chart.y.label = f"second direction ({shares[1]:.0%})"
+    chart.x.grid = chart.y.grid = True
+    return figure
+
+
+def equal_scales(chart: Chart, places: NDArray[np.float64], box: tuple[float, float]) -> None:
+    """Limits in which a step along x is as long as one along y, with room for discs and names."""
+    low, high = places.min(axis=0), places.max(axis=0)
+    middle, sides = low + (high - low) / 2.0, np.array(box) / 2.0
+    reach = float(((high - low) / 2.0 / (sides - 26.0)).max()) or 1.0 / box[0]
+    chart.x.low, chart.x.high = float(middle[0] - sides[0] * reach), float(middle[0] + sides[0] * reach)
+    chart.y.low, chart.y.high = float(middle[1] - sides[1] * reach), float(middle[1] + sides[1] * reach)
+    chart.equal = True
+
+
+def _discs(chart: Chart, places: NDArray[np.float64], summary: CenterSummary) -> None:
+    """A disc per cluster; a ring for one that may be empty."""
+    weights = np.maximum(summary.sizes, 0.0)
+    areas = 30.0 + 1100.0 * weights / max(float(weights.max(initial=0.0)), 1e-300)
+    found, rest = np.flatnonzero(summary.found), np.flatnonzero(~summary.found)
+    x, y = places.T
+    chart.dots(x[found], y[found], np.sqrt(areas[found]) / 2.0, [fill(ACCENT, 0.3)] * len(found))
+    chart.dots(x[found], y[found], 1.3, [fill(INK)] * len(found))
+    chart.dots(x[rest], y[rest], 2.8, [f"fill: none; stroke: {MUTED}; stroke-width: 1"] * len(rest))
+
+
+def name_points(
+    chart: Chart,
+    places: NDArray[np.float64],
+    named: Sequence[int],
+    summary: CenterSummary,
+    box: tuple[float, float],
+) -> None:
+    """Numbers beside points, each on the side where there is most room."""
+    low, high = np.array([chart.x.limits(), chart.y.limits()]).T
+    points = (places - low) / (high - low) * box
+    angles = np.arange(8) * np.pi / 4 + np.pi / 8
+    offsets = 11.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    taken = points.copy()
+    for index in named:
+        candidates = points[index] + offsets
+        room = np.linalg.norm(candidates[:, None] - taken, axis=2).min(axis=1)
+        best = int(np.minimum(np.round(room), 14.0).argmax())
+        taken = np.vstack([taken, candidates[best]])
+        by = (float(offsets[best, 0]), float(offsets[best, 1]))
+        chart.note(_name(summary, index), float(places[index, 0]), float(places[index, 1]), by, INK, "middle", 11.0)
+
+
+def movement_dots(movement: Movement, clusters: NDArray[np.int64], numbers: Sequence[int]) -> Figure:
+    """How far one round moved each of these clusters, beside how far noise alone would."""
+    figure = Figure(104 + 19 * len(clusters))
+    chart = figure.chart()
+    rows = np.arange(len(clusters))
+    moved, noise = movement.distances[clusters], movement.noise[clusters]
+    chart.stems(np.stack([np.zeros(len(rows)), moved], axis=1), np.stack([rows, rows], axis=1), Look(GRID, 2.0))
+    chart.line(moved, rows, Look(ACCENT, marker="o"), "moved", radius=3.5)
+    chart.line(noise, rows, Look(WARM, marker="|"), "noise alone", radius=6.5)
+    label_rows(chart, [f"{numbers[index]}" for index in clusters])
+    chart.y.label, chart.x.label = "cluster", "distance, feature units"
+    chart.x.low = 0.0
+    plain_numbers(chart.x)
+    figure.legend, figure.legend_right = chart.looks, True
+    return figure
+
+
+def movement_lines(movements: Sequence[Movement], clusters: NDArray[np.int64]) -> Figure:
+    """How far each of several rounds moved the centers."""
+    figure = Figure(320)
+    chart = figure.chart()
+    distances = np.array([each.distances for each in movements])
+    steps = np.arange(len(movements))
+    for way in distances[:, clusters].T:
+        chart.line(steps, way, Look(MUTED, 0.8, opacity=0.6))
+    noise = np.sqrt(np.mean(np.array([each.noise for each in movements]) ** 2, axis=1))
+    chart.line(steps, np.sqrt(np.mean(distances**2, axis=1)), Look(ACCENT, 2.5, marker="o"), "moved", radius=3.0)
+    chart.line(steps, noise, Look(WARM, 2.0, "6 4"), "noise alone")
+    every = max(1, len(movements) // 8)
+    chart.x.name(steps[::every].tolist(), [short(movements[index].name, 16) for index in steps[::every]])
+    chart.x.slanted, chart.y.low, chart.y.grid = True, 0.0, True
+    chart.y.label = "distance, feature units"
+    figure.legend, figure.legend_right = chart.looks, True
+    return figure

@@ -1,0 +1,259 @@
+"""The section on clusters of a `fit` report: sizes, centers, and what sets them apart."""
+
+import numpy as np
+
+from pipelines.kmeans.report import cluster_plots, own_units
+from pipelines.kmeans.report.fit_view import FitView
+from pipelines.page import plots
+from pipelines.page.numbers import to_noise
+from pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
+from schemas.choices import Algorithm
+
+_MOST_CLUSTERS = 200
+"""Clusters in the table of words."""
+_MOST_FEATURES = 40
+"""Features in the table of numbers."""
+
+
+def clusters_section(view: FitView) -> Section:
+    """Sizes and centers."""
+    summary = view.summary
+    blocks: list[Block] = [_sizes(view), *_cost(view), *_elbow(view)]
+    if summary.n_clusters > 1:
+        blocks += [_heat_map(view), *_profiles(view), _map(view)]
+    blocks += [_words(view), _numbers(view)]
+    centers = f"{_count(summary.n_clusters, 'center')} of {_count(summary.n_features, 'feature')}"
+    lead = f"{centers}, and how many rows each stands for. Sizes are noisy and may even be negative.{_grey(view)}"
+    if view.by_client:
+        lead = (
+            f"{centers}. A size is a noisy weight of clients: each client counts with a bounded weight, split by where "
+            f"its rows lie. Sizes may even be negative.{_grey(view)}"
+        )
+    return Section(name="clusters", title="Clusters", lead=lead, blocks=tuple(blocks))
+
+
+def _grey(view: FitView) -> str:
+    """Says that some clusters may be empty."""
+    if not view.small_clusters:
+        return ""
+    return (
+        f" {len(view.small_clusters)} of {view.summary.n_clusters} may be empty: they are grey, in parentheses, or "
+        "left out, and do not count when features are compared."
+    )
+
+
+def _name(view: FitView, index: int) -> str:
+    """Number of a cluster, in parentheses if it may be empty."""
+    number = view.summary.numbers[index]
+    return f"{number}" if view.summary.found[index] else f"({number})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
+
+
+def _sizes(view: FitView) -> Block:
+    """Bars of noisy sizes."""
+    n_clusters, twice = view.summary.n_clusters, view.size_noise
+    few = f"the {cluster_plots.MOST_BARS} largest of {n_clusters} clusters"
+    which = few if n_clusters > cluster_plots.MOST_BARS else "every cluster"
+    return plot(
+        "sizes",
+        "Noisy sizes",
+        f"Bars of the noisy size of {which}, with whiskers of two noise stddevs ({twice}).",
+        Badge.RELEASED,
+        lambda: cluster_plots.size_bars(view.summary, view.size_stddevs, view.size_unit),
+        f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.size_unit}, either way; a grey bar is not "
+        "told apart from an empty cluster.",
+    )
+
+
+_NO_COST = {
+    False: "How well do the centers fit? This run did not buy an answer: the section “quality” releases the noisy cost "
+    "of the centers for a share of the budget. On data that are public, or in the trusted zone, dapple evaluate "
+    "computes it exactly.",
+    True: "How well do the centers fit? DP-Lloyd releases no cost. On data that are public, or in the trusted zone, "
+    "dapple evaluate computes it exactly.",
+}
+
+
+def _cost(view: FitView) -> list[Block]:
+    """How far rows lie from their centers, if the run bought that."""
+    cost = view.result.model.noisy_cost
+    if cost is None:
+        return [Notice(level=Level.NOTE, text=_NO_COST[view.planned.config.algorithm == Algorithm.DP_LLOYD])]
+    cap = view.planned.config.quality and view.planned.config.quality.max_distance
+    distance = f"distance (at most {cap:.4g})" if cap else "distance"
+    mean = "mean over clients of their mean" if view.by_client else "mean"
+    pairs = (
+        ("Noisy cost", f"{cost.mean:.4g} ± {2 * cost.stddev:.2g} (two noise stddevs)"),
+        (
+            "What it is",
+            f"The {mean} squared {distance} of a row, clipped to norm {view.lattice.clipping_norm:.4g}, to its nearest "
+            "center; released within the budget. It may even be negative.",
+        ),
+    )
+    return [Facts(title="How well the centers fit", badge=Badge.RELEASED, pairs=pairs)]
+
+
+def _elbow(view: FitView) -> list[Block]:
+    """How the number of clusters was chosen, if the run chose it."""
+    costs = np.asarray(getattr(view.result.model, "proxy_costs", ()), dtype=np.float64)
+    chosen = view.summary.n_clusters
+    if not len(costs):
+        return []
+    return [
+        plot(
+            "elbow",
+            "Choosing the number of clusters",
+            f"Cost for 1 to {len(costs)} clusters; {chosen} were chosen at the elbow.",
+            Badge.RELEASED,
+            lambda: plots.elbow_plot(costs, chosen),
+            "The cost of clustering the weighted public points, which were released already: choosing was free.",
+        )
+    ]
+
+
+def _heat_map(view: FitView) -> Block:
+    """Centers over the features that tell most."""
+    n_features = view.summary.n_features
+    shown = f"all {n_features} features" if n_features > 1 else "the only feature"
+    if n_features > cluster_plots.MOST_ROWS:
+        shown = f"the {cluster_plots.MOST_ROWS} of {n_features:,} features in which centers differ most"
+    return plot(
+        "heat",
+        "What sets clusters apart",
+        f"Heat map of the centers over {shown}; each feature is standardized across clusters.",
+        Badge.RELEASED,
+        lambda: cluster_plots.heat_map(view.summary),
+        f"Shown: {shown}, by their stddev across clusters. Each row is standardized: +1 is one such stddev above the "
+        f"mean of the centers.{_largest(view)}{_PALE if view.small_clusters else ''}",
+    )
+
+
+_PALE = " Grey columns: clusters that may be empty."
+
+
+def _largest(view: FitView) -> str:
+    """Says that a plot leaves clusters out."""
+    most, n_clusters = cluster_plots.MOST_BARS, view.summary.n_clusters
+    return f" The {most} largest of {n_clusters} clusters." if n_clusters > most else ""
+
+
+def _profiles(view: FitView) -> list[Block]:
+    """Parallel coordinates, where there are enough features."""
+    axes = min(view.summary.n_features, cluster_plots.MOST_AXES)
+    if axes < 3 or view.summary.found.sum() < 2:
+        return []
+    named, n_found = len(cluster_plots.SERIES), int(view.summary.found.sum())
+    some = f"; the {named} largest are in color" if n_found > named else ""
+    some += "; clusters that may be empty are left out" if view.small_clusters else ""
+    return [
+        plot(
+            "parallel",
+            "Profiles",
+            f"One line per cluster over the {axes} features in which centers differ most, standardized.",
+            Badge.RELEASED,
+            lambda: cluster_plots.parallel_coordinates(view.summary),
+            f"The {axes} most telling features, in their own order. Numbers at the right are clusters{some}.",
+        )
+    ]
+
+
+def _map(view: FitView) -> Block:
+    """Principal components of the centers: both on one scale, or the first alone where it holds nearly all."""
+    on_a_line = view.summary.on_a_line
+    how = "along a line, their widest direction" if on_a_line else "along their two widest directions, on one scale"
+    words = "The centers lie nearly on a line" if on_a_line else "Principal components of the centers, on one scale"
+    empty = " Rings: clusters that may be empty." if view.small_clusters else ""
+    return plot(
+        "map",
+        "Map of the centers",
+        f"Centers {how} (principal components); areas are noisy sizes.",
+        Badge.RELEASED,
+        lambda: cluster_plots.center_map(view.summary),
+        f"{words}; the area of a disc is its noisy size.{empty} Discs that lie together here may differ in other "
+        "directions.",
+    )
+
+
+def _words(view: FitView) -> Table:
+    """Sizes, and in words what is high or low."""
+    summary = view.summary
+    positive = np.maximum(summary.sizes, 0.0)
+    shares = positive / max(float(positive.sum()), 1e-300)
+    shown = summary.largest_clusters(_MOST_CLUSTERS)
+    more = f" The {_MOST_CLUSTERS} largest of {summary.n_clusters} clusters." if len(shown) < summary.n_clusters else ""
+    encoded = view.planned.contract.encoder is not None
+    return Table(
+        title="Clusters in words",
+        badge=Badge.RELEASED,
+        columns=(
+            "cluster",
+            "stands out by",
+            *(("typical",) if encoded else ()),
+            f"noisy size ± {view.size_noise}",
+            "share",
+        ),
+        rows=tuple(
+            (
+                _name(view, index),
+                *_in_words(view, index),
+                to_noise(float(summary.sizes[index]), float(view.size_stddevs[index])),
+                Bar(f"{shares[index]:.1%}", float(shares[index])),
+            )
+            for index in shown.tolist()
+        ),
+        words=3 if encoded else 2,
+        note="Up to three features in which the center lies at least one stddev across clusters above (↑) or below (↓) "
+        f"the mean of the centers, strongest first.{more}",
+    )
+
+
+def _in_words(view: FitView, index: int) -> tuple[str, ...]:
+    """What sets a cluster apart, and what is typical of it where columns are encoded."""
+    encoded = view.planned.contract.encoder is not None
+    if not view.summary.found[index]:
+        return ("may be empty", "") if encoded else ("may be empty",)
+    apart = _high_and_low(view, index)
+    return (apart, own_units.typical(view, index)) if encoded else (apart,)
+
+
+def _high_and_low(view: FitView, index: int) -> str:
+    """The features by which a center stands out, of those in which centers differ most."""
+    summary = view.summary
+    features = summary.top_features(cluster_plots.MOST_ROWS)
+    values = summary.standardized[index, features]
+    best = np.argsort(-np.abs(values), kind="stable")[:3]
+    words = [
+        f"{'↑' if values[each] > 0 else '↓'}\N{NO-BREAK SPACE}{plots.short(summary.names[features[each]], 32)}"
+        for each in best
+        if abs(values[each]) >= 1.0
+    ]
+    return ", ".join(words) or "—"
+
+
+def _numbers(view: FitView) -> Table:
+    """Coordinates, a row per feature."""
+    summary = view.summary
+    features = np.sort(summary.top_features(_MOST_FEATURES))
+    clusters = summary.largest_clusters(cluster_plots.MOST_BARS)
+    cut = []
+    if len(features) < summary.n_features:
+        cut.append(f"the {len(features)} of {summary.n_features:,} features in which centers differ most")
+    if len(clusters) < summary.n_clusters:
+        cut.append(f"the {len(clusters)} largest of {summary.n_clusters} clusters")
+    encoded = view.planned.contract.encoder is not None
+    same = "centers.parquet has encoded features." if encoded else "The same as centers.parquet, rounded."
+    note = f"Shown: {' and '.join(cut)}; centers.parquet has all." if cut else same
+    if encoded:
+        note += " Means are in the units of the columns; percentages are shares of a cluster's rows, cut to 0% to 100%."
+    lines = own_units.texts(view, features, clusters)
+    return Table(
+        title=f"Centers in {'the units of the columns' if encoded else 'feature units'}",
+        badge=Badge.RELEASED,
+        columns=("feature", *(_name(view, index) for index in clusters.tolist())),
+        rows=tuple((summary.names[feature], *line) for feature, line in zip(features, lines, strict=True)),
+        folded=True,
+        note=note,
+    )

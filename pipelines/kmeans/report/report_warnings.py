@@ -1,0 +1,257 @@
+"""What a reader should know before trusting a center, in words; from releases and public data only."""
+
+import logging
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from pipelines.jobs import forewarnings
+from pipelines.jobs.forewarnings import sentence
+from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
+from pipelines.kmeans.report import assumptions, clipping
+from pipelines.kmeans.report.center_summary import scaled_stddev
+from pipelines.kmeans.report.fit_view import FitView
+from pipelines.page.page import Badge, Facts, Level, Notice
+from pipelines.run.failures import describe_unexpected
+from schemas.choices import Algorithm, InvalidRows, LloydVariant
+from schemas.kmeans.lloyd_config import DPLloydFit
+
+_LOGGER = logging.getLogger(__name__)
+_FEW_SERVER_ROWS = 5
+"""Server rows per cluster."""
+_WIDE = 10.0
+"""A feature this many times as wide as the median one rules the distances."""
+_ALONE = 0.99
+"""A feature with this share of the squared spread of the centers tells nearly all of them apart."""
+_MOST_NAMED = 8
+_LLOYD_SUMS = re.compile(r"dp_lloyd/lloyd_(\d+)/sums")
+
+
+Found = list[Notice] | None
+"""What a check has to say; nothing if it passed, None if the run has not released what it needs."""
+
+
+def warnings(view: FitView) -> tuple[Notice, ...]:
+    """Warnings first, then notes; one good word if there is no warning."""
+    found = [notice for _, check in _checks_of(view) for notice in check(view) or ()]
+    found.sort(key=lambda notice: notice.level is not Level.WARNING)
+    if not any(notice.level is Level.WARNING for notice in found):
+        text = "Nothing stands out: every check that could be made passed; they are listed below."
+        found.insert(0, Notice(level=Level.GOOD, text=text))
+    return tuple(found)
+
+
+def checks(view: FitView) -> Facts:
+    """Which checks were made, and how each ended."""
+    pairs = tuple((name, _outcome(check(view))) for name, check in _checks_of(view))
+    return Facts(title="Checks of this report", badge=Badge.RELEASED, pairs=pairs)
+
+
+def _outcome(found: Found) -> str:
+    """How a check ended, in a word or two."""
+    if found is None:
+        return "not made: this run has nothing to make it from"
+    n_warnings = sum(notice.level is Level.WARNING for notice in found)
+    if n_warnings:
+        return f"{n_warnings} warning{'s' if n_warnings > 1 else ''}"
+    return "a note" if found else "passed"
+
+
+def texts(planned: PlannedFit, result: FitResult) -> tuple[str, ...]:
+    """Warnings in the report of a finished run, for callers without one; none if they could not be found."""
+    try:
+        found = warnings(FitView.of(planned, result))
+    except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its warnings
+        _LOGGER.warning("the warnings could not be found: %s", describe_unexpected(error))
+        return ()
+    return tuple(notice.text for notice in found if notice.level is Level.WARNING)
+
+
+def _warning(text: str, badge: Badge) -> Notice:
+    return Notice(level=Level.WARNING, text=text, badge=badge)
+
+
+def _note(text: str, badge: Badge) -> Notice:
+    return Notice(level=Level.NOTE, text=text, badge=badge)
+
+
+def _of_epsilon(view: FitView) -> Found:
+    """An epsilon that promises little."""
+    return _forewarned(forewarnings.of_epsilon(view.planned.config.privacy.epsilon))
+
+
+def _forewarned(found: list[str]) -> list[Notice]:
+    """What was said before the run, in the same words."""
+    return [_warning(sentence(text), Badge.PUBLIC) for text in found]
+
+
+def _of_delta(view: FitView) -> Found:
+    """A delta that promises little."""
+    plan, total = view.planned.plan, view.noisy_total
+    public = view.planned.config.data.public_rows is not None
+    said = _forewarned(forewarnings.of_delta(view.planned.config.privacy.delta, view.planned.config))
+    if public or total is None:
+        return said if said or public else None
+    if plan.delta * max(total, 1.0) <= 1.0:
+        return said
+    text = (
+        f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.unit_word}s ({total:,.0f}): a mechanism "
+        "that publishes a row now and then would meet it. Choose a delta well below that."
+    )
+    return [_warning(text, Badge.RELEASED)]
+
+
+def _of_server_rows(view: FitView) -> Found:
+    """Too few public rows, or none at all."""
+    config, server = view.planned.config, view.planned.initial.server
+    if config.algorithm in (Algorithm.DP_LLOYD, Algorithm.CENTRAL_TREE) and not len(server):
+        return None
+    if not view.representative:
+        text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."
+        return [_note(text, Badge.PUBLIC)]
+    if len(server) >= _FEW_SERVER_ROWS * view.summary.n_clusters:
+        return []
+    text = (
+        f"The server data hold {len(server):,} rows, fewer than {_FEW_SERVER_ROWS} for each cluster: "
+        "the start of the centers rests on little."
+    )
+    return [_warning(text, Badge.PUBLIC)]
+
+
+def _of_widths(view: FitView) -> Found:
+    """Features of very different widths."""
+    if not view.representative:
+        return _of_spread(view)
+    spread = scaled_stddev(view.planned.initial.server)
+    typical, widest = float(np.median(spread)), int(spread.argmax())
+    if not (view.summary.n_features > 2 and typical > 0.0 and spread[widest] > _WIDE * typical):
+        return []
+    text = (
+        f"In the server data, feature {view.summary.names[widest]!r} is {spread[widest] / typical:,.3g} times "
+        "as wide as the median feature. It rules every distance, and the same noise covers the narrow "
+        "features; put features on one scale with the encode section."
+    )
+    return [_warning(text, Badge.PUBLIC)]
+
+
+def _of_spread(view: FitView) -> Found:
+    """One feature in which centers lie far apart, where they hardly differ in all others."""
+    spread, n_found = view.summary.spread, int(view.summary.found.sum())
+    if n_found < 2 or len(spread) < 2:
+        return None
+    widest = int(spread.argmax())
+    others = float(np.median(np.delete(spread, widest)))
+    alone = spread[widest] ** 2 >= _ALONE * (spread**2).sum() > 0.0
+    if not (alone and spread[widest] > _WIDE * others):
+        return []
+    text = (
+        f"The centers differ almost alone in {view.summary.names[widest]!r}, which rules the distances between them. "
+        "If other columns have smaller units, then they drown in the noise that all columns share: give each column a "
+        "range of its own, as narrow as you know it to be."
+    )
+    scaled = view.planned.contract.encoder is not None
+    level = Level.WARNING if len(spread) > 2 and not scaled else Level.NOTE
+    return [Notice(level=level, text=text, badge=Badge.RELEASED)]
+
+
+def _of_rows_left_out(view: FitView) -> Found:
+    """Rows that the job leaves out."""
+    if view.planned.config.data.on_invalid_rows is not InvalidRows.DROP:
+        return []
+    return [_note("Rows with null or non-finite values were left out, as the job asks.", Badge.PUBLIC)]
+
+
+def _of_sizes(view: FitView) -> Found:
+    """Clusters that are hardly there."""
+    small = [view.summary.numbers[index] for index in view.small_clusters]
+    if not small:
+        return []
+    says = "public data and noise" if len(view.planned.initial.server) else "the start of the run and noise"
+    text = (
+        f"{_clusters(small)} {'has a noisy size' if len(small) == 1 else 'have noisy sizes'} below two noise "
+        f"stddevs ({view.size_noise}): such a cluster may be empty, and its center says mostly what {says} "
+        "say. Such clusters are grey or left out below."
+    )
+    return [_warning(text, Badge.RELEASED)]
+
+
+def _of_distances(view: FitView) -> Found:
+    """Centers that nearly coincide."""
+    numbers, pairs = view.summary.numbers, view.summary.coincident()
+    if not pairs:
+        return []
+    named = ", ".join(f"{numbers[first]} and {numbers[second]}" for first, second in pairs[:_MOST_NAMED])
+    more = f" and {len(pairs) - _MOST_NAMED} more pairs" if len(pairs) > _MOST_NAMED else ""
+    text = (
+        f"Centers {named}{more} nearly coincide (closer than a tenth of the typical distance): "
+        "fewer clusters may say the same."
+    )
+    return [_warning(text, Badge.RELEASED)]
+
+
+def _is_late_move(view: FitView, path: str) -> bool:
+    """Whether a release sums rows around centers that an earlier Lloyd round has moved: small where they are right."""
+    config, found = view.planned.config, _LLOYD_SUMS.fullmatch(path)
+    relative = isinstance(config, DPLloydFit) and config.dp_lloyd.variant is LloydVariant.FAST
+    return relative and found is not None and int(found[1]) > 0
+
+
+def _clusters(numbers: list[int]) -> str:
+    """Names of clusters, not all if there are many."""
+    named = ", ".join(map(str, numbers[:_MOST_NAMED]))
+    more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
+    return f"Cluster{'s' if len(numbers) > 1 else ''} {named}{more}"
+
+
+def _of_noise(view: FitView) -> Found:
+    """Releases in which nothing shows above the noise, but for moves of centers that have arrived."""
+    drowned = [
+        release.path
+        for release, ratio in zip(view.releases, view.ratios(), strict=True)
+        if not ratio > 1.0 + 2.0 / math.sqrt(2.0 * max(release.values.size, 1))
+        and not _is_late_move(view, release.path)
+    ]
+    if not drowned:
+        return []
+    named = ", ".join(drowned[:_MOST_NAMED])
+    more = f" and {len(drowned) - _MOST_NAMED} more" if len(drowned) > _MOST_NAMED else ""
+    return [
+        _warning(
+            f"Nothing shows above the noise in {named}{more}: this part of the budget bought no information. More "
+            "data, a larger epsilon or fewer features would help.",
+            Badge.RELEASED,
+        )
+    ]
+
+
+_CHECKS: tuple[tuple[str, Callable[[FitView], Found]], ...] = (
+    ("Epsilon at most 10", _of_epsilon),
+    ("Delta below one over the number of units", _of_delta),
+    ("Clipping norm against the public rows", clipping.of_public_rows),
+    ("Private rows inside the clipping norm", clipping.of_private_rows),
+    ("Enough public rows for each cluster", _of_server_rows),
+    ("Features of similar widths", _of_widths),
+    ("Invalid rows", _of_rows_left_out),
+    ("Every cluster larger than its noise", _of_sizes),
+    ("Centers apart from each other", _of_distances),
+    ("Every release above its noise", _of_noise),
+    ("Assumptions of the theorem on FedDP-KMeans", assumptions.of_theorem),
+)
+"""What is checked of every run, and how."""
+
+
+def _of_shares(view: FitView) -> Found:
+    """Whether clients split the noise, rather than add all of it each."""
+    return _forewarned(forewarnings.of_shares(view.planned.config))
+
+
+def _checks_of(view: FitView) -> tuple[tuple[str, Callable[[FitView], Found]], ...]:
+    """What is checked of a run, and how."""
+    found = _CHECKS
+    if np.isfinite(view.bounds.upper).any():
+        found = (*found, ("Private rows inside the ranges of the columns", clipping.of_ends))
+    if view.planned.config.masked.shares is not None:
+        found = (*found, ("Shares of the noise smaller than all of it", _of_shares))
+    return found

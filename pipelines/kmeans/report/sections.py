@@ -1,0 +1,307 @@
+"""The sections of a `fit` report."""
+
+import numpy as np
+
+from pipelines.kmeans.report import cluster_plots
+from pipelines.kmeans.report.clusters import clusters_section
+from pipelines.kmeans.report.drift_plots import drift_sections
+from pipelines.kmeans.report.fit_view import FitView
+from pipelines.kmeans.report.report_warnings import checks, warnings
+from pipelines.page import plots
+from pipelines.page.page import Badge, Bar, Block, Code, Facts, Level, Notice, Section, Table, plot
+from pipelines.run.versions import versions
+from schemas.privacy.plan import Geometry, Mechanism
+from schemas.privacy.release import Release
+from schemas.settings.digest import config_digest
+from transforms.kmeans.feddp_kmeans.state import FedDPState
+
+_MOST_WEIGHTS = 5000
+_MECHANISMS = {Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian", Mechanism.DISCRETE_LAPLACE: "discrete Laplace"}
+_PURPOSES = (
+    ("norms/histogram", "lengths of rows, for the clipping norm"),
+    ("diameter/histogram", "which public points have rows near them"),
+    ("outer_product/scatter", "directions in which the data spread"),
+    ("outer_product/rows", "how many there are"),
+    ("weights/histogram", "how much data each public point stands for"),
+    ("shape/scatter", "directions in which the data spread"),
+    ("shape/sums", "where the middle of the data lies"),
+    ("shape/rows", "how many there are"),
+    ("cells", "how much data each cell of the tree holds"),
+    ("leaves/sums", "where each leaf of the tree lies"),
+    ("leaves/counts", "how large each leaf is"),
+    ("dp_lloyd/rows/rows", "how many there are"),
+    ("dp_lloyd/mean/sums", "where the middle of the data lies"),
+    ("dp_lloyd/scatter/scatter", "directions in which the data spread"),
+    ("dp_lloyd/grid/histogram", "how much data lies in each cell of a public grid"),
+    ("directions/scatter", "directions in which the data spread"),
+    ("/candidates", "how much data lies near each candidate for a center"),
+    ("histogram", "which public points may be dropped"),
+    ("quality/cost", "how far rows lie from their centers"),
+    ("quality/sizes", "how large each final cluster is"),
+    ("sums", "where each center lies"),
+    ("counts", "how large each cluster is"),
+)
+
+
+def fit_sections(view: FitView) -> tuple[Section, ...]:
+    """All of them, in the order of the page."""
+    first = (_guarantee(view), _warnings(view), clusters_section(view))
+    return (*first, *drift_sections(view), _rounds(view), *_curator(view), _reading(view))
+
+
+def _curator(view: FitView) -> list[Section]:
+    """What the curator has written in the job; nothing without it."""
+    config = view.planned.config
+    given = {} if config.deployment is None else config.deployment.given
+    facts = {
+        "Deployment": {name.replace("_", " "): text for name, text in given.items()},
+        "Reasons for settings": config.justification,
+    }
+    blocks = tuple(
+        Facts(title=title, badge=Badge.PUBLIC, pairs=tuple(pairs.items())) for title, pairs in facts.items() if pairs
+    )
+    lead = "Written by the curator in the job, and copied word by word."
+    return [Section(name="curator", title="Said by the curator", lead=lead, blocks=blocks)] if blocks else []
+
+
+def _guarantee(view: FitView) -> Section:
+    """The events and how the budget is split among them."""
+    plan, covers = view.planned.plan, view.result.privacy.covers
+    blocks: tuple[Block, ...] = (
+        Table(
+            title="Every release, and what it cost",
+            badge=Badge.PUBLIC,
+            columns=("release", "tells", "mechanism", "numbers", "sensitivity", "noise multiplier", "share"),
+            rows=tuple(_event(release, share) for release, share in zip(view.releases, view.shares(), strict=True)),
+            words=3,
+            folded=len(view.releases) > 16,
+            note=f"Sensitivity: how far one unit can move the exact sum{'' if covers is None else f's of {covers}'}, "
+            "in feature units or rows. Noise multiplier: noise over sensitivity. Share: of the budget. Paths begin "
+            f"with {view.releases[0].path.partition('/')[0]}/. Nothing else was computed from private rows.",
+        ),
+    )
+    blocks = (*blocks, *_coalitions(view))
+    left, whose = "left the data", "Their privacy losses"
+    if covers is not None:
+        left, whose = "left the data in this window", f"The privacy losses of {covers}"
+    lead = (
+        f"{len(view.releases)} noised sums {left}. {whose} were composed before any data were read: together at most "
+        f"({plan.epsilon:.6g}, {plan.delta:.3g}). Everything in this report that is labeled “{Badge.RELEASED}” was "
+        "computed from them and from public data, at no further cost."
+    )
+    return Section(name="guarantee", title="Guarantee", lead=lead, blocks=blocks)
+
+
+def _coalitions(view: FitView) -> list[Block]:
+    """Of masked aggregation: against whom epsilon and delta hold."""
+    rows = (view.result.privacy.masked or {}).get("coalitions", [])
+    if not rows:
+        return []
+    table = Table(
+        title="Against whom it holds",
+        badge=Badge.PUBLIC,
+        columns=("parties that pool what they know", "holds", "in words"),
+        rows=tuple((row["parties"], "yes" if row["holds"] else "no", row["words"]) for row in rows),
+        words=3,
+        note="Parties follow the protocol. What is said of a coalition holds for each part of it.",
+    )
+    return [table]
+
+
+def short_path(path: str) -> str:
+    """A release path without the algorithm's name."""
+    return path.partition("/")[2] or path
+
+
+def _event(release: Release, share: float) -> tuple[str | Bar, ...]:
+    """Row of the table of events."""
+    spec = release.plan.spec
+    norm = "L1" if spec.mechanism is Mechanism.DISCRETE_LAPLACE else "L2"
+    if spec.geometry is Geometry.SYMMETRIC:
+        norm = "Frobenius"
+    return (
+        short_path(release.path),
+        next((text for end, text in _PURPOSES if release.path.endswith(end)), ""),
+        _MECHANISMS[spec.mechanism],
+        f"{spec.size:,}",
+        f"{spec.sensitivity * release.lattice_unit:.4g} ({norm})",
+        f"{release.plan.noise_multiplier:.4g}",
+        Bar(f"{share:.1%}", share),
+    )
+
+
+def _warnings(view: FitView) -> Section:
+    """What to know first."""
+    lead = "Checks of the releases against their noise, and of the settings against the public data."
+    return Section(name="warnings", title="Before you trust it", lead=lead, blocks=(*warnings(view), checks(view)))
+
+
+def _rounds(view: FitView) -> Section:
+    """What each round brought, against its noise."""
+    blocks = [_signal_plot(view), *_movement_plot(view), *_weights_plot(view)]
+    rows = tuple(
+        (
+            short_path(release.path),
+            f"{release.stddev:.4g}",
+            f"{_size(release):.4g}",
+            f"{ratio:.4g}",
+        )
+        for release, ratio in zip(view.releases, view.ratios(), strict=True)
+    )
+    blocks.append(
+        Table(
+            title="Noise and signal in numbers",
+            badge=Badge.RELEASED,
+            columns=("release", "noise stddev", "root mean square", "over noise"),
+            rows=rows,
+            folded=True,
+            note="In feature units, their squares (scatter), or rows.",
+        )
+    )
+    lead = "Each round sums one statistic over the data, adds noise, and the server computes the next step from that."
+    return Section(name="rounds", title="Rounds", lead=lead, blocks=tuple(blocks))
+
+
+def _size(release: Release) -> float:
+    """Root mean square of a release."""
+    return float(np.sqrt(np.mean(release.decoded**2)))
+
+
+def _signal_plot(view: FitView) -> Block:
+    """Signal against noise of each release."""
+    most = cluster_plots.MOST_BARS
+    names, ratios = [short_path(release.path) for release in view.releases], view.ratios()
+    shown = slice(None) if len(names) <= most else slice(len(names) - most, None)
+    only = f" The last {most} of {len(names)} releases." if len(names) > most else ""
+    return plot(
+        "signal",
+        "Signal against noise",
+        f"Root mean square of each release over that of its noise, on a log scale; 1 is noise alone.{only}",
+        Badge.RELEASED,
+        lambda: plots.signal_dots(names[shown], ratios[shown]),
+        f"How many times larger the numbers of a release are than its noise. At 1 a release is noise alone.{only}",
+    )
+
+
+def _movement_plot(view: FitView) -> list[Block]:
+    """How far rounds moved the centers."""
+    movements = view.replay.movements
+    clusters = view.summary.largest_clusters(cluster_plots.MOST_BARS)
+    if not movements:
+        return []
+    noise = "The mark is how far a mean would move by this round's noise alone; shrinkage to public data damps it."
+    if len(movements) == 1:
+        return [
+            plot(
+                "movement",
+                "From the start to the centers",
+                "Distance of each center from where it was before the round, beside what noise explains.",
+                Badge.RELEASED,
+                lambda: cluster_plots.movement_dots(movements[0], clusters, view.summary.numbers),
+                f"From where each center was before the round to where it was released. {noise}",
+            )
+        ]
+    return [
+        plot(
+            "movement",
+            "How far centers moved",
+            f"Distance that centers moved in each of {len(movements)} rounds, beside what noise explains.",
+            Badge.RELEASED,
+            lambda: cluster_plots.movement_lines(movements, clusters),
+            "Thin lines: single clusters; thick: root mean square. The dashed line is how far noise alone would move a "
+            "mean: where the thick line meets it, further rounds bring nothing.",
+        )
+    ]
+
+
+def _weights_plot(view: FitView) -> list[Block]:
+    """The histogram over public points, if the run has one that can be drawn."""
+    found = [release for release in view.releases if release.path.endswith("weights/histogram")]
+    if not found or found[0].values.size > _MOST_WEIGHTS:
+        return []
+    release, state = found[0], view.replay.state
+    active = int(state.active.sum()) if isinstance(state, FedDPState) else release.values.size
+    return [
+        plot(
+            "weights",
+            "Weights of the public points",
+            f"Noisy weights of {active:,} public points in descending order; noise alone stays mostly inside the band.",
+            Badge.RELEASED,
+            lambda: plots.sorted_weights(release.decoded[:active], release.stddev),
+            f"Noisy {view.size_unit} nearest to each public point; inside the band, that is not told apart from none.",
+        )
+    ]
+
+
+def _reading(view: FitView) -> Section:
+    """How to use the result, what the words mean, and what made it."""
+    blocks: tuple[Block, ...] = (
+        Code(title="Assign all rows of a table to their nearest centers", text=_ASSIGN),
+        *_in_python(view),
+        Notice(
+            level=Level.NOTE,
+            text="Labels of private rows are private data: the guarantee covers the centers, not what you look up with "
+            "them. Anything more that you compute from the files of this run costs no further budget; "
+            "running again on the same data does.",
+        ),
+        Facts(title="Words", badge=None, pairs=_glossary(view)),
+        Facts(
+            title="What made this report",
+            badge=Badge.PUBLIC,
+            pairs=(
+                ("Job digest", config_digest(view.planned.config)),
+                *((name, text) for name, text in versions().items()),
+            ),
+        ),
+    )
+    lead = "The centers are safe to share under the guarantee above. Here is how to use them."
+    return Section(name="reading", title="Use and glossary", lead=lead, blocks=blocks)
+
+
+_ASSIGN = """# assign.yaml, beside the folder of this report
+model: THIS_FOLDER
+data: {path: TABLE, features: AS_IN_THE_JOB}
+assign: {id_columns: [ID]}
+
+dapple assign --config assign.yaml --output labels"""
+
+
+def _in_python(view: FitView) -> list[Block]:
+    """How to label rows that are vectors; encoded columns are left to the command, which knows the encoding."""
+    if view.planned.contract.encoder is not None:
+        text = (
+            "The job encodes columns, and dapple assign does the same with every table. Centers in centers.parquet "
+            "are in encoded units; above they are shown in those of the columns."
+        )
+        return [Notice(level=Level.NOTE, text=text)]
+    return [
+        Code(
+            title="The same in Python, for rows in memory",
+            text="import numpy as np\nimport pyarrow.parquet as pq\n\n"
+            'table = pq.read_table("centers.parquet")\n'
+            'centers = np.array(table["center"].to_pylist())  # one row per cluster, feature units\n'
+            "nearest = np.argmin((centers**2).sum(axis=1) - 2 * rows @ centers.T, axis=1)\n"
+            'labels = table["cluster"].to_numpy()[nearest]',
+        )
+    ]
+
+
+def _glossary(view: FitView) -> tuple[tuple[str, str], ...]:
+    """Terms of this page."""
+    return (
+        ("Epsilon", "How much one unit can change what is seen: probabilities move by at most a factor of e^epsilon."),
+        ("Delta", "A small probability by which the bound of epsilon may be missed."),
+        (
+            "Privacy unit",
+            f"What is hidden: whether {'a client with all its rows' if view.by_client else 'a row'} is there.",
+        ),
+        ("Neighboring data sets", f"Two data sets of which one has one {view.unit_word} more."),
+        ("Clipping norm", "The longest row, measured from the public center, that counts in full."),
+        ("Noise stddev", "Typical size of the noise in one number; two of them hold about 95% of it."),
+        (f"Label “{Badge.RELEASED}”", "Computed from noised sums and public data; covered by the guarantee."),
+        (f"Label “{Badge.PUBLIC}”", "Settings, and rows that you declared public."),
+        (
+            f"Label “{Badge.EVALUATION}”",
+            "Computed from private rows without noise. This report has none; reports of evaluations do.",
+        ),
+    )

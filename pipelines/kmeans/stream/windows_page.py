@@ -1,0 +1,240 @@
+"""`index.html` of a stream: how its models, sizes and drift go on from window to window, from released files alone."""
+
+import hashlib
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.jobs.forewarnings import counted
+from pipelines.kmeans.stream import center_plots
+from pipelines.kmeans.stream.history import History, read_history
+from pipelines.ledger.remaining import left_words, remaining
+from pipelines.page.page import (
+    Badge,
+    Block,
+    Facts,
+    Level,
+    Notice,
+    Page,
+    PrivacyLabel,
+    Section,
+    Table,
+    plot,
+    rendered,
+)
+from pipelines.page.stamp import RunStamp
+from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
+from schemas.kmeans.stream_config import StreamConfig, StreamOptions
+from schemas.privacy.plan import PrivacyUnit
+from transforms.files.octets import write_bytes
+
+PAGE = "index.html"
+_OPEN_ROWS = 30
+"""Longer tables are folded."""
+
+
+def write_page(config: StreamConfig, output: str, done: int) -> None:
+    """Draws the page anew.
+
+    Args:
+      config: the job.
+      output: its folder.
+      done: how many windows are complete, at least 1.
+    """
+    history = read_history(config, output, done)
+    page = rendered("Stream", lambda: _page(config, history, done))
+    write_bytes(FileSystems.join(output, PAGE), page.encode())
+
+
+def _page(config: StreamConfig, history: History, done: int) -> Page:
+    options, last = config.options, history.last
+    left = left_words(config.ledger, remaining(config.ledger, config.template.data.name))
+    label = PrivacyLabel(
+        epsilon=f"{history.epsilon:.4g}",
+        delta=f"{history.delta:.3g}",
+        meaning=f"for one {_unit(config)}, over all windows of the epoch together",
+        pairs=(
+            ("Windows", f"{done} of {options.windows}, from {options.first}, every {_days(options)}"),
+            _participation(options),
+            ("Budget left", left),
+        ),
+    )
+    unit = "weight of clients" if _unit(config) == "client" else "rows"
+    job = hashlib.sha256(repr(sorted(config.base.items(), key=str)).encode()).hexdigest()
+    return Page(
+        title=f"Stream {options.name}",
+        lead=f"Windows up to {last.date}. Each has a report of its own in the folder of its date. {history.thinning}",
+        tags=(counted(done, "window"), counted(len(last.sizes), "cluster")),
+        label=label,
+        sections=(
+            *_centers(history.overall, done),
+            _sizes(history, unit),
+            _drift(history),
+            _budget(history, left, options.windows - done),
+            _table(history, unit),
+        ),
+        stamp=RunStamp.today(f"{options.name}-{last.date}", job, config.template.data.name),
+    )
+
+
+def _days(options: StreamOptions) -> str:
+    return "day" if options.days == 1 else f"{options.days} days"
+
+
+def _unit(config: StreamConfig) -> str:
+    """What the epoch protects one of."""
+    return "client" if config.template.privacy.unit is PrivacyUnit.CLIENT else "row"
+
+
+def _participation(options: StreamOptions) -> tuple[str, str]:
+    """In how many windows one of them counts."""
+    if options.once is not None:
+        return "Each row is in one window", options.once
+    return "Each client counts", f"in {options.max_windows} windows at most, {options.min_separation} apart at least"
+
+
+def _centers(history: History, done: int) -> tuple[Section, ...]:
+    """How the models move."""
+    blocks: list[Block] = []
+    if len(history.features) > 1:
+        blocks.append(
+            plot(
+                "paths",
+                "Ways of the centers",
+                "How each center moved from window to window, along the two directions in which centers spread most.",
+                Badge.RELEASED,
+                lambda: center_plots.center_paths(history),
+                "A ring is where a center began, a dot with its number where it is now." + _largest_clusters(history),
+            )
+        )
+    if done > 1:
+        blocks.append(
+            plot(
+                "distances",
+                "Distance from the first window",
+                "How far each center is from where it was in the first window.",
+                Badge.RELEASED,
+                lambda: center_plots.distance_lines(history),
+                "Dashed: how far noise alone moves the noisiest center of the last window.",
+            )
+        )
+    lead = "Where the model of each window has its centers: means of what the windows so far released."
+    return (
+        Section(name="centers", title="Centers", lead=lead, blocks=tuple(blocks)),
+        _features(history),
+    )
+
+
+def _features(history: History) -> Section:
+    most, found = center_plots.MOST_PANELS, len(history.features)
+    some = f" The {most} of {found} features in which centers moved most." if found > most else ""
+    block = plot(
+        "features",
+        "Centers by feature",
+        "Coordinates of each center in each window, a small plot per feature, with their noise.",
+        Badge.RELEASED,
+        lambda: center_plots.feature_panels(history),
+        "Bands: two stddevs of the noise either way. A center has no band where its noise is not known."
+        + some
+        + _largest_clusters(history),
+    )
+    lead = "The same centers, one coordinate at a time."
+    return Section(name="features", title="Features", lead=lead, blocks=(block,))
+
+
+def _largest_clusters(history: History) -> str:
+    """Which clusters have a color, where not all have one."""
+    named, found = center_plots.NAMED, len(history.last.sizes)
+    return f" The {named} largest clusters of {found} have a color." if found > named else ""
+
+
+def _views(history: History) -> list[tuple[str, str, History]]:
+    """Ends of names and titles of plots, and what they show: the epoch, and its last windows where it is thinned."""
+    recent = history.recent
+    found = [("", "", history.overall)]
+    return found if recent is None else [*found, ("-recent", f", last {len(recent.windows)} windows", recent)]
+
+
+def _sizes(history: History, unit: str) -> Section:
+    caption = (
+        "What each window alone adds. It may be negative. Bands: two stddevs of the noise either way, now "
+        f"{2.0 * history.size_stddevs[-1]:,.4g}. Each plot has a scale of its own.{_largest_clusters(history)}"
+    )
+    blocks = tuple(
+        plot(
+            f"sizes{end}",
+            f"Noisy sizes{words}",
+            f"Noisy size of each cluster in each window, in {unit}, with its noise.",
+            Badge.RELEASED,
+            lambda view=view: center_plots.size_panels(view, unit),  # type: ignore[misc]
+            caption,
+        )
+        for end, words, view in _views(history)
+    )
+    return Section(name="sizes", title="Sizes", lead="How many came to each cluster.", blocks=blocks)
+
+
+def _drift(history: History) -> Section:
+    drifting = [number for number, score in history.last.scores.items() if (score or 0.0) > MEMORY_DRIFT_SCORE]
+    text = "No cluster drifts in the last window."
+    if drifting:
+        text = f"Clusters that drift in the last window: {', '.join(map(str, drifting))}."
+    blocks: list[Block] = [Notice(level=Level.NOTE if drifting else Level.GOOD, text=text, badge=Badge.RELEASED)]
+    if any(score is not None for each in history.windows for score in each.scores.values()):
+        blocks += [
+            plot(
+                f"drift{end}",
+                f"Drift scores{words}",
+                "Drift score of each cluster in each window.",
+                Badge.RELEASED,
+                lambda view=view: center_plots.score_lines(view),  # type: ignore[misc]
+                f"Above {MEMORY_DRIFT_SCORE:g} noise and chance are no explanation.{_largest_clusters(history)}",
+            )
+            for end, words, view in _views(history)
+        ]
+    lead = "A short memory against a long one, in stddevs of noise and chance."
+    return Section(name="drift", title="Drift", lead=lead, blocks=tuple(blocks))
+
+
+def _budget(history: History, left: str, rest: int) -> Section:
+    """What the epoch costs and what is left."""
+    spent = f"epsilon {history.epsilon:.4g}, delta {history.delta:.3g}"
+    facts = Facts(
+        title="Budget",
+        badge=Badge.RELEASED,
+        pairs=(
+            ("All windows of the epoch together cost", spent),
+            ("Windows to come", f"{rest}, which cost nothing more"),
+            ("Left of the data set's budget", left),
+        ),
+    )
+    lead = "The ledger charges an epoch once."
+    return Section(name="budget", title="Budget", lead=lead, blocks=(facts,))
+
+
+def _table(history: History, unit: str) -> Section:
+    rows = tuple(
+        (
+            each.date,
+            f"{sum(each.sizes.values()):,.0f}",
+            f"{2.0 * stddev:,.4g}",
+            _largest(each.noise),
+            _largest(each.scores),
+        )
+        for each, stddev in zip(reversed(history.windows), reversed(history.size_stddevs.tolist()), strict=True)
+    )
+    table = Table(
+        title="Windows",
+        badge=Badge.RELEASED,
+        columns=("window", f"noisy {unit}", "noise of a size", "largest noise of a center", "largest drift score"),
+        rows=rows,
+        folded=len(rows) > _OPEN_ROWS,
+        note="Noise of a size: two stddevs. Noise of a center: how far noise alone moves its remembered mean, feature "
+        "units.",
+    )
+    lead = f"The last window first. {history.thinning}"
+    return Section(name="windows", title="Windows", lead=lead, blocks=(table,))
+
+
+def _largest(values: dict[int, float | None]) -> str:
+    known = [value for value in values.values() if value is not None]
+    return f"{max(known):.4g}" if known else "—"

@@ -1,0 +1,367 @@
+"""`report.html` of `profile`: what was guaranteed, and the clusters in sizes, means, percentiles and counts."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.jobs.forewarnings import of_delta, of_epsilon, sentence
+from pipelines.ledger.remaining import Remaining, left_words
+from pipelines.page import plots
+from pipelines.page.guarantee import meaning
+from pipelines.page.numbers import fixed, to_noise
+from pipelines.page.page import (
+    Badge,
+    Bar,
+    Block,
+    Facts,
+    Level,
+    Notice,
+    Page,
+    PrivacyLabel,
+    Section,
+    Table,
+    plot,
+    rendered,
+)
+from pipelines.page.stamp import RunStamp
+from pipelines.run.versions import versions
+from schemas.profile.config import ProfileConfig
+from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan
+from schemas.profile.result import Statistic, clusters_of
+
+_MOST_CLUSTERS = 30
+_MOST_PLOTS = 6
+"""Columns whose means are drawn."""
+_MOST_VALUES = 8
+"""Values of a column that are shown for a cluster."""
+_LAWS = {
+    ProfileLaw.GAUSSIAN: "Gaussian",
+    ProfileLaw.LAPLACE: "Laplace",
+    ProfileLaw.GAUSSIAN_THRESHOLD: "Gaussian with a threshold",
+}
+_TELLS = {
+    "sizes": "how large each cluster is",
+    "means": "where the mean of the column lies",
+    "percentiles": "where its percentiles lie",
+    "histograms": "how often its values occur",
+    "selections": "which values are common enough to be named",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ProfileView:
+    """A finished profile as its report sees it; everything here is released or public.
+
+    Attributes:
+      config: the job.
+      plan: what was spent.
+      table: of `PROFILE_SCHEMA`.
+      stamp: of the run; None for a page of no run.
+      left: of the data set's budget; None leaves the reader to the ledger, if there is one.
+    """
+
+    config: ProfileConfig
+    plan: ProfilePlan
+    table: pa.Table
+    stamp: RunStamp | None = None
+    left: Remaining | None = None
+
+    @functools.cached_property
+    def clusters(self) -> list[dict[str, Any]]:
+        """Sizes, means, percentiles and counts, by cluster."""
+        return clusters_of(self.table)
+
+    @functools.cached_property
+    def noise(self) -> dict[tuple[int, str | None, str], float]:
+        """Noise stddevs by cluster, column and statistic; of counts, the largest. Percentiles have none."""
+        found: dict[tuple[int, str | None, str], float] = {}
+        for row in self.table.to_pylist():
+            key = row["cluster"], row["column"], row["statistic"]
+            if row["noise_stddev"] is not None:
+                found[key] = max(found.get(key, 0.0), row["noise_stddev"])
+        return found
+
+    def stddevs(self, clusters: list[dict[str, Any]], column: str | None, statistic: Statistic) -> list[float]:
+        """Noise stddev of a statistic in each of some clusters; raises KeyError for one that has none."""
+        return [self.noise[each["cluster"], column, str(statistic)] for each in clusters]
+
+    @property
+    def sized_by(self) -> Statistic:
+        """The number by which a cluster is judged: of its privacy units."""
+        return Statistic.CLIENTS if self.plan.by_client else Statistic.COUNT
+
+    @property
+    def units(self) -> str:
+        """What is counted by it."""
+        return "clients" if self.plan.by_client else "rows"
+
+    def size(self, cluster: dict[str, Any]) -> tuple[float, float]:
+        """Noisy size of a cluster in privacy units, and the stddev of its noise."""
+        return float(cluster["sizes"][self.sized_by]), self.stddevs([cluster], None, self.sized_by)[0]
+
+    @property
+    def small(self) -> list[int]:
+        """Numbers of the clusters whose noisy size is below two noise stddevs."""
+        sizes = {each["cluster"]: self.size(each) for each in self.clusters}
+        return [number for number, (size, stddev) in sizes.items() if size < 2.0 * stddev]
+
+    @property
+    def found(self) -> list[dict[str, Any]]:
+        """The clusters that can be told from empty ones."""
+        return [each for each in self.clusters if each["cluster"] not in self.small]
+
+
+def render(view: ProfileView) -> str:
+    """The report of a finished profile."""
+    return rendered("Private profile", lambda: page(view))
+
+
+def page(view: ProfileView) -> Page:
+    """The page of a run."""
+    name, plan = view.config.data.name, view.plan
+    n_columns = len(plan.numeric) + len(plan.categorical)
+    return Page(
+        title=f"Private profile of {name}" if name else "Private profile",
+        lead=f"{plan.n_clusters} clusters of a released model, described by {n_columns} columns from noised numbers. "
+        "No row of the private data, and no exact count, is in this report.",
+        tags=(
+            "PipelineDP",
+            f"{len(plan.events)} mechanisms",
+        ),
+        label=_label(view),
+        sections=(_guarantee(view), _trust(view), _sizes(view), *_numbers(view), *_values(view), _reading(view)),
+        stamp=view.stamp,
+    )
+
+
+def _label(view: ProfileView) -> PrivacyLabel:
+    """What is guaranteed."""
+    plan = view.plan
+    rows = (("Rows of one client", f"at most {plan.unit_rows}"),) if plan.by_client else ()
+    return PrivacyLabel(
+        epsilon=f"{plan.epsilon:.4g}",
+        delta=f"{plan.delta:.3g}",
+        meaning=meaning(plan.epsilon, plan.delta, by_client=plan.by_client)
+        + " The model that is described has spent a budget of its own; both add up.",
+        pairs=(
+            ("Privacy unit", "client: all rows of one client" if plan.by_client else "record: one row"),
+            ("Neighboring data sets", "add or remove one unit"),
+            *rows,
+            ("Trust", "central: the pipeline is the trusted aggregator"),
+            ("Sampling rate", f"{plan.rate:g} of {view.units}, for percentiles; not counted on"),
+            ("Budget left", left_words(view.config.ledger, view.left)),
+        ),
+    )
+
+
+def _guarantee(view: ProfileView) -> Section:
+    """Every mechanism."""
+    total = sum(event.share for event in view.plan.events)
+    table = Table(
+        title="Every mechanism, and what it cost",
+        badge=Badge.PUBLIC,
+        columns=("mechanism", "tells", "law", "numbers", "noise over sensitivity", "share"),
+        rows=tuple(_event(event, event.share / total) for event in view.plan.events),
+        words=3,
+        folded=len(view.plan.events) > 16,
+        note="Share: of the budget. Numbers: a dash where how many there are is private, too.",
+    )
+    lead = (
+        f"{len(view.plan.events)} mechanisms of PipelineDP looked at the data. Their privacy losses were composed "
+        f"before any data were read: together at most ({view.plan.epsilon:.6g}, {view.plan.delta:.3g})."
+    )
+    return Section(name="guarantee", title="Guarantee", lead=lead, blocks=(table,))
+
+
+def _event(event: ProfileEvent, share: float) -> tuple[str | Bar, ...]:
+    """Row of the table of mechanisms."""
+    path = event.path.removeprefix("profile/")
+    return (
+        path,
+        _TELLS.get(path.partition("/")[0], ""),
+        _LAWS[event.law],
+        "—" if event.shape is None else f"{int(np.prod(event.shape)):,}",
+        f"{event.normalized_stddev:.4g}",
+        Bar(f"{share:.1%}", share),
+    )
+
+
+def notices(view: ProfileView) -> tuple[Notice, ...]:
+    """What to know first, and whether all is well."""
+    found = [Notice(level=Level.WARNING, text=text, badge=badge) for _, text, badge in _checked(view) if text]
+    if not found:
+        text = "Nothing stands out: every check passed; they are listed below."
+        found = [Notice(level=Level.GOOD, text=text)]
+    return tuple(found)
+
+
+def _checked(view: ProfileView) -> list[tuple[str, str, Badge]]:
+    """Every check: its name, the warning or "", and where that comes from."""
+    plan = view.plan
+    small = ""
+    high = "".join(map(sentence, of_epsilon(view.config.privacy.epsilon)))
+    delta = "".join(map(sentence, of_delta(view.config.privacy.delta, view.config)))
+    total = sum(view.size(each)[0] for each in view.clusters)
+    if not delta and plan.delta * max(total, 1.0) > 1.0:
+        delta = f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.units} ({total:,.0f}); lower it."
+    if view.small:
+        named = ", ".join(map(str, view.small[:8])) + (" …" if len(view.small) > 8 else "")
+        small = (
+            f"Cluster{'s' if len(view.small) > 1 else ''} {named}: a noisy size below two noise stddevs. Such a "
+            "cluster may be empty, and its means and percentiles say nothing; they are left out below."
+        )
+    return [
+        ("Epsilon at most 10", high, Badge.PUBLIC),
+        ("Delta below one over the number of units", delta, Badge.RELEASED),
+        ("Every cluster larger than its noise", small, Badge.RELEASED),
+    ]
+
+
+def _trust(view: ProfileView) -> Section:
+    """Warnings, and the checks behind them."""
+    pairs = tuple((name, "1 warning" if text else "passed") for name, text, _ in _checked(view))
+    listed = Facts(title="Checks of this report", badge=Badge.RELEASED, pairs=pairs)
+    lead = "Checks of the noisy numbers against their noise, and of the settings."
+    return Section(name="warnings", title="Before you trust it", lead=lead, blocks=(*notices(view), listed))
+
+
+def _sizes(view: ProfileView) -> Section:
+    """How large clusters are."""
+    shown = sorted(view.clusters, key=lambda each: -view.size(each)[0])[:_MOST_CLUSTERS]
+    shown.sort(key=lambda each: int(each["cluster"]))
+    sizes = np.array([view.size(each) for each in shown])
+    names = [_name(view, each["cluster"]) for each in shown]
+    few = f" The {_MOST_CLUSTERS} largest of {len(view.clusters)}." if len(shown) < len(view.clusters) else ""
+    block = plot(
+        "sizes",
+        "Noisy sizes",
+        f"Bars of the noisy size of clusters, with whiskers of two noise stddevs.{few}",
+        Badge.RELEASED,
+        lambda: plots.noisy_bars(names, sizes[:, 0], sizes[:, 1], view.units),
+        f"Whiskers reach two noise stddevs either way; a grey bar is not told apart from an empty cluster.{few}",
+    )
+    lead = f"Noisy numbers of {view.units}; they may even be negative."
+    return Section(name="clusters", title="Clusters", lead=lead, blocks=(block,))
+
+
+def _name(view: ProfileView, number: int) -> str:
+    """A cluster's number, in parentheses if it may be empty."""
+    return f"({number})" if number in view.small else f"{number}"
+
+
+def _numbers(view: ProfileView) -> tuple[Section, ...]:
+    """Means and percentiles of numeric columns."""
+    columns = [name for name in view.plan.numeric if any(name in each["numeric"] for each in view.found)]
+    if not columns:
+        return ()
+    drawn = [_mean_plot(view, index, name) for index, name in enumerate(columns[:_MOST_PLOTS])]
+    lead = "In the units of the columns, inside their public bounds, for clusters that are larger than their noise."
+    blocks: tuple[Block, ...] = (*drawn, *(_mean_table(view, name) for name in columns))
+    return (Section(name="means", title="Means and percentiles", lead=lead, blocks=blocks),)
+
+
+def _mean_plot(view: ProfileView, index: int, column: str) -> Block:
+    """Means of a column, and the span of its percentiles."""
+    shown = [each for each in view.found if column in each["numeric"]][:_MOST_CLUSTERS]
+    means = np.array([each["numeric"][column].get("mean", np.nan) for each in shown])
+    noise = np.array(view.stddevs(shown, column, Statistic.MEAN))
+    spans = [[value for key, value in each["numeric"][column].items() if key != "mean"] for each in shown]
+    wide = np.array([(min(span), max(span)) if span else (np.nan, np.nan) for span in spans])
+    ends = view.plan.numeric[column].percentiles
+    bar = f" The pale bar spans percentiles {ends[0]:g} to {ends[-1]:g}." if ends else ""
+    return plot(
+        f"mean-{index}",
+        f"Mean of {column}",
+        f"Noisy mean of {column} in every cluster, with whiskers of two noise stddevs.{bar}",
+        Badge.RELEASED,
+        lambda: plots.noisy_dots([f"{each['cluster']}" for each in shown], means, noise, wide, column),
+        f"Whiskers reach two noise stddevs, to first order.{bar}",
+    )
+
+
+def _mean_table(view: ProfileView, column: str) -> Table:
+    """Means and percentiles of a column in numbers."""
+    keys = ["mean", *(f"p{each}" for each in _percentiles(view, column))]
+    shown = [each for each in view.found if column in each["numeric"]]
+    lines = [fixed([float(each["numeric"][column].get(key, np.nan)) for each in shown]) for key in keys]
+    noise = view.stddevs(shown, column, Statistic.MEAN)
+    rows = tuple(
+        (
+            f"{each['cluster']}",
+            lines[0][index],
+            to_noise(2.0 * noise[index], noise[index]),
+            *(x[index] for x in lines[1:]),
+        )
+        for index, each in enumerate(shown)
+    )
+    return Table(
+        title=f"{column}, in numbers",
+        badge=Badge.RELEASED,
+        columns=("cluster", "mean", "± (two noise stddevs)", *(f"percentile {key[1:]}" for key in keys[1:])),
+        rows=rows,
+        folded=True,
+        note="Percentiles are read from noisy counts; their noise has no simple stddev.",
+    )
+
+
+def _percentiles(view: ProfileView, column: str) -> list[str]:
+    """The percentiles of a column as the table calls them."""
+    found = {key[1:] for each in view.found for key in each["numeric"].get(column, {}) if key != "mean"}
+    return sorted(found, key=float)
+
+
+def _values(view: ProfileView) -> tuple[Section, ...]:
+    """Counts of the values of categorical columns."""
+    columns = [name for name in view.plan.categorical if any(name in each["categorical"] for each in view.found)]
+    if not columns:
+        return ()
+    lead = (
+        f"Noisy numbers of {view.units} by value, largest first. Where the vocabulary is not public, values that too "
+        f"few {view.units} share are not named."
+    )
+    tables = tuple(_value_table(view, name) for name in columns)
+    return (Section(name="values", title="Values", lead=lead, blocks=tables),)
+
+
+def _value_table(view: ProfileView, column: str) -> Table:
+    """The most common values of a column in every cluster."""
+    rows = []
+    for each in view.found:
+        counts = each["categorical"].get(column, {})
+        total = max(sum(max(count, 0.0) for count in counts.values()), 1e-300)
+        stddev = view.stddevs([each], column, view.sized_by)[0] if counts else 0.0
+        rows += [
+            (
+                f"{each['cluster']}",
+                str(value),
+                to_noise(count, stddev),
+                Bar(f"{max(count, 0.0) / total:.0%}", count / total),
+            )
+            for value, count in list(counts.items())[:_MOST_VALUES]
+        ]
+    return Table(
+        title=column,
+        badge=Badge.RELEASED,
+        columns=("cluster", "value", f"noisy number of {view.units}", "share of those named"),
+        rows=tuple(rows),
+        words=2,
+        folded=len(rows) > 24,
+        note=f"The {_MOST_VALUES} most common values of each cluster at most; profile.parquet has all.",
+    )
+
+
+def _reading(view: ProfileView) -> Section:
+    """How to use it, and what made it."""
+    blocks: tuple[Block, ...] = (
+        Notice(
+            level=Level.NOTE,
+            text="Anything more that you compute from profile.parquet costs no further budget; profiling the same rows "
+            "again does, and so did the fit.",
+        ),
+        Facts(title="What made this report", badge=Badge.PUBLIC, pairs=tuple(versions().items())),
+    )
+    lead = "The numbers are safe to share under the guarantee above."
+    return Section(name="reading", title="Use", lead=lead, blocks=blocks)
