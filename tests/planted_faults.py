@@ -22,7 +22,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-COPIED = ("schemas", "transforms", "pipelines", "tests", "examples", "docs", "pyproject.toml")
+COPIED = ("schemas", "transforms", "pipelines", "dapple_dp", "tests", "examples", "deploy", "docs", "pyproject.toml")
 MOST_SECONDS = 300
 MASKED = "tests/unit/masked"
 STATISTICS = "tests/unit/statistics"

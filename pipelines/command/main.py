@@ -199,7 +199,7 @@ def _set_up_logging(stream: TextIO, verbose: bool) -> None:
         from rich.logging import RichHandler
 
         handler = RichHandler(console=Console(file=stream), show_path=False, show_level=False)
-    for name in ("pipelines", "transforms"):
+    for name in ("pipelines", "transforms", "dapple_dp"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.setLevel(logging.INFO)

@@ -7,7 +7,7 @@ import json
 import pathlib
 import platform
 
-_PACKAGES = ("schemas", "transforms", "pipelines")
+_PACKAGES = ("schemas", "transforms", "pipelines", "dapple_dp")
 _LIBRARIES = ("dapple-dp", "apache-beam", "numpy", "pyarrow", "scikit-learn", "dp-accounting", "pipeline-dp")
 
 

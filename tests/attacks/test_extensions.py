@@ -111,7 +111,7 @@ def test_there_is_one_place_that_writes_the_guarantee(tmp_path):
     assert json.loads((pathlib.Path(folder.staging) / PRIVACY_FILE).read_bytes())["extended"]
     naming = {
         str(path.relative_to(ROOT))
-        for top in ("pipelines", "transforms")
+        for top in ("pipelines", "transforms", "dapple_dp")
         for path in (ROOT / top).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and node.value == PRIVACY_FILE

@@ -346,7 +346,7 @@ def test_nobody_adds_up_statistics_by_another_way():
     """Whoever forms the statistic of a round asks `measured`, which checks its shape."""
     callers = {
         str(path.relative_to(ROOT))
-        for folder in ("pipelines", "transforms")
+        for folder in ("pipelines", "transforms", "dapple_dp")
         for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "statistic"

@@ -25,7 +25,9 @@ from transforms.privacy.noise_stage import AddFurtherNoise, AddNoise
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = [
-    path.relative_to(ROOT) for floor in ("pipelines", "transforms") for path in sorted((ROOT / floor).rglob("*.py"))
+    path.relative_to(ROOT)
+    for floor in ("pipelines", "transforms", "dapple_dp")
+    for path in sorted((ROOT / floor).rglob("*.py"))
 ]
 
 

@@ -511,7 +511,10 @@ def called(path: pathlib.Path) -> set[str]:
     return {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "pipelines").rglob("*.py")), ids=lambda path: path.stem)
+SOURCES = [path for floor in ("pipelines", "dapple_dp") for path in sorted((ROOT / floor).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_only_the_gate_finds_private_files(path):
     name = str(path.relative_to(ROOT))
     found = imported(path) & FINDS_FILES
@@ -524,9 +527,7 @@ def test_every_job_that_reads_rows_passes_the_gate():
     gates = {"private_source", "staged_by_client", "planned_role", "prepare", "pooled_fit", "evaluation_source"}
     # ClientsRole.staged passes staged_by_client, run_on_rows passes private_source.
     gates |= {"ClientsRole", "run_on_rows"}
-    readers = {
-        str(path.relative_to(ROOT)) for path in (ROOT / "pipelines").rglob("*.py") if imported(path) & READS_ROWS
-    }
+    readers = {str(path.relative_to(ROOT)) for path in SOURCES if imported(path) & READS_ROWS}
     for name in readers - {"pipelines/kmeans/plan/fingerprint.py", "pipelines/tables/client_staging.py"}:
         assert imported(ROOT / name) & gates, name
     assert len(readers) >= 10

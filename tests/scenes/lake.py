@@ -231,7 +231,7 @@ def run_job(settings: dict[str, Any] | str, folder: pathlib.Path, *flags: str) -
 @contextlib.contextmanager
 def _logging_restored() -> Iterator[None]:
     """The command sets up logging for its process; tests take that back."""
-    loggers = [logging.getLogger(name) for name in (None, "pipelines", "transforms", "apache_beam")]
+    loggers = [logging.getLogger(name) for name in (None, "pipelines", "transforms", "dapple_dp", "apache_beam")]
     before = [(logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]
     try:
         yield

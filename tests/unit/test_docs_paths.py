@@ -12,7 +12,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 AT_ROOT = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "llms.txt")
 PAGES = [*(ROOT / name for name in AT_ROOT), *(ROOT / "docs").rglob("*.md")]
 DECISIONS = ROOT / "docs" / "decisions"
-FOLDERS = ("dapple_dp", "schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "schedule", "docs")
+FOLDERS = (
+    "dapple_dp",
+    "schemas",
+    "transforms",
+    "pipelines",
+    "tests",
+    "benchmarks",
+    "examples",
+    "deploy",
+    "schedule",
+    "docs",
+)
 
 _TOPS = "dapple_dp|schemas|transforms|pipelines|tests"
 _PATH = re.compile(rf"(?<![\w/.-])(?:{_TOPS})(?:/[\w*-]+)+(?:\.\w+)?")

@@ -215,7 +215,7 @@ def test_no_job_runs_a_graph_by_another_way():
     """Only `run_graph` makes pipelines, and it runs none that it has not checked."""
     makers = {
         path.name
-        for folder in ("pipelines", "transforms")
+        for folder in ("pipelines", "transforms", "dapple_dp")
         for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("beam.Pipeline", "Pipeline")

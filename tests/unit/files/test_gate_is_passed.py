@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PACKAGES = ("schemas", "transforms", "pipelines")
+PACKAGES = ("schemas", "transforms", "pipelines", "dapple_dp")
 
 OPENERS = {
     "open",
