@@ -12,7 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 AT_ROOT = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "llms.txt")
 PAGES = [*(ROOT / name for name in AT_ROOT), *(ROOT / "docs").rglob("*.md")]
 DECISIONS = ROOT / "docs" / "decisions"
-FOLDERS = (
+FOLDERS = ("dapple_dp", "schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "deploy", "schedule")
+FOLDERS += ("docs",)
     "dapple_dp",
     "schemas",
     "transforms",
