@@ -14,17 +14,6 @@ PAGES = [*(ROOT / name for name in AT_ROOT), *(ROOT / "docs").rglob("*.md")]
 DECISIONS = ROOT / "docs" / "decisions"
 FOLDERS = ("dapple_dp", "schemas", "transforms", "pipelines", "tests", "benchmarks", "examples", "deploy", "schedule")
 FOLDERS += ("docs",)
-    "dapple_dp",
-    "schemas",
-    "transforms",
-    "pipelines",
-    "tests",
-    "benchmarks",
-    "examples",
-    "deploy",
-    "schedule",
-    "docs",
-)
 
 _TOPS = "dapple_dp|schemas|transforms|pipelines|tests"
 _PATH = re.compile(rf"(?<![\w/.-])(?:{_TOPS})(?:/[\w*-]+)+(?:\.\w+)?")
