@@ -266,7 +266,7 @@ def graph(data: Path, n_server: int) -> Figures:
     import apache_beam as beam
     import pyarrow.parquet as pq
 
-    from pipelines.kmeans.fit import build
+    from pipelines.kmeans.fit import aggregation_of, build
     from pipelines.run.options import beam_options
     from tests.scenes import lake as scenes
     from transforms.rounds.staged_state import staged_state
@@ -280,7 +280,8 @@ def graph(data: Path, n_server: int) -> Figures:
         with staged_state(planned.initial, folder) as (light, staged):
             pipeline = beam.Pipeline(options=beam_options([]))
             key = scenes.write_key(Path(folder) / "key")
-            build(pipeline, dataclasses.replace(planned, initial=light), key, folder, staged=staged)
+            aggregation = aggregation_of(planned, key)
+            build(pipeline, dataclasses.replace(planned, initial=light), aggregation, folder, staged=staged)
             octets = len(pipeline.to_runner_api().SerializeToString())
     return {"octets": float(octets), "rss": measurement.peak_rss()}
 

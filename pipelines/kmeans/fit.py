@@ -5,8 +5,6 @@ import dataclasses
 import functools
 import glob
 import logging
-from collections.abc import Iterator
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -26,11 +24,10 @@ from pipelines.run.options import JobOptions, check_rounds, worker_limits
 from pipelines.run.run_keys import HoldKey, run_keys
 from pipelines.tables.client_staging import staged_by_client
 from pipelines.tables.features import with_features
-from schemas.choices import MaskScheme, Trust
+from schemas.choices import Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, load_config
 from schemas.kmeans.model import model_from_tables
-from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Zone
 from schemas.privacy.plan import PrivacyUnit
@@ -39,13 +36,14 @@ from schemas.settings.digest import config_digest
 from transforms.files import gate
 from transforms.files.octets import remove_files, table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASED_FILES, PublishModel
+from transforms.masked.aggregation import Masked
 from transforms.masked.clients import SECRET_SETTING, Masking
-from transforms.masked.rounds import RunMaskedRounds
+from transforms.rounds.aggregation import Aggregation, Central
 from transforms.rounds.bound_broadcast import SUFFIX
 from transforms.rounds.round import RunRounds
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
 from transforms.rounds.staged_state import StagedArrays, staged_state
-from transforms.rounds.sum_processes import CREWS, LEAST_BYTES
+from transforms.rounds.sum_processes import LEAST_BYTES
 from transforms.tables.file_seal import FileSeal
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
@@ -56,13 +54,11 @@ _LOGGER = logging.getLogger(__name__)
 def build(
     root: beam.Pipeline,
     planned: PlannedFit,
-    key_uri: str,
+    aggregation: Aggregation,
     folder: str,
     *,
     counted: bool = False,
     bound: bool = False,
-    masking: Masking | None = None,
-    limits: WorkerLimits = NO_LIMITS,
     staged: StagedArrays | None = None,
 ) -> None:
     """Adds the job to a pipeline.
@@ -70,55 +66,55 @@ def build(
     Args:
       root: an empty pipeline.
       planned: the job; with privacy unit `client`, no client of its data lies in several shards.
-      key_uri: where noise stages find the run key.
+      aggregation: who adds up statistics, and who draws the noise.
       folder: where the released files go; exists.
       counted: whether rows have been counted already, before invalid ones were dropped.
       bound: whether broadcasts leave their digests in the folder, which then is of this run alone.
-      masking: how messages are masked; None where the pipeline is the trusted aggregator.
-      limits: of the workers.
       staged: where large public arrays of the first state lie; None if it holds them itself.
     """
-    contract = planned.contract
-    if masking is not None:
-        contract, masking = message_contract(planned), dataclasses.replace(masking, root=planned.source.path)
-    shards = root | "List" >> ListShards(source=planned.source, contract=contract)
+    shards = root | "List" >> ListShards(source=planned.source, contract=aggregation.contract)
     if not counted:
         _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
-    each: dict[str, Any] = {"rounds": planned.rounds, "initial": planned.initial}
-    each |= {"contract": contract, "key_uri": key_uri, "folder": folder if bound else None}
-    more = {"limits": limits, "staged": staged} if masking is None else {"masking": masking}
-    run_rounds = (RunRounds if masking is None else RunMaskedRounds)(**each, **more)
-    state = shards | "Rounds" >> run_rounds
+    state = shards | "Rounds" >> RunRounds(
+        rounds=planned.rounds,
+        initial=planned.initial,
+        aggregation=aggregation,
+        folder=folder if bound else None,
+        staged=staged,
+    )
     _ = state | "Publish" >> PublishModel(folder=folder)
 
 
-def _masking(config: FitConfig, folder: str) -> Masking | None:
-    """How the messages of a job are masked; the secret of a run lies in its private staging folder."""
+def aggregation_of(
+    planned: PlannedFit, key_uri: str, secret: str = "", limits: WorkerLimits = NO_LIMITS
+) -> Aggregation:
+    """Who adds up the statistics of a job, and who draws its noise: what its `trust` says.
+
+    Args:
+      planned: the job, with its rows as workers read them.
+      key_uri: where noise stages find the run key.
+      secret: the place of the run's mask secret; empty where nobody masks.
+      limits: of the workers.
+    """
+    config = planned.config
     if config.trust is not Trust.MASKED:
-        return None
-    pairwise = None
-    if config.masked.scheme is MaskScheme.PAIRWISE:
-        pairwise = PairwiseParams(config.masked.corrupt, config.masked.dropout)
-    return Masking(
-        secret_uri=config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE),
+        return Central(contract=planned.contract, key_uri=key_uri, limits=limits)
+    masking = Masking.of_section(
+        config.masked,
+        secret_uri=secret,
         run=config_digest(config),
+        root=planned.source.path,
         whole_clients=config.privacy.unit is PrivacyUnit.CLIENT,
-        threshold=config.masked.threshold,
-        noise_by=config.masked.noise_by,
-        pairwise=pairwise,
-        shares=config.masked.shares,
+        noise_key="" if config.masked.shares is None else secret,
     )
+    return Masked(contract=message_contract(planned), key_uri=key_uri, masking=masking)
 
 
-@contextlib.contextmanager
-def _held_masking(config: FitConfig, folder: str, hold: HoldKey) -> Iterator[Masking | None]:
-    """`_masking` under the secret of the run, while it is held."""
-    masking = _masking(config, folder)
-    if masking is None:
-        yield None
-        return
-    with hold(masking.secret_uri, SECRET_SETTING) as secret:
-        yield dataclasses.replace(masking, secret_uri=secret, noise_key="" if masking.shares is None else secret)
+def _held_secret(config: FitConfig, folder: str, hold: HoldKey) -> contextlib.AbstractContextManager[str]:
+    """Holds the mask secret of a run, which lies in its private staging folder; empty where nobody masks."""
+    if config.trust is not Trust.MASKED:
+        return contextlib.nullcontext("")
+    return hold(config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE), SECRET_SETTING)
 
 
 def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: RunAccount | None = None) -> FitResult:
@@ -137,26 +133,31 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
     Raises:
       DappleError: what stopped the run, in one sentence.
     """
-    with contextlib.ExitStack() as secrets:
-        hold = secrets.enter_context(run_keys(folder)) if account is None else account.held_key
-        key_uri = secrets.enter_context(hold(planned.config.key_uri or FileSystems.join(folder, KEY_FILE)))
-        masking = secrets.enter_context(_held_masking(planned.config, folder, hold))
+    config = planned.config
+    with contextlib.ExitStack() as held:
+        hold = held.enter_context(run_keys(folder)) if account is None else account.held_key
+        key_uri = held.enter_context(hold(config.key_uri or FileSystems.join(folder, KEY_FILE)))
+        secret = held.enter_context(_held_secret(config, folder, hold))
         fingerprint = "" if account is None else account.start(planned)
-        initial, staged = planned.initial, None
-        if masking is None:
-            initial, staged = secrets.enter_context(staged_state(initial, folder))
-        add = functools.partial(build, key_uri=key_uri, folder=folder, bound=True, masking=masking, staged=staged)
-        limits = secrets.enter_context(worker_limits(options))
+        initial, staged = held.enter_context(staged_state(planned.initial, folder))
+        limits = held.enter_context(worker_limits(options))
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
             if account is not None and rows.contract.participation is not None:
                 account.leaves(roll=rows.contract.participation.digest)
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
-            add = functools.partial(add, planned=job, counted=rows.counted, limits=limits)
-            if masking is None:
-                # They start while the graph is built. A graph does not know the list of the files.
-                statistics = [bound.statistic for bound in planned.rounds]
-                CREWS.of_run(limits, _memory(planned.rows.source), ahead=statistics)
-            secrets.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
+            aggregation = aggregation_of(job, key_uri, secret, limits)
+            # A graph does not know the list of the files.
+            aggregation.begin(planned.rounds, _memory(planned.rows.source))
+            held.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
+            add = functools.partial(
+                build,
+                planned=job,
+                aggregation=aggregation,
+                folder=folder,
+                counted=rows.counted,
+                bound=True,
+                staged=staged,
+            )
             found = run_graph(add, options, planned.promise)
         fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
     return _result(planned, folder, planned.statement.of_graph(found), fingerprint)

@@ -20,11 +20,11 @@ from pipelines.run.run_keys import RunNonce
 from pipelines.tables.client_staging import clear_copy, staged_by_client
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import check_public
-from schemas.choices import MaskScheme
 from schemas.errors import ProtocolError
 from schemas.kmeans.fit_config import FitConfig, load_config
+from schemas.masked.config import PairwiseParams
 from schemas.masked.exchange import ExchangePlan
-from schemas.masked.pairwise_messages import Leg, PairwiseParams
+from schemas.masked.pairwise_messages import Leg
 from schemas.masked.parties import OFFICES
 from schemas.privacy.flow import Promise, Zone
 from schemas.privacy.plan import RoundPlan
@@ -158,22 +158,18 @@ class ClientsRole:
     @property
     def pairwise(self) -> PairwiseParams | None:
         """What decides on neighbors; None for masks from a shared secret."""
-        masked = self.planned.config.masked
-        return PairwiseParams(masked.corrupt, masked.dropout) if masked.scheme is MaskScheme.PAIRWISE else None
+        return self.planned.config.masked.pairwise
 
     def masking(self, plan: ExchangePlan, client: str = "") -> Masking:
         """How this client masks and unmasks."""
         masked = self.planned.config.masked
-        return Masking(
+        return Masking.of_section(
+            masked,
             secret_uri=str(masked.secret_uri),
             run=plan.run,
             nonce=plan.nonce,
             client=client,
             whole_clients=self.planned.contract.by_client,
-            threshold=masked.threshold,
-            noise_by=masked.noise_by,
-            pairwise=self.pairwise,
-            shares=masked.shares,
         )
 
     def open_round(self, index: int, state: Any, client: str = "") -> OpenRound:

@@ -16,8 +16,9 @@ from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.masked.clients_role import COUNTERSIGNED, ClientsRole, OpenRound
 from pipelines.run.graph import run_graph
 from schemas.errors import ProtocolError
+from schemas.masked.config import PairwiseParams
 from schemas.masked.message import MaskedMessages
-from schemas.masked.pairwise_messages import HandedOut, Leg, PairwiseParams, sent_to_table
+from schemas.masked.pairwise_messages import HandedOut, Leg, sent_to_table
 from schemas.privacy.flow import Zone
 from schemas.privacy.masked_sum import MaskedReleases
 from transforms.files.octets import table_bytes

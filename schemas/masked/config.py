@@ -1,7 +1,7 @@
 """Settings of masked aggregation: what the clients' role knows, and the little that the aggregator may know."""
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 import pydantic
 from pydantic import Field
@@ -20,6 +20,13 @@ _PARTIES = (
 )
 _IDENTITY = "the place of this party's private key on any Beam filesystem (dapple party new), only with parties"
 Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Scalar]
+
+
+class PairwiseParams(NamedTuple):
+    """Attributes: corrupt and dropout, the largest shares of clients that collude and that drop out."""
+
+    corrupt: float
+    dropout: float
 
 
 class MaskedConfig(Section):
@@ -58,6 +65,11 @@ class MaskedConfig(Section):
     )
     parties: PartyKeys | None = Field(default=None, description=_PARTIES)
     identity_uri: Text | None = Field(default=None, description=_IDENTITY)
+
+    @property
+    def pairwise(self) -> PairwiseParams | None:
+        """What decides on neighbors; None for masks from a shared secret."""
+        return PairwiseParams(self.corrupt, self.dropout) if self.scheme is MaskScheme.PAIRWISE else None
 
     @property
     def shares(self) -> ShareLaw | None:

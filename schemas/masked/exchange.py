@@ -12,8 +12,8 @@ import pyarrow as pa
 from pydantic import Field
 
 from schemas.errors import ProtocolError
+from schemas.masked.config import PairwiseParams
 from schemas.masked.message import MaskedMessages
-from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.noise_shares import MOST_CORRUPT, ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan

@@ -16,13 +16,6 @@ LETTER_BYTES = 120
 """Octets of a letter: salt, the shares of key and seed, and what shows that it was not changed."""
 
 
-class PairwiseParams(NamedTuple):
-    """Attributes: corrupt and dropout, the largest shares of clients that collude and that drop out."""
-
-    corrupt: float
-    dropout: float
-
-
 class Leg(enum.StrEnum):
     """What a round with pairwise masks waits for."""
 

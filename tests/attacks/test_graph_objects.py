@@ -28,7 +28,8 @@ from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.frame import Frame
 from transforms.privacy import noise_stage
 from transforms.privacy_flow.known_objects import KnownObjects
-from transforms.rounds.round import _StatisticFn, server_step
+from transforms.rounds.aggregation import _StatisticFn
+from transforms.rounds.round import server_step
 from transforms.rounds.row_cache import WorkerLimits
 from transforms.rounds.staged_state import StagedArrays, begun
 from transforms.tables.read import ListShards
@@ -244,7 +245,7 @@ def wrapper_that_runs_another_function(scene):
     return scene.exact() | "Noise" >> scene.noise() | "Server" >> step
 
 
-@hostile("must run audited code, got transforms.rounds.round:_StatisticFn", "Statistic")
+@hostile("must run audited code, got transforms.rounds.aggregation:_StatisticFn", "Statistic")
 def hook_of_pickles_on_an_instance(scene):
     step = beam.ParDo(_StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state))
     step.fn.__dict__["__reduce_ex__"] = functools.partial(print, ManyTimes)

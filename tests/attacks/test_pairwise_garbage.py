@@ -12,7 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from schemas.errors import ProtocolError
-from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, PairwiseParams, SenderKeys
+from schemas.masked.config import PairwiseParams
+from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys
 from tests.pipeline.masked.test_pairwise_jobs import LLOYD, Parties
 from tests.scenes.parties import opened
 from tests.unit.masked.test_pairwise import Party

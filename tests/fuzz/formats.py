@@ -21,9 +21,10 @@ from schemas.arrivals.offsets import OffsetRange, WindowOffsets
 from schemas.clustered_fl.records import FederatedState
 from schemas.kmeans.fit_config import load_config
 from schemas.kmeans.model import ClusterModel
+from schemas.masked.config import PairwiseParams
 from schemas.masked.exchange import ExchangePlan, messages_from_table, messages_to_table
 from schemas.masked.message import MaskedMessages
-from schemas.masked.pairwise_messages import Leg, Letter, PairwiseParams, SenderKeys, sent_to_table
+from schemas.masked.pairwise_messages import Leg, Letter, SenderKeys, sent_to_table
 from schemas.masked.parties import AGGREGATOR, COLLECTOR
 from schemas.masked.pinned import pinned_from_table, pinned_to_table
 from schemas.privacy.charge import Limit

@@ -11,18 +11,21 @@ import pytest
 from apache_beam.pvalue import AsSingleton
 
 from pipelines.kmeans import fit
-from pipelines.kmeans.plan.planned_fit import PlannedFit
+from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.run.options import beam_options
 from schemas.choices import NoiseBy
 from schemas.errors import PrivacyFlowError
+from schemas.masked.config import PairwiseParams
 from schemas.privacy.flow import GraphPrivacy, Promise
 from tests.scenes import lake
 from transforms.files.publish import PublishModel
-from transforms.masked.clients import Masking, PairwiseParams
+from transforms.masked.aggregation import Masked
+from transforms.masked.clients import Masking
 from transforms.privacy.noise_stage import AddNoise
 from transforms.privacy_flow.checker import check_graph
-from transforms.rounds.aggregation import SumStatistics
-from transforms.rounds.round import _StatisticFn, server_step
+from transforms.rounds.aggregation import Aggregation, Central, _StatisticFn
+from transforms.rounds.exact_sums import SumStatistics
+from transforms.rounds.round import server_step
 from transforms.tables.read import ListShards
 
 
@@ -66,7 +69,11 @@ class World:
 
     def fit(self, root: beam.Pipeline, job: PlannedFit, masking: Masking | None = None) -> None:
         """The graph of a fit."""
-        fit.build(root, job, self.key, str(self.folder / "out"), masking=masking)
+        aggregation: Aggregation = Central(contract=job.contract, key_uri=self.key)
+        if masking is not None:
+            masking = dataclasses.replace(masking, root=job.source.path)
+            aggregation = Masked(contract=message_contract(job), key_uri=self.key, masking=masking)
+        fit.build(root, job, aggregation, str(self.folder / "out"))
 
     def shards(self, root: beam.Pipeline, job: PlannedFit, label: str = "List") -> beam.PCollection:
         """Where private data come from."""

@@ -7,7 +7,7 @@ Guarantee: messages are uniform to whoever lacks the secret; releases are those 
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import apache_beam as beam
 import numpy as np
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from schemas.choices import NoiseBy
 from schemas.errors import ProtocolError
+from schemas.masked.config import MaskedConfig, PairwiseParams
 from schemas.masked.message import MaskedMessages
-from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
@@ -68,6 +68,17 @@ class Masking:
     pairwise: PairwiseParams | None = None
     shares: ShareLaw | None = None
     noise_key: str = ""
+
+    @classmethod
+    def of_section(cls, masked: MaskedConfig, **run: Any) -> Self:
+        """How a job masks that has this section; `run` is what the section does not say, by the names above."""
+        return cls(
+            threshold=masked.threshold,
+            noise_by=masked.noise_by,
+            pairwise=masked.pairwise,
+            shares=masked.shares,
+            **run,
+        )
 
     def stated(self, releases: tuple[Release, ...], n_present: int, n_listed: int | None) -> tuple[Release, ...]:
         """Releases as they are published: where senders split the noise, with that of all who are present.

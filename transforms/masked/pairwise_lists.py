@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.errors import ProtocolError
-from schemas.masked.pairwise_messages import Leg, Letter, PairwiseParams, SenderKeys
+from schemas.masked.config import PairwiseParams
+from schemas.masked.pairwise_messages import Leg, Letter, SenderKeys
 from schemas.privacy.masked_sum import MaskedReleases
 from transforms.masked.clients import Masking
 from transforms.masked.pairwise_files import PairwiseExchange

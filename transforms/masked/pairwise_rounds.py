@@ -76,7 +76,7 @@ class PairwiseReleases(ClientsStep):
       key_uri: where the aggregator's noise stage finds its key.
       deliver: what becomes of a batch of messages on its way.
 
-    Windowing: global. Privacy: as `MaskedRound`; no stage holds what could unmask one message alone. Cost: one
+    Windowing: global. Privacy: as `Masked`; no stage holds what could unmask one message alone. Cost: one
     pass, one shuffle of a letter per neighbor of each client, and as many key agreements.
     """
 

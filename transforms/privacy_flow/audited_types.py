@@ -181,7 +181,7 @@ _PRIVACY = frozenset(
         "schemas.clustered_fl.records:TrainingParams",
         "transforms.clustered_fl.rounds:TrainingSetup",
         # Who masks, and how.
-        "schemas.masked.pairwise_messages:PairwiseParams",
+        "schemas.masked.config:PairwiseParams",
         "transforms.masked.clients:Masking",
     }
 )

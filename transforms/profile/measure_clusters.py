@@ -34,7 +34,7 @@ from transforms.profile.rows import (
     number,
     read_profile_rows,
 )
-from transforms.rounds.aggregation import SumStatistics
+from transforms.rounds.exact_sums import SumStatistics
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables import client_ids
 from transforms.tables.group_clients import NumberOfShards

@@ -19,7 +19,7 @@ from transforms.numerics.reports.decoding import decode_leaves, decode_points
 from transforms.numerics.reports.decoding.decode_points import CodewordMixture, SoftSums
 from transforms.numerics.reports.sums import ReportSums
 from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, check_apart, distinct_reports
-from transforms.rounds.aggregation import MergeFn
+from transforms.rounds.exact_sums import MergeFn
 from transforms.rounds.small_blocks import SmallBlocksFn
 
 

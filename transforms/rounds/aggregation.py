@@ -1,164 +1,124 @@
-"""Exact sums of statistics: int64 vectors in, exactly one int64 vector out, also for empty input.
+"""Who adds up the statistics of a round, and who draws its noise.
 
-`MergeFn` adds up statistics that merge themselves, in jobs whose output stays private.
+A protocol says what a round releases. An aggregation says whose hands the statistics pass through on the way: those of
+the trusted pipeline (`Central`), or masked messages (`transforms.masked.aggregation`). There are no others. The stages
+of each are in the audited code of the graph checker, so another one would be refused, and none can be registered.
 """
 
 import dataclasses
-import zlib
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.pvalue import AsSingleton
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
-_LONG = 1 << 15
-"""Numbers of a vector of which partial sums are formed first."""
-_BRANCHES = 32
+from schemas.tables.contract import TableContract
+from schemas.tables.shard import ShardRef
+from transforms.numerics.one_thread import one_thread
+from transforms.privacy.noise_stage import AddNoise
+from transforms.rounds.exact_sums import SumStatistics
+from transforms.rounds.protocol import Round
+from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
+from transforms.rounds.shard_sums import ShardReader, contract_digest, summed
+from transforms.rounds.sum_processes import CREWS
 
-
-class SumVectorsFn(beam.CombineFn):
-    """Adds int64 vectors of one length; addition is exact and does not depend on order."""
-
-    def __init__(self, size: int):
-        self._size = size
-
-    def create_accumulator(self) -> np.ndarray:
-        """A zero vector."""
-        return np.zeros(self._size, dtype=np.int64)
-
-    def add_input(self, accumulator: np.ndarray, element: np.ndarray) -> np.ndarray:
-        """Adds one vector; the accumulator is owned and may be changed in place."""
-        accumulator += element
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[np.ndarray]) -> np.ndarray:
-        """Adds up into a new vector."""
-        total = self.create_accumulator()
-        for accumulator in accumulators:
-            total += accumulator
-        return total
-
-    def extract_output(self, accumulator: np.ndarray) -> np.ndarray:
-        """The exact sum; noise is added in a stage of its own."""
-        return accumulator
+_SHARDS_PER_CORE = 1024
 
 
-class _BranchFn(beam.DoFn):
-    """Numbers vectors by the branch that adds them up: one branch for each bundle, so that lifting still works.
+class Aggregation(Protocol):
+    """What happens to the statistics of a round between the shards and the server step."""
 
-    A bundle that a runner does again gets the same branch, as long as its vectors are the same. By chance, it could be
-    added to two branches, where one of them has read the first attempt: rows would count twice.
-    """
+    @property
+    def contract(self) -> TableContract:
+        """How shards are read."""
 
-    def start_bundle(self) -> None:
-        """Nothing is known yet."""
-        self._branch = -1
+    def releases(self, shards: beam.PCollection, state: beam.PCollection, round_: Round) -> beam.PCollection:
+        """Adds the stages of a round to its graph.
 
-    def process(self, vector: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """(branch, vector); which branch it is does not matter to a sum of integers."""
-        if self._branch < 0:
-            self._branch = zlib.crc32(vector.tobytes()) % _BRANCHES
-        yield self._branch, vector
+        Args:
+          shards: `ShardRef`s.
+          state: one element: what is broadcast. Public data and releases only.
+          round_: statistic and plan.
+
+        Returns:
+          The releases of `round_.plan`, one tuple.
+        """
+
+    def begin(self, rounds: Sequence[Round], n_bytes: int) -> None:
+        """Begins what can be begun while the graph is built.
+
+        Args:
+          rounds: of the run.
+          n_bytes: of its rows in memory, about.
+        """
 
 
-def _unbranched(numbered: tuple) -> np.ndarray:
-    """The sum of a branch."""
-    return numbered[1]
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class SumStatistics(beam.PTransform):
-    """int64 vectors of shape (size,) → their exact sum, one element.
-
-    The input is never empty, because the empty shard is part of every listing and its statistic is zero. So
-    there is no default, and the exact sum is nobody's side input.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Central:
+    """The pipeline is trusted: workers add up statistics as they are, and its noise stage draws.
 
     Attributes:
-      size: length of every vector.
+      contract: how shards are read.
+      key_uri: where the noise stage finds the run key.
+      limits: of the workers.
 
-    Windowing: global. Cost: one shuffle of one vector per bundle; two for long vectors, so that no worker is handed
-    those of all bundles as one element, which runners cannot hold.
+    Cost of a round: one pass over the needed columns, one shuffle of one vector per bundle.
     """
 
-    size: int
+    contract: TableContract
+    key_uri: str
+    limits: WorkerLimits = NO_LIMITS
 
-    def expand(self, statistics: beam.PCollection) -> beam.PCollection:
-        """Combines without defaults."""
-        if self.size >= _LONG:
-            numbered = statistics | "Branch" >> beam.ParDo(_BranchFn())
-            branches = numbered | "SumBranches" >> beam.CombinePerKey(_SumBranchFn())
-            statistics = branches | "Unbranch" >> beam.Map(_unbranched)
-        return statistics | "Sum" >> beam.CombineGlobally(SumVectorsFn(self.size)).without_defaults()
+    def releases(self, shards: beam.PCollection, state: beam.PCollection, round_: Round) -> beam.PCollection:
+        """Statistic, exact sum, noise."""
+        return (
+            shards
+            | "Statistic" >> beam.ParDo(_StatisticFn(self.contract, round_, self.limits), AsSingleton(state))
+            | "Aggregate" >> SumStatistics(size=round_.plan.size)
+            | "Noise" >> AddNoise(plan=round_.plan, key_uri=self.key_uri)
+        )
 
-
-class SumPresentVectorsFn(beam.CombineFn):
-    """`SumVectorsFn` for at least one vector of a length that need not be known; the sum of nothing is None."""
-
-    def create_accumulator(self) -> np.ndarray | None:
-        """Nothing yet."""
-        return None
-
-    def add_input(self, accumulator: np.ndarray | None, element: np.ndarray) -> np.ndarray:
-        """Adds one vector to a copy that this combiner owns."""
-        if accumulator is None:
-            return element.copy()
-        accumulator += element
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[np.ndarray | None]) -> np.ndarray | None:
-        """Adds up into a new vector."""
-        total = None
-        for accumulator in accumulators:
-            if accumulator is not None:
-                total = self.add_input(total, accumulator)
-        return total
-
-    def extract_output(self, accumulator: np.ndarray | None) -> np.ndarray | None:
-        """The exact sum; noise is added in a stage of its own."""
-        return accumulator
+    def begin(self, rounds: Sequence[Round], n_bytes: int) -> None:
+        """Starts the processes that add up, if the rows are many."""
+        CREWS.of_run(self.limits, n_bytes, ahead=[each.statistic for each in rounds])
 
 
-class _SumBranchFn(SumPresentVectorsFn):
-    """The sum of a branch, which for the checker is a statistic like its terms: nobody may noise it by itself."""
+class _StatisticFn(beam.DoFn):
+    """Adds up the statistic of shards; blocks are small, so BLAS gets one thread and workers the cores."""
 
+    def __init__(self, contract: TableContract, bound: Round, limits: WorkerLimits = NO_LIMITS):
+        self._contract = contract
+        self._round = bound
+        self._limits = limits
 
-@dataclasses.dataclass(eq=False, kw_only=True)
-class SumKeyedStatistics(beam.PTransform):
-    """(number, int64 vector) → (number, exact sum), one element per number that occurs.
+    def setup(self) -> None:
+        """Keeps BLAS from starting threads for small blocks."""
+        one_thread()
+        self._identity = contract_digest(self._contract)
 
-    Windowing: global. Cost: one shuffle of one vector per bundle and number.
-    """
+    def start_bundle(self) -> None:
+        """Nothing is waiting yet."""
+        self._waiting: list[ShardRef] = []
 
-    def expand(self, statistics: beam.PCollection) -> beam.PCollection:
-        """Combines per number."""
-        return statistics | "Sum" >> beam.CombinePerKey(SumPresentVectorsFn())
+    def process(self, shard: ShardRef, state: Any) -> Iterator[np.ndarray]:
+        """One int64 vector for so many shards that all processes have work."""
+        self._waiting.append(shard)
+        self._state = state
+        if len(self._waiting) > _SHARDS_PER_CORE * self._limits.cores:
+            yield self._summed()
 
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """One for those that are left."""
+        if self._waiting:
+            yield WindowedValue(self._summed(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
-class Mergeable(Protocol):
-    """A statistic whose merge is exact, so that order and grouping do not matter."""
-
-    def merge(self, other: Any) -> Self:
-        """The statistic of the rows of both, a new one."""
-
-
-class MergeFn(beam.CombineFn):
-    """Merges statistics; there must be at least one, which the empty shard sees to."""
-
-    def create_accumulator(self) -> Mergeable | None:
-        """Nothing yet."""
-        return None
-
-    def add_input(self, accumulator: Mergeable | None, element: Mergeable) -> Mergeable:
-        """Merges one statistic."""
-        return element if accumulator is None else accumulator.merge(element)
-
-    def merge_accumulators(self, accumulators: Iterable[Mergeable | None]) -> Mergeable | None:
-        """Merges what there is."""
-        total = self.create_accumulator()
-        for accumulator in accumulators:
-            total = total if accumulator is None else self.add_input(total, accumulator)
-        return total
-
-    def extract_output(self, accumulator: Mergeable | None) -> Mergeable | None:
-        """The statistic of all rows."""
-        return accumulator
+    def _summed(self) -> np.ndarray:
+        """The statistic of the shards that wait."""
+        waiting, self._waiting = self._waiting, []
+        reader = ShardReader(
+            contract=self._contract, identity=self._identity, bound=self._round, state=self._state, limits=self._limits
+        )
+        return summed(reader, waiting)

@@ -24,7 +24,7 @@ from transforms.kmeans.dp_lloyd.state import LloydSettings, LloydState, lattice_
 from transforms.numerics.kmeans import folding, lloyd_rules
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Frame
-from transforms.rounds.aggregation import SumStatistics
+from transforms.rounds.exact_sums import SumStatistics
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import prefetched_blocks
 

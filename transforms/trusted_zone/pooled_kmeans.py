@@ -21,7 +21,7 @@ from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.numerics.tables.row_sampling import order_of_rows
 from transforms.numerics.trusted_zone.clustering_sums import MeanSums, RowSample, row_ranks
 from transforms.numerics.trusted_zone.k_fed import LocalCenters, local_centers, merged_centers
-from transforms.rounds.aggregation import MergeFn
+from transforms.rounds.exact_sums import MergeFn
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import prefetched_blocks, read_blocks
 from transforms.trusted_zone.evaluate_models import EvaluateModels

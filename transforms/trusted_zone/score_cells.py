@@ -16,7 +16,7 @@ from schemas.trusted_zone.metrics import Metrics
 from transforms.numerics.statistics.exact_sum import ExactSum
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, scatter
-from transforms.rounds.aggregation import MergeFn
+from transforms.rounds.exact_sums import MergeFn
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import prefetched_blocks
 from transforms.trusted_zone.evaluate_models import ScoreParams, cluster_means, metrics_of, ranked_blocks

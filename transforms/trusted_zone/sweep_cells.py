@@ -22,7 +22,7 @@ from schemas.tables.shard import ShardRef
 from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics.frame import SharedFrame
 from transforms.privacy.noise_stage import AddKeyedNoise
-from transforms.rounds.aggregation import SumKeyedStatistics
+from transforms.rounds.exact_sums import SumKeyedStatistics
 from transforms.rounds.protocol import Round, measured
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import prefetched_blocks

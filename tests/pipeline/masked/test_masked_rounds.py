@@ -17,8 +17,8 @@ from pipelines.run.options import beam_options
 from schemas.choices import NoiseBy
 from schemas.errors import ProtocolError
 from schemas.kmeans.model import model_from_tables
+from schemas.masked.config import PairwiseParams
 from schemas.masked.message import MaskedMessages
-from schemas.masked.pairwise_messages import PairwiseParams
 from schemas.tables.client_block import ClientBlock
 from tests.pipeline.privacy.test_secrets import Functions, spellings_in, unpacked
 from tests.scenes import lake
@@ -26,12 +26,13 @@ from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
 from transforms.files.publish import PublishModel
 from transforms.masked import aggregator
 from transforms.masked import clients as client_messages
+from transforms.masked.aggregation import Masked
 from transforms.masked.clients import Masking
-from transforms.masked.rounds import RunMaskedRounds
 from transforms.numerics.masked import shared_masks as masking_numerics
 from transforms.numerics.privacy import noise, noise_shares
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.keys import lasting_key
+from transforms.rounds.round import RunRounds
 from transforms.tables.read import ListShards
 
 SECRET = bytes(range(51, 83))
@@ -170,14 +171,8 @@ def build(root, planned, masking, key_uri, out):
     contract = message_contract(planned)
     source = lake.staged(planned.source, out)
     shards = root | "List" >> ListShards(source=source, contract=contract)
-    run = RunMaskedRounds(
-        rounds=planned.rounds,
-        initial=planned.initial,
-        contract=contract,
-        key_uri=key_uri,
-        masking=masking,
-        deliver=deliver,
-    )
+    aggregation = Masked(contract=contract, key_uri=key_uri, masking=masking, deliver=deliver)
+    run = RunRounds(rounds=planned.rounds, initial=planned.initial, aggregation=aggregation)
     _ = shards | "Rounds" >> run | "Publish" >> PublishModel(folder=out)
 
 
@@ -319,7 +314,9 @@ def graph(hall):
     pipeline = beam.Pipeline(options=beam_options([]))
     masking, job = Masking(secret_uri=hall.secret_uri, run="run"), hall.job("client tuned")
     job = dataclasses.replace(job, source=lake.staged(job.source, hall.folder / "listings"))
-    fit.build(pipeline, job, hall.key_uri, str(hall.folder / "out"), masking=masking)
+    masking = dataclasses.replace(masking, root=job.source.path)
+    aggregation = Masked(contract=message_contract(job), key_uri=hall.key_uri, masking=masking)
+    fit.build(pipeline, job, aggregation, str(hall.folder / "out"))
     return pipeline, Functions(pipeline).found
 
 

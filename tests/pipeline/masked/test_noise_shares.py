@@ -8,7 +8,7 @@ import pytest
 
 from schemas.choices import NoiseBy
 from schemas.errors import ProtocolError
-from schemas.masked.pairwise_messages import PairwiseParams
+from schemas.masked.config import PairwiseParams
 from schemas.privacy.noise_shares import ShareLaw
 from tests.pipeline.masked.test_masked_rounds import REPLAY, Hall, block_of, rounds_of
 from tests.scenes import lake

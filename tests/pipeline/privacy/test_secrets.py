@@ -84,7 +84,8 @@ class Job:
         server = lake.write_server(folder / "server.parquet")
         self.settings = lake.job(str(folder / "lake"), server, "client", key_uri=self.key_uri, lloyd={"steps": 1})
         self.pipeline = beam.Pipeline(options=beam_options([]))
-        fit.build(self.pipeline, lake.ready(self.settings, folder / "listings"), self.key_uri, str(folder / "staging"))
+        planned = lake.ready(self.settings, folder / "listings")
+        fit.build(self.pipeline, planned, fit.aggregation_of(planned, self.key_uri), str(folder / "staging"))
         self.functions = Functions(self.pipeline).found
 
 

@@ -21,9 +21,10 @@ from transforms.files import publish
 from transforms.files.private_sink import PrivateSink
 from transforms.privacy import noise_stage
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
-from transforms.rounds import aggregation
-from transforms.rounds.aggregation import SumStatistics, SumVectorsFn
-from transforms.rounds.round import _StatisticFn, server_step
+from transforms.rounds import exact_sums
+from transforms.rounds.aggregation import _StatisticFn
+from transforms.rounds.exact_sums import SumStatistics, SumVectorsFn
+from transforms.rounds.round import server_step
 from transforms.rounds.staged_state import StagedArrays, begun
 from transforms.tables.listing import DigestFiles
 from transforms.tables.read import CheckRows
@@ -80,9 +81,9 @@ def noise_on_every_shard_by_itself(scene):
 
 @hostile("must be given the sum of one statistic, got something else", "List", "Statistic", "Noise")
 def noise_on_every_branch_by_itself(scene):
-    branches = scene.statistics() | "Branch" >> beam.ParDo(aggregation._BranchFn())
-    sums = branches | "SumBranches" >> beam.CombinePerKey(aggregation._SumBranchFn())
-    return sums | "Unbranch" >> beam.Map(aggregation._unbranched) | "Noise" >> scene.noise()
+    branches = scene.statistics() | "Branch" >> beam.ParDo(exact_sums._BranchFn())
+    sums = branches | "SumBranches" >> beam.CombinePerKey(exact_sums._SumBranchFn())
+    return sums | "Unbranch" >> beam.Map(exact_sums._unbranched) | "Noise" >> scene.noise()
 
 
 @hostile("must be given public data and releases, got exact private data", "List", "Statistic", "Sum", "Begin")
@@ -174,7 +175,7 @@ def lookalike_of_the_noise_stage(scene):
     return scene.exact() | "Noise" >> beam.ParDo(fake(scene.first.plan, scene.world.key))
 
 
-@hostile("must run audited code, got transforms.rounds.aggregation:SumVectorsFn", "List", "Statistic", "Sum")
+@hostile("must run audited code, got transforms.rounds.exact_sums:SumVectorsFn", "List", "Statistic", "Sum")
 def lookalike_of_a_sum(scene):
     fake = lookalike(SumVectorsFn, extract_output=lambda self, accumulator: accumulator)
     return scene.statistics() | "Sum" >> beam.CombineGlobally(fake(3)).without_defaults()

@@ -21,9 +21,9 @@ from tests.scenes.graphs import HostileGraphs, Scene, assert_path, refused, unde
 from tests.scenes.models import write_model
 from transforms.files import publish
 from transforms.files.publish import PublishModel
+from transforms.masked.aggregation import Masked
 from transforms.masked.aggregator import AggregateMasked, SumMessagesFn
 from transforms.masked.clients import UnmaskReleases, UploadMessages
-from transforms.masked.rounds import RunMaskedRounds
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.privacy import noise_stage
 from transforms.privacy.noise_stage import AddKeyedNoise, AddMaskedNoise
@@ -32,7 +32,8 @@ from transforms.profile.accounting import calibrate
 from transforms.profile.measure_clusters import SUMS, MeasureClusters
 from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
 from transforms.profile.rows import ProfileParams
-from transforms.rounds.aggregation import SumKeyedStatistics
+from transforms.rounds.exact_sums import SumKeyedStatistics
+from transforms.rounds.round import RunRounds
 from transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreParams
 from transforms.trusted_zone.score_cells import ScoreModels
 from transforms.trusted_zone.sweep_cells import _CellStatisticsFn
@@ -77,14 +78,9 @@ def masked_noise_on_a_plain_sum(scene):
 
 @masked("must run audited code, got test_hostile_plans:watched", "List", "Upload/Mask", "Deliver")
 def messages_on_their_way_through_a_function_of_somebody(scene):
-    rounds = RunMaskedRounds(
-        rounds=scene.job.rounds,
-        initial=scene.job.initial,
-        contract=scene.contract,
-        key_uri=scene.world.key,
-        masking=scene.masking,
-        deliver=watched,
-    )
+    key = scene.world.key
+    aggregation = Masked(contract=scene.contract, key_uri=key, masking=scene.masking, deliver=watched)
+    rounds = RunRounds(rounds=scene.job.rounds, initial=scene.job.initial, aggregation=aggregation)
     return scene.shards | "Rounds" >> rounds
 
 
@@ -312,8 +308,8 @@ def test_pooled_centers_reach_no_private_round(world):
 def test_a_refused_job_ends_with_4_and_leaves_nothing(world, tmp_path, monkeypatch):
     honest, read = fit.build, []
 
-    def build(root, planned, key_uri, folder, **options):
-        honest(root, planned, key_uri, folder, **options)
+    def build(root, planned, aggregation, folder, **options):
+        honest(root, planned, aggregation, folder, **options)
         _ = world.shards(root, planned, "ListAgain") | "Leak" >> PublishModel(folder=str(tmp_path / "leak"))
 
     monkeypatch.setattr(fit, "build", build)

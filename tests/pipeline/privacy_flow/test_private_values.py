@@ -126,7 +126,8 @@ def test_graph_and_pickles_hold_no_exact_number(job, ran):
     _, leaks = ran
     pipeline = beam.Pipeline(options=beam_options([]))
     key_uri = lake.write_key(job.folder / "key")
-    fit.build(pipeline, lake.ready(job.settings, job.folder / "listings"), key_uri, str(job.folder / "staging"))
+    planned = lake.ready(job.settings, job.folder / "listings")
+    fit.build(pipeline, planned, fit.aggregation_of(planned, key_uri), str(job.folder / "staging"))
     assert leaks.within(pipeline.to_runner_api().SerializeToString()) == []
     for label, function in Functions(pipeline).found.items():
         assert leaks.within(pickler.dumps(function)) == [], label
@@ -136,7 +137,8 @@ def test_no_counter_is_written(job):
     pipeline = beam.Pipeline(options=beam_options([]))
     key_uri = lake.write_key(job.folder / "counted_key")
     (job.folder / "counted").mkdir()
-    fit.build(pipeline, lake.ready(job.settings, job.folder / "listings"), key_uri, str(job.folder / "counted"))
+    planned = lake.ready(job.settings, job.folder / "listings")
+    fit.build(pipeline, planned, fit.aggregation_of(planned, key_uri), str(job.folder / "counted"))
     result = pipeline.run()
     result.wait_until_finish()
     assert not any(result.metrics().query().values())

@@ -9,7 +9,7 @@ from tests.unit.test_import_direction import file_of, reached_from
 AGGREGATOR = ("transforms.masked.aggregator", "pipelines.masked.aggregate")
 CLIENTS = {
     "transforms.masked.clients",
-    "transforms.masked.rounds",
+    "transforms.masked.aggregation",
     "transforms.masked.pairwise_legs",
     "transforms.masked.pairwise_lists",
     "transforms.masked.pairwise_rounds",

@@ -4,15 +4,9 @@ import pyarrow as pa
 import pytest
 
 from schemas.errors import ProtocolError
+from schemas.masked.config import PairwiseParams
 from schemas.masked.exchange import ExchangePlan
-from schemas.masked.pairwise_messages import (
-    HandedOut,
-    Letter,
-    PairwiseParams,
-    SenderKeys,
-    sent_from_table,
-    sent_to_table,
-)
+from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys, sent_from_table, sent_to_table
 from schemas.privacy.noise_shares import ShareLaw
 
 ROWS = {

@@ -7,7 +7,7 @@ import apache_beam as beam
 import pytest
 
 from schemas.privacy.plan import Geometry, Mechanism, ReleaseSpec
-from transforms.masked.rounds import MaskedRound
+from transforms.masked.pairwise_rounds import PairwiseReleases
 from transforms.privacy import noise_stage
 from transforms.privacy_flow import audited_code
 from transforms.privacy_flow.allow_list import AUDITED, DECLARED
@@ -15,7 +15,7 @@ from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
 from transforms.privacy_flow.rules import Level, Role
 from transforms.privacy_flow.stated_sensitivity import STATED, Stated
 from transforms.rounds import round as rounds
-from transforms.rounds.aggregation import SumVectorsFn
+from transforms.rounds.exact_sums import SumVectorsFn
 
 
 def resolved(name):
@@ -96,7 +96,7 @@ def test_what_a_step_was_handed_is_found_in_containers_and_partial_functions():
 
 
 def test_fields_that_hold_functions_are_no_methods():
-    masked = MaskedRound(round=None, state=None, contract=None, key_uri="", masking=None)
+    masked = PairwiseReleases(round=None, state=None, contract=None, key_uri="", masking=None, deliver=local)
     assert not audited_code.is_altered(masked)
     masked.expand = local
     assert audited_code.is_altered(masked)

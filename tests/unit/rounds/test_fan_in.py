@@ -5,8 +5,8 @@ import numpy as np
 
 from pipelines.run.options import beam_options
 from tests.scenes import lake
-from transforms.rounds import aggregation
-from transforms.rounds.aggregation import SumStatistics
+from transforms.rounds import exact_sums
+from transforms.rounds.exact_sums import SumStatistics
 
 
 def equal_to(total, expected):
@@ -31,13 +31,13 @@ def test_a_fit_with_long_vectors_is_checked_and_releases_the_same(tmp_path, monk
     server, key = lake.write_server(tmp_path / "server.parquet"), lake.write_key(tmp_path / "key")
     settings = lake.job(path, server, key_uri=key)
     lake.run_fit(settings, tmp_path / "plain")
-    monkeypatch.setattr(aggregation, "_LONG", 1)
+    monkeypatch.setattr(exact_sums, "_LONG", 1)
     lake.run_fit(settings, tmp_path / "tree")
     assert lake.released(tmp_path / "tree") == lake.released(tmp_path / "plain")
 
 
 def branches(vectors):
-    step = aggregation._BranchFn()
+    step = exact_sums._BranchFn()
     step.start_bundle()
     return [branch for vector in vectors for branch, _ in step.process(vector)]
 
@@ -55,6 +55,6 @@ def test_the_largest_sums_are_exact():
     """To the last unit that an int64 holds, also where partial sums pass it on the way."""
     near = np.iinfo(np.int64).max - 5
     parts = [np.array([each], dtype=np.int64) for each in (near, near, -near, 5)]
-    for fn in (aggregation.SumVectorsFn(1), aggregation.SumPresentVectorsFn()):
+    for fn in (exact_sums.SumVectorsFn(1), exact_sums.SumPresentVectorsFn()):
         total = fn.merge_accumulators([fn.add_input(fn.create_accumulator(), each.copy()) for each in parts])
         np.testing.assert_array_equal(total, [np.iinfo(np.int64).max])

@@ -7,7 +7,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from pipelines.kmeans.fit import build
+from pipelines.kmeans.fit import aggregation_of, build
 from pipelines.run.options import beam_options
 from schemas.errors import InputError
 from tests.scenes import lake
@@ -95,6 +95,7 @@ def test_a_graph_is_small_whatever_the_server_data(places, tmp_path):
     fit = dataclasses.replace(fit, source=lake.staged(fit.source, tmp_path / "listing"))
     with staged_state(fit.initial, str(tmp_path)) as (light, staged):
         pipeline = beam.Pipeline(options=beam_options([]))
-        build(pipeline, dataclasses.replace(fit, initial=light), lake.write_key(tmp_path / "key"), "out", staged=staged)
+        aggregation = aggregation_of(fit, lake.write_key(tmp_path / "key"))
+        build(pipeline, dataclasses.replace(fit, initial=light), aggregation, "out", staged=staged)
         check_graph(pipeline, fit.promise)
         assert len(pipeline.to_runner_api().SerializeToString()) < 1_000_000

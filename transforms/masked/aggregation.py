@@ -1,0 +1,80 @@
+"""Masked aggregation: the clients' role and the aggregator's in one pipeline.
+
+    shards + broadcast -> statistic per client -> masked message | sum -> noise | -> unmask -> releases
+              clients' role                      | aggregator's  |  clients' role
+
+Guarantee: what the aggregator's stages see is uniform to whoever lacks the secret; the releases have the law that the
+rounds' plans state. The roles are told apart by stages, not by identities.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import apache_beam as beam
+
+from schemas.choices import NoiseBy
+from schemas.masked.message import MaskedMessages
+from schemas.tables.contract import TableContract
+from transforms.masked.aggregator import AggregateMasked
+from transforms.masked.clients import Masking, UnmaskReleases, UploadMessages
+from transforms.masked.pairwise_rounds import PairwiseReleases
+from transforms.privacy.noise_stage import AddFurtherNoise
+from transforms.rounds.protocol import Round
+
+
+def all_arrive(messages: MaskedMessages) -> MaskedMessages:
+    """Nobody drops out."""
+    return messages
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Masked:
+    """`Aggregation` of masked messages, by either scheme.
+
+    Attributes:
+      contract: how shards are read; by client if clients send messages, else each shard does.
+      key_uri: where the aggregator's noise stage finds its key.
+      masking: of the clients' role.
+      deliver: what becomes of a batch of messages on its way, to see what dropouts do.
+
+    Cost of a round: one pass over the needed columns, and two keystreams of the statistic's size per message; with
+    pairwise masks those of `PairwiseReleases`.
+    """
+
+    contract: TableContract
+    key_uri: str
+    masking: Masking
+    deliver: Callable[[MaskedMessages], MaskedMessages] = all_arrive
+
+    def releases(self, shards: beam.PCollection, state: beam.PCollection, round_: Round) -> beam.PCollection:
+        """Clients, aggregator, clients, and the noise of the clients' role if it adds any."""
+        scheme = self._shared_secret if self.masking.pairwise is None else self._pairwise
+        releases = scheme(shards, state, round_)
+        if self.masking.noise_by is NoiseBy.BOTH:
+            further = AddFurtherNoise(plan=round_.plan, key_uri=self.masking.secret_uri)
+            releases = releases | "FurtherNoise" >> further
+        return releases
+
+    def begin(self, rounds: Sequence[Round], n_bytes: int) -> None:
+        """There is nothing to begin."""
+
+    def _pairwise(self, shards: beam.PCollection, state: beam.PCollection, round_: Round) -> beam.PCollection:
+        return shards | "Pairwise" >> PairwiseReleases(
+            round=round_,
+            state=state,
+            contract=self.contract,
+            key_uri=self.key_uri,
+            masking=self.masking,
+            deliver=self.deliver,
+        )
+
+    def _shared_secret(self, shards: beam.PCollection, state: beam.PCollection, round_: Round) -> beam.PCollection:
+        masking, plan = self.masking, round_.plan
+        aggregate = AggregateMasked(plan=plan, key_uri=self.key_uri, threshold=masking.threshold, shares=masking.shares)
+        return (
+            shards
+            | "Upload" >> UploadMessages(round=round_, state=state, contract=self.contract, masking=masking)
+            | "Deliver" >> beam.Map(self.deliver)
+            | "Aggregate" >> aggregate
+            | "Unmask" >> UnmaskReleases(plan=plan, state=state, masking=masking)
+        )
