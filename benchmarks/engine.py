@@ -266,7 +266,8 @@ def graph(data: Path, n_server: int) -> Figures:
     import apache_beam as beam
     import pyarrow.parquet as pq
 
-    from pipelines.kmeans.fit import aggregation_of, build
+    from pipelines.kmeans.fit import aggregation_of
+    from pipelines.kmeans.fit_rounds import FitRounds
     from pipelines.run.options import beam_options
     from tests.scenes import lake as scenes
     from transforms.rounds.staged_state import staged_state
@@ -281,7 +282,8 @@ def graph(data: Path, n_server: int) -> Figures:
             pipeline = beam.Pipeline(options=beam_options([]))
             key = scenes.write_key(Path(folder) / "key")
             aggregation = aggregation_of(planned, key)
-            build(pipeline, dataclasses.replace(planned, initial=light), aggregation, folder, staged=staged)
+            rounds = FitRounds(dataclasses.replace(planned, initial=light), aggregation, folder, staged=staged)
+            rounds.add_rounds(pipeline, {}, 1, rounds.n_rounds)
             octets = len(pipeline.to_runner_api().SerializeToString())
     return {"octets": float(octets), "rss": measurement.peak_rss()}
 

@@ -76,8 +76,8 @@ def train(planned: PlannedFederation, options: PipelineOptions, folder: str, key
         cache_bytes=chunks.cache_megabytes << 20,
     )
     protocol = FederatedProtocol(setup, planned.clients.places, planned.events)
-    arrays = run_chunks(protocol, folder, planned.binding(key_uri), options, chunks.rounds)
-    return FederatedState.from_arrays(dict(arrays))
+    done = run_chunks(protocol, folder, planned.binding(key_uri), options, chunks.rounds)
+    return FederatedState.from_arrays(dict(done.arrays))
 
 
 def judge(

@@ -29,6 +29,7 @@ from pipelines.ledger.spending import Reservation
 from pipelines.ledger.store import Ledger
 from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder
 from pipelines.run.options import JobOptions
+from pipelines.run.round_driver import clear_rounds, rounds_recorded
 from pipelines.run.run_keys import RunNonce
 from pipelines.run.versions import code_digest
 from schemas.choices import Trust
@@ -52,7 +53,7 @@ _PLACES = (
     ("masked", "secret_uri"),
     ("", "key_uri"),
 )
-_NO_MATTER = ("ledger", "keep_staging")
+_NO_MATTER = ("ledger", "keep_staging", "chunks")
 
 
 class RunAccount(OutputFolder):
@@ -120,10 +121,11 @@ class RunAccount(OutputFolder):
                 fresh = reservation is None or self._reserve(reservation.charge)
                 self.folder.take_up()
             self._check_open()
-            self.folder.clear()
+            self.folder.clear(keep_rounds=self._started and not self._again)
             yield
         except BaseException as error:
             clean = not self._drew or (isinstance(error, InputError) and not self._any_released())
+            clean = clean and not rounds_recorded(self.folder)
             # Refused means that another attempt has the folder, or has drawn: the charge is that one's as well.
             if fresh and clean and not self._started and not isinstance(error, LedgerRefusedError):
                 self._give_back(error)
@@ -147,11 +149,16 @@ class RunAccount(OutputFolder):
         with kept_key(uri, setting):
             yield self._place(uri)
 
-    def start(self, planned: PlannedFit) -> str:
-        """Fixes key and input of the run before noise is drawn; returns the fingerprint of the input."""
+    def start(self, planned: PlannedFit, key_uri: str) -> str:
+        """Fixes key and input of the run before noise is drawn; returns the fingerprint of the input.
+
+        Args:
+          planned: the job.
+          key_uri: the place of the run's own key.
+        """
         places = {setting: self._place(uri) for setting, (uri, _) in self._secrets.items()}
         keys = {setting: key_digest(place, setting) for setting, place in places.items()}
-        where = (places["key_uri"], self._options.beam, self.folder.staging)
+        where = (key_uri, self._options.beam, self.folder.staging)
         fingerprint = content_fingerprint(planned, self._config_digest, *where)
         self._ledger.start(self._run, {"key": keys, "input": fingerprint})
         self._drew = True
@@ -242,6 +249,7 @@ class RunAccount(OutputFolder):
         if staged is not None and _is(staged, digest):
             for uri in status.reserved["made"]:
                 delete_key(uri)
+            clear_rounds(folder.staging)
             folder.check()
             folder.move([*json_schema.parsed(staged, RunManifest, _refusal(folder.path(MANIFEST))).files, MANIFEST])
         if not _is(_read(FileSystems.join(folder.output, MANIFEST)), digest):

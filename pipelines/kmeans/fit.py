@@ -2,11 +2,8 @@
 
 import contextlib
 import dataclasses
-import functools
-import glob
 import logging
 
-import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -14,13 +11,15 @@ from pipelines.jobs.forewarnings import counted
 from pipelines.jobs.job import Job, Outcome, Run, charging
 from pipelines.jobs.place import OutputFolder
 from pipelines.kmeans.account import RunAccount
+from pipelines.kmeans.fit_rounds import FitRounds
+from pipelines.kmeans.free_run import FreeRun
 from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
 from pipelines.kmeans.plan.recurrence import followed
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
-from pipelines.run.graph import run_graph
-from pipelines.run.options import JobOptions, check_rounds, worker_limits
+from pipelines.run.options import JobOptions, check_rounds, rounds_of_a_graph, worker_limits
+from pipelines.run.round_driver import clear_rounds, run_chunks
 from pipelines.run.run_keys import HoldKey, run_keys
 from pipelines.tables.client_staging import staged_by_client
 from pipelines.tables.features import with_features
@@ -34,55 +33,20 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
 from schemas.settings.digest import config_digest
 from transforms.files import gate
-from transforms.files.octets import remove_files, table_bytes, write_bytes
-from transforms.files.publish import CENTERS_FILE, RELEASED_FILES, PublishModel
+from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.publish import CENTERS_FILE, RELEASED_FILES
 from transforms.masked.aggregation import Masked
 from transforms.masked.clients import SECRET_SETTING, Masking
 from transforms.rounds.aggregation import Aggregation, Central
-from transforms.rounds.bound_broadcast import SUFFIX
-from transforms.rounds.round import RunRounds
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
-from transforms.rounds.staged_state import StagedArrays, staged_state
+from transforms.rounds.staged_state import staged_state
 from transforms.rounds.sum_processes import LEAST_BYTES
 from transforms.tables.file_seal import FileSeal
-from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
-
-
-def build(
-    root: beam.Pipeline,
-    planned: PlannedFit,
-    aggregation: Aggregation,
-    folder: str,
-    *,
-    counted: bool = False,
-    bound: bool = False,
-    staged: StagedArrays | None = None,
-) -> None:
-    """Adds the job to a pipeline.
-
-    Args:
-      root: an empty pipeline.
-      planned: the job; with privacy unit `client`, no client of its data lies in several shards.
-      aggregation: who adds up statistics, and who draws the noise.
-      folder: where the released files go; exists.
-      counted: whether rows have been counted already, before invalid ones were dropped.
-      bound: whether broadcasts leave their digests in the folder, which then is of this run alone.
-      staged: where large public arrays of the first state lie; None if it holds them itself.
-    """
-    shards = root | "List" >> ListShards(source=planned.source, contract=aggregation.contract)
-    if not counted:
-        _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
-    state = shards | "Rounds" >> RunRounds(
-        rounds=planned.rounds,
-        initial=planned.initial,
-        aggregation=aggregation,
-        folder=folder if bound else None,
-        staged=staged,
-    )
-    _ = state | "Publish" >> PublishModel(folder=folder)
+Account = RunAccount | FreeRun
+"""Of a run that other processes may take up: who keeps its keys, and who knows its input."""
 
 
 def aggregation_of(
@@ -102,7 +66,7 @@ def aggregation_of(
     masking = Masking.of_section(
         config.masked,
         secret_uri=secret,
-        run=config_digest(config),
+        run=config_digest(config.uncut),
         root=planned.source.path,
         whole_clients=config.privacy.unit is PrivacyUnit.CLIENT,
         noise_key="" if config.masked.shares is None else secret,
@@ -117,8 +81,8 @@ def _held_secret(config: FitConfig, folder: str, hold: HoldKey) -> contextlib.Ab
     return hold(config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE), SECRET_SETTING)
 
 
-def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: RunAccount | None = None) -> FitResult:
-    """Runs a planned job to its end.
+def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: Account | None = None) -> FitResult:
+    """Runs a planned job to its end, or from where an earlier attempt was stopped.
 
     The kept key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
     made and deleted when the run is over. What draws is derived from it for this run.
@@ -128,7 +92,8 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
       planned: the job.
       options: for Beam.
       folder: private staging folder; the released files are there afterwards.
-      account: of the run in the ledger, which then keeps the key; None without one.
+      account: of a run that other processes may take up, which then keeps the key; None of one that is over with this
+        process.
 
     Raises:
       DappleError: what stopped the run, in one sentence.
@@ -138,7 +103,7 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
         hold = held.enter_context(run_keys(folder)) if account is None else account.held_key
         key_uri = held.enter_context(hold(config.key_uri or FileSystems.join(folder, KEY_FILE)))
         secret = held.enter_context(_held_secret(config, folder, hold))
-        fingerprint = "" if account is None else account.start(planned)
+        fingerprint = keyed_fingerprint(planned, key_uri) if account is None else account.start(planned, key_uri)
         initial, staged = held.enter_context(staged_state(planned.initial, folder))
         limits = held.enter_context(worker_limits(options))
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
@@ -148,19 +113,13 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
             aggregation = aggregation_of(job, key_uri, secret, limits)
             # A graph does not know the list of the files.
             aggregation.begin(planned.rounds, _memory(planned.rows.source))
-            held.callback(remove_files, FileSystems.join(glob.escape(folder), f"*{SUFFIX}"))
-            add = functools.partial(
-                build,
-                planned=job,
-                aggregation=aggregation,
-                folder=folder,
-                counted=rows.counted,
-                bound=True,
-                staged=staged,
-            )
-            found = run_graph(add, options, planned.promise)
-        fingerprint = fingerprint or keyed_fingerprint(planned, key_uri)
-    return _result(planned, folder, planned.statement.of_graph(found), fingerprint)
+            rounds = FitRounds(job, aggregation, folder, counted=rows.counted, bound=True, staged=staged)
+            chunk = rounds_of_a_graph(options, rounds.n_rounds, config.chunks.rounds)
+            binding = rounds.binding(fingerprint, key_uri)
+            done = run_chunks(rounds, folder, binding, options, chunk)
+    if account is None:
+        clear_rounds(folder)
+    return _result(planned, folder, planned.statement.of_graph(rounds.spent(done)), fingerprint)
 
 
 def _memory(source: Source) -> int:
@@ -188,7 +147,7 @@ def _result(planned: PlannedFit, folder: str, statement: PrivacyStatement, finge
 
 
 def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
-    return OutputFolder(options) if config.ledger is None else RunAccount(config, options)
+    return FreeRun(options) if config.ledger is None else RunAccount(config, options)
 
 
 def _plan(run: Run[FitConfig]) -> PlannedFit:
@@ -201,7 +160,8 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     reading = "" if run.settings.server_data is None else "reading public server data and "
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)
-    check_rounds(run.options.beam, len(planned.rounds), "lloyd.steps")
+    n_rounds = rounds_of_a_graph(run.options.beam, len(planned.rounds), run.settings.chunks.rounds)
+    check_rounds(run.options.beam, n_rounds, "chunks.rounds")
     plan = planned.plan
     rounds = counted(len(planned.rounds), "round")
     covers = planned.statement.covers
@@ -215,7 +175,7 @@ def _charge(planned: PlannedFit) -> Charge:
 
 
 def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
-    account = run.place if isinstance(run.place, RunAccount) else None
+    account = run.place if isinstance(run.place, RunAccount | FreeRun) else None
     return execute(planned, run.options.beam, run.folder.staging, account)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import fnmatch
 import glob
 import hashlib
 import json
@@ -25,6 +26,8 @@ PRIVACY_FILE = "privacy.json"
 KEY_FILE = "run.key"
 SECRET_FILE = "mask.secret"
 NONCE_FILE = "run.nonce"
+OF_ROUNDS = ("checkpoint.json", "round-*.npz", "*.broadcast", "initial.npz", NONCE_FILE)
+"""What rounds of a run leave in the staging folder for a further attempt."""
 _CLAIM_SECONDS = 300.0
 """For others to charge their runs and make their folders, one after the other."""
 
@@ -157,8 +160,12 @@ class RunFolder:
                 f"--run_id must be of a run that is not under way, got that of {self.staging}; wait for it to end."
             ) from error
 
-    def clear(self) -> None:
-        """Removes what a killed attempt left: on a local disk all but its keys, elsewhere its copies of rows."""
+    def clear(self, *, keep_rounds: bool = False) -> None:
+        """Removes what a killed attempt left: on a local disk all but its keys, elsewhere its copies of rows.
+
+        Args:
+          keep_rounds: whether this attempt goes on after the rounds of that one, whose records stay, too.
+        """
         if not self._local:
             remove_files(f"{glob.escape(self.staging)}.clients**")
             return
@@ -166,7 +173,7 @@ class RunFolder:
         for entry in list(os.scandir(self.staging)):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
-            elif entry.name not in (KEY_FILE, SECRET_FILE):
+            elif entry.name not in (KEY_FILE, SECRET_FILE) and not (keep_rounds and _is_of_rounds(entry.name)):
                 os.unlink(entry.path)
 
     def release(self) -> None:
@@ -271,6 +278,10 @@ class RunFolder:
                     os.rmdir(folder)
         else:
             remove_files(f"{glob.escape(self.staging)}/**")
+
+
+def _is_of_rounds(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in OF_ROUNDS)
 
 
 def manifest_digest(content: dict[str, Any]) -> str:

@@ -156,6 +156,24 @@ def shuffles_in_memory(options: PipelineOptions) -> bool:
 MOST_ROUNDS_ON_FLINK = 22
 _ON_A_JOB_SERVER = ("flinkrunner", "portablerunner")
 """As Beam reads names: in letters of any case, or the path of the class."""
+_ROUNDS_ON_A_JOB_SERVER = 10
+
+
+def rounds_of_a_graph(options: PipelineOptions, n_rounds: int, wanted: int | None) -> int:
+    """How many rounds go into one graph of a job.
+
+    Args:
+      options: for Beam.
+      n_rounds: of the job.
+      wanted: by the job; None for all of them, but on a cluster for Flink ten.
+    """
+    if wanted is not None:
+        return min(wanted, n_rounds)
+    return min(_ROUNDS_ON_A_JOB_SERVER, n_rounds) if _is_on_a_job_server(options) else n_rounds
+
+
+def _is_on_a_job_server(options: PipelineOptions) -> bool:
+    return str(options.view_as(StandardOptions).runner).rpartition(".")[2].lower() in _ON_A_JOB_SERVER
 
 
 def check_rounds(options: PipelineOptions, n_rounds: int, setting: str) -> None:
@@ -172,8 +190,7 @@ def check_rounds(options: PipelineOptions, n_rounds: int, setting: str) -> None:
     Raises:
       ConfigError: if they are too many.
     """
-    runner = str(options.view_as(StandardOptions).runner).rpartition(".")[2].lower()
-    if runner in _ON_A_JOB_SERVER and n_rounds > MOST_ROUNDS_ON_FLINK:
+    if _is_on_a_job_server(options) and n_rounds > MOST_ROUNDS_ON_FLINK:
         raise ConfigError(
             f"{setting} must leave at most {MOST_ROUNDS_ON_FLINK} rounds to one pipeline on a Flink cluster, since "
             f"Flink plans twice as long for each further one, got {n_rounds}; lower it or take another runner."

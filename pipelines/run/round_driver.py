@@ -7,6 +7,7 @@ key, and give the same octets again: nothing is spent twice.
 import contextlib
 import fcntl
 import functools
+import glob
 import hashlib
 import json
 import logging
@@ -19,7 +20,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.run.folder import KEY_FILE, MANIFEST, RunFolder
+from pipelines.run.folder import KEY_FILE, MANIFEST, OF_ROUNDS, RunFolder
 from pipelines.run.graph import run_graph
 from pipelines.run.run_keys import resumed_nonce
 from schemas.errors import ConfigError
@@ -37,6 +38,7 @@ from transforms.files.checkpoint import (
     SaveArrays,
     read_state,
 )
+from transforms.files.octets import remove_files
 from transforms.files.progress import duration
 from transforms.privacy.keys import create_key, delete_key, read_key
 
@@ -51,13 +53,18 @@ class ChunkedProtocol(Protocol):
     """
 
     n_rounds: int
+    asks_last: bool
+    """Whether the arrays after the last round are asked for; else the graph of that round leaves what is released."""
 
     def initial(self) -> Arrays:
         """What is known before the first round; public."""
         ...
 
     def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
-        """Adds rounds `first` to `last` to an empty pipeline that starts from `arrays`; one element, of `Arrays`."""
+        """Adds rounds `first` to `last` to an empty pipeline that starts from `arrays`; one element, of `Arrays`.
+
+        It is not looked at after the last round where nobody asks for it.
+        """
         ...
 
     def promise(self, first: int, last: int) -> Promise:
@@ -81,7 +88,7 @@ def plan_digest(events: Sequence[Mapping[str, Any]]) -> str:
 
 def run_chunks(
     protocol: ChunkedProtocol, folder: str, binding: RunBinding, options: PipelineOptions, rounds_per_pipeline: int
-) -> Arrays:
+) -> Checkpoint:
     """Runs the rounds that are left.
 
     Args:
@@ -92,7 +99,7 @@ def run_chunks(
       rounds_per_pipeline: rounds of one graph, at least 1; no matter for results.
 
     Returns:
-      The arrays after the last round.
+      The run after its last round; the arrays are those of the last record.
 
     Raises:
       ConfigError: if the run cannot go on from the checkpoint.
@@ -105,15 +112,22 @@ def run_chunks(
     while state.rounds < protocol.n_rounds:
         first, last = state.rounds + 1, min(state.rounds + rounds_per_pipeline, protocol.n_rounds)
         path = checkpoints.arrays_path(last)
-        add = functools.partial(_build, protocol=protocol, arrays=state.arrays, first=first, last=last, path=path)
-        run_graph(add, options, protocol.promise(first, last))
+        kept = protocol.asks_last or last < protocol.n_rounds
+        add = functools.partial(_build, protocol=protocol, arrays=state.arrays, first=first, last=last)
+        found = run_graph(functools.partial(add, path=path if kept else None), options, protocol.promise(first, last))
         state = Checkpoint(
-            rounds=last, binding=binding, plan={"events": plan}, events=protocol.events(last), arrays=read_state(path)
+            rounds=last,
+            binding=binding,
+            plan={"events": plan},
+            events=protocol.events(last),
+            arrays=read_state(path) if kept else state.arrays,
+            extended=(*state.extended, *(each for each in found.extended if each not in state.extended)),
         )
-        checkpoints.save(state)
+        if kept:
+            checkpoints.save(state)
         left = (time.monotonic() - start) * (protocol.n_rounds - last) / (last - done_before)
         _LOGGER.info("rounds %d to %d of %d are done, %s left", first, last, protocol.n_rounds, duration(left))
-    return state.arrays
+    return state
 
 
 def _begun(
@@ -139,9 +153,13 @@ def _check_state(state: Checkpoint, protocol: ChunkedProtocol, refusal: Refusal)
             raise MalformedError("another number of rounds")
 
 
-def _build(root: beam.Pipeline, protocol: ChunkedProtocol, arrays: Arrays, first: int, last: int, path: str) -> None:
-    """Adds a chunk of rounds to a pipeline."""
-    _ = protocol.add_rounds(root, arrays, first, last) | "Save" >> SaveArrays(path=path)
+def _build(
+    root: beam.Pipeline, protocol: ChunkedProtocol, arrays: Arrays, first: int, last: int, path: str | None
+) -> None:
+    """Adds a chunk of rounds to a pipeline, which leaves its arrays at `path`, if they are kept."""
+    found = protocol.add_rounds(root, arrays, first, last)
+    if path is not None:
+        _ = found | "Save" >> SaveArrays(path=path)
 
 
 @contextlib.contextmanager
@@ -195,6 +213,21 @@ def _lock(descriptor: int) -> None:
 def has_begun(folder: RunFolder) -> bool:
     """Whether there is a checkpoint, so that noise may have been drawn under the run's key."""
     return FileSystems.exists(folder.path(MANIFEST_FILE))
+
+
+def rounds_recorded(folder: RunFolder) -> int:
+    """After how many rounds the run goes on."""
+    return CheckpointFolder(folder.staging).rounds()
+
+
+def clear_rounds(folder: str) -> None:
+    """Removes from a staging folder what rounds of a run leave for a further attempt: it is over.
+
+    The record goes first. Without it nobody goes on from what is left.
+    """
+    CheckpointFolder(folder).clear()
+    for pattern in OF_ROUNDS:
+        remove_files(FileSystems.join(glob.escape(folder), pattern))
 
 
 def run_key(folder: RunFolder, key_uri: str | None) -> str:

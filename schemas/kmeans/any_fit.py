@@ -15,6 +15,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.recurring.config import RecurringConfig
 from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.kmeans.recurring.weights import coefficients
+from schemas.kmeans.sections.chunks_config import ChunksConfig
 from schemas.kmeans.sections.clipping_config import ClippingConfig
 from schemas.kmeans.sections.cluster_choice import ClusterChoice, ClusterCount
 from schemas.kmeans.sections.feddp_config import FedDPOptions, LloydConfig, QualityConfig
@@ -69,6 +70,7 @@ class AnyFit(Section):
     keep_staging: Flag = Field(
         default=False, description="true to keep the private copy of the data that was grouped by client, or false"
     )
+    chunks: ChunksConfig = Field(default=ChunksConfig(), description="a section with rounds, or leave it out")
     key_uri: Text | None = Field(
         default=None,
         description="the place of the noise key on any Beam filesystem, or leave it out for a key of the run",
@@ -87,6 +89,11 @@ class AnyFit(Section):
         description="a mapping of settings, such as clipping.norm, to the reason for their value, published as it is, "
         "or leave it out",
     )
+
+    @property
+    def uncut(self) -> Self:
+        """The job, in however many pipelines its rounds are run."""
+        return self.model_copy(update={"chunks": ChunksConfig()})
 
     @property
     def max_clusters(self) -> int:

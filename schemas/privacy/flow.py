@@ -48,18 +48,22 @@ class Promise:
       zone: where outputs may go.
       plans: of the runs in the graph; paths of their rounds differ.
       stages: rounds whose noise this graph draws, in order; None for all rounds of all plans.
+      chunk: rounds whose noise this graph draws, in order, where the same job draws that of the others in graphs
+        before and after it; None where this graph is the whole run. The job states what all of them spend.
       declared: what declared mechanisms spend, in order, in the words of each.
     """
 
     zone: Zone
     plans: tuple[PromisedPlan, ...] = ()
     stages: tuple[RoundPlan, ...] | None = None
+    chunk: tuple[RoundPlan, ...] | None = None
     declared: tuple[Any, ...] = ()
 
     @property
     def noised(self) -> tuple[RoundPlan, ...]:
         """Rounds whose noise this graph draws."""
-        return tuple(each for plan in self.plans for each in plan.rounds) if self.stages is None else self.stages
+        drawn = self.stages if self.chunk is None else self.chunk
+        return tuple(each for plan in self.plans for each in plan.rounds) if drawn is None else drawn
 
 
 TRUSTED_ZONE = Promise(zone=Zone.TRUSTED)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from apache_beam.pvalue import AsSingleton
 
-from pipelines.kmeans import fit
+from pipelines.kmeans.fit_rounds import FitRounds
 from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.run.options import beam_options
 from schemas.choices import NoiseBy
@@ -26,6 +26,7 @@ from transforms.privacy_flow.checker import check_graph
 from transforms.rounds.aggregation import Aggregation, Central, _StatisticFn
 from transforms.rounds.exact_sums import SumStatistics
 from transforms.rounds.round import server_step
+from transforms.rounds.staged_state import StagedArrays
 from transforms.tables.read import ListShards
 
 
@@ -73,11 +74,18 @@ class World:
         if masking is not None:
             masking = dataclasses.replace(masking, root=job.source.path)
             aggregation = Masked(contract=message_contract(job), key_uri=self.key, masking=masking)
-        fit.build(root, job, aggregation, str(self.folder / "out"))
+        add_fit(root, job, aggregation, str(self.folder / "out"))
 
     def shards(self, root: beam.Pipeline, job: PlannedFit, label: str = "List") -> beam.PCollection:
         """Where private data come from."""
         return root | label >> ListShards(source=job.source, contract=job.contract)
+
+
+def add_fit(
+    root: beam.Pipeline, job: PlannedFit, aggregation: Aggregation, folder: str, staged: StagedArrays | None = None
+) -> None:
+    """All rounds of a fit in one graph, which leaves the released files in a folder."""
+    FitRounds(job, aggregation, folder, staged=staged).add_rounds(root, {}, 1, len(job.rounds))
 
 
 def verdict(build: Callable[[beam.Pipeline], object], promise: Promise) -> GraphPrivacy:

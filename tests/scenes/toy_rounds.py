@@ -49,6 +49,7 @@ class ToyProtocol:
 
     def __init__(self, n_rounds: int, key_uri: str, die_in: int = 0):
         self.n_rounds = n_rounds
+        self.asks_last = True
         self._key_uri = key_uri
         self._die_in = die_in
 

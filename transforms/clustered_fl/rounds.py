@@ -221,6 +221,7 @@ class FederatedProtocol:
         self, setup: TrainingSetup, places: Sequence[ClientGroup], events: Callable[[int], list[dict[str, Any]]]
     ):
         self.n_rounds = setup.federation.training.rounds
+        self.asks_last = True
         self.events = events
         self._setup = setup
         self._places = places

@@ -86,6 +86,7 @@ class _Content(FileContent):
     binding: _BindingContent
     plan: dict[str, Any]
     events: list[dict[str, Any]]
+    extended: list[dict[str, Any]]
     arrays: _ArraysContent
 
 
@@ -99,6 +100,7 @@ class Checkpoint:
       plan: what the whole run spends, as JSON.
       events: what the rounds that are done have spent, as JSON.
       arrays: of the protocol.
+      extended: registered types that the rounds that are done rest on, as `privacy.json` lists them.
     """
 
     rounds: int
@@ -106,6 +108,7 @@ class Checkpoint:
     plan: Mapping[str, Any]
     events: Sequence[Mapping[str, Any]]
     arrays: Arrays
+    extended: tuple[dict[str, Any], ...] = ()
 
     def check(self, binding: RunBinding) -> None:
         """Refuses a run that is not the one that the checkpoint is of.
@@ -164,6 +167,7 @@ class CheckpointFolder:
             "binding": dataclasses.asdict(checkpoint.binding),
             "plan": checkpoint.plan,
             "events": list(checkpoint.events),
+            "extended": list(checkpoint.extended),
             "arrays": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
         }
         before = self._manifest()
@@ -190,8 +194,14 @@ class CheckpointFolder:
             binding=RunBinding(**dict(manifest.binding)),
             plan=manifest.plan,
             events=manifest.events,
+            extended=tuple(manifest.extended),
             arrays=gate.arrays_of(content, self.refusal),
         )
+
+    def rounds(self) -> int:
+        """How many rounds are recorded; raises InputError for another file."""
+        manifest = self._manifest()
+        return 0 if manifest is None else manifest.rounds
 
     def clear(self) -> None:
         """Removes the checkpoint, the manifest first."""

@@ -133,6 +133,7 @@ AUDITED: dict[str, Rule] = {
     # Public sinks
     "transforms.files.publish:_model": PUBLIC,
     "transforms.files.publish:_write_model": PUBLIC,
+    "pipelines.kmeans.fit_rounds:_to_arrays": PUBLIC,
     "transforms.profile.publish:PublishProfile": PUBLIC,
     # Profiles, with the noise of PipelineDP
     "transforms.profile.measure_clusters:MeasureClusters": STATISTIC,

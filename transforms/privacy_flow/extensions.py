@@ -85,6 +85,11 @@ def is_registered(kind: type) -> bool:
     return kind in _REGISTERED
 
 
+def registered() -> tuple[type, ...]:
+    """All types that `register_audited` knows."""
+    return tuple(_REGISTERED)
+
+
 def marks() -> list[dict[str, object]]:
     """What `privacy.json` says of all registered types, by name; empty if there are none."""
     return [each.to_json() for each in sorted(_REGISTERED.values(), key=lambda each: each.name)]

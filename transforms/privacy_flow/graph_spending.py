@@ -43,7 +43,7 @@ def composed(rounds: tuple[RoundPlan, ...], promise: Promise) -> tuple[float | N
     """
     for each in promise.plans:
         _spent(each, each.rounds)
-    plan = promise.plans[0] if len(promise.plans) == 1 else None
+    plan = promise.plans[0] if len(promise.plans) == 1 and promise.chunk is None else None
     return (None, None) if plan is None or not rounds else _spent(plan, rounds)
 
 

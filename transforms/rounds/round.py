@@ -69,6 +69,7 @@ class RunRounds(beam.PTransform):
       aggregation: who adds up statistics, and who draws the noise.
       folder: private, where broadcasts leave their digests; None where no runner computes one twice.
       staged: where large arrays of `initial` lie; None if it holds them itself.
+      goes_on: whether `initial` is the state after earlier rounds of the run.
 
     Windowing: global. Privacy: the releases of the rounds' plans, composed. Cost: one pass over the needed
     columns, one small shuffle and one small file per round.
@@ -79,11 +80,12 @@ class RunRounds(beam.PTransform):
     aggregation: Aggregation
     folder: str | None = None
     staged: StagedArrays | None = None
+    goes_on: bool = False
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Chains the rounds: each one's state is the next one's broadcast."""
         state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
-        if self.staged is not None:
+        if self.staged is not None and not self.goes_on:
             state = state | "Begin" >> beam.Map(begun, self.staged)
         for bound in self.rounds:
             label = round_label(bound)

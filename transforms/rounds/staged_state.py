@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
@@ -42,7 +41,7 @@ class StagedArrays(NamedTuple):
 
 @contextlib.contextmanager
 def staged_state(state: Any, folder: str) -> Iterator[tuple[Any, StagedArrays | None]]:
-    """A state as graphs can hold it, until the graphs are done.
+    """A state as graphs can hold it, until the graphs are done. The file stays for further attempts of the run.
 
     Args:
       state: before the first round; public.
@@ -66,8 +65,6 @@ def staged_state(state: Any, folder: str) -> Iterator[tuple[Any, StagedArrays | 
         yield dataclasses.replace(state, **light), StagedArrays(path, hashlib.sha256(content).hexdigest())
     finally:
         _arrays.cache_clear()
-        with contextlib.suppress(OSError, BeamIOError):
-            FileSystems.delete([path])
 
 
 def begun(state: Any, staged: StagedArrays) -> Any:

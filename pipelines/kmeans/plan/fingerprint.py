@@ -37,7 +37,7 @@ def keyed_fingerprint(planned: PlannedFit, key_uri: str) -> str:
     Raises:
       InputError: if the first file is gone.
     """
-    return source_fingerprint(planned.source, planned.contract, config_digest(planned.config), key_uri)
+    return source_fingerprint(planned.source, planned.contract, config_digest(planned.config.uncut), key_uri)
 
 
 def source_fingerprint(source: Source, contract: TableContract, digest: str, key_uri: str) -> str:

@@ -116,6 +116,11 @@ class PlannedFit:
         )
         return Promise(zone=Zone.PUBLIC, plans=(planned,))
 
+    def promise_of(self, first: int, last: int) -> Promise:
+        """What the graph of rounds `first` to `last` must keep."""
+        chunk = None if (first, last) == (1, len(self.plan.rounds)) else self.plan.rounds[first - 1 : last]
+        return dataclasses.replace(self.promise, chunk=chunk)
+
     @property
     def statement(self) -> PrivacyStatement:
         """The guarantee that every output repeats."""

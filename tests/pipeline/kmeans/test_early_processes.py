@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from pipelines.kmeans import fit
+from pipelines.kmeans.fit_rounds import FitRounds
 from tests.scenes import lake
 from transforms.rounds.sum_processes import CREWS
 
@@ -15,7 +15,7 @@ def asked(monkeypatch):
     """Octets of rows by which processes were asked for before there was a graph, and what they were told."""
     found = []
     building = []
-    of_run, build = CREWS.of_run, fit.build
+    of_run, add_rounds = CREWS.of_run, FitRounds.add_rounds
 
     def recorded(limits, n_bytes, ahead=None):
         if not building:
@@ -23,7 +23,7 @@ def asked(monkeypatch):
         return of_run(limits, n_bytes, ahead)
 
     monkeypatch.setattr(CREWS, "of_run", recorded)
-    monkeypatch.setattr(fit, "build", lambda *args, **given: building.append(1) or build(*args, **given))
+    monkeypatch.setattr(FitRounds, "add_rounds", lambda *args: building.append(1) or add_rounds(*args))
     return found
 
 

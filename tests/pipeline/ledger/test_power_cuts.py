@@ -55,7 +55,12 @@ def of_window(folder: pathlib.Path) -> Machine:
     return Machine(folder, place.ledger, place.words(DATES[1]), run, folder / "january" / DATES[1])
 
 
-KINDS = {"fit": of_fit, "window": of_window}
+def of_chunks(folder: pathlib.Path) -> Machine:
+    """A graph for every round."""
+    return of_fit(folder, chunks={"rounds": 1})
+
+
+KINDS = {"fit": of_fit, "chunks": of_chunks, "window": of_window}
 
 
 @pytest.fixture(scope="module", params=list(KINDS))

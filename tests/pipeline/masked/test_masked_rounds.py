@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.internal import pickler
 
-from pipelines.kmeans import fit
 from pipelines.kmeans.plan.planned_fit import message_contract
 from pipelines.run.options import beam_options
 from schemas.choices import NoiseBy
@@ -22,6 +21,7 @@ from schemas.masked.message import MaskedMessages
 from schemas.tables.client_block import ClientBlock
 from tests.pipeline.privacy.test_secrets import Functions, spellings_in, unpacked
 from tests.scenes import lake
+from tests.scenes.graphs import add_fit
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
 from transforms.files.publish import PublishModel
 from transforms.masked import aggregator
@@ -316,7 +316,7 @@ def graph(hall):
     job = dataclasses.replace(job, source=lake.staged(job.source, hall.folder / "listings"))
     masking = dataclasses.replace(masking, root=job.source.path)
     aggregation = Masked(contract=message_contract(job), key_uri=hall.key_uri, masking=masking)
-    fit.build(pipeline, job, aggregation, str(hall.folder / "out"))
+    add_fit(pipeline, job, aggregation, str(hall.folder / "out"))
     return pipeline, Functions(pipeline).found
 
 

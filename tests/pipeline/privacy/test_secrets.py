@@ -14,6 +14,7 @@ from apache_beam.pipeline import PipelineVisitor
 from pipelines.kmeans import fit
 from pipelines.run.options import beam_options
 from tests.scenes import lake
+from tests.scenes.graphs import add_fit
 
 PACKED = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}")
 
@@ -85,7 +86,7 @@ class Job:
         self.settings = lake.job(str(folder / "lake"), server, "client", key_uri=self.key_uri, lloyd={"steps": 1})
         self.pipeline = beam.Pipeline(options=beam_options([]))
         planned = lake.ready(self.settings, folder / "listings")
-        fit.build(self.pipeline, planned, fit.aggregation_of(planned, self.key_uri), str(folder / "staging"))
+        add_fit(self.pipeline, planned, fit.aggregation_of(planned, self.key_uri), str(folder / "staging"))
         self.functions = Functions(self.pipeline).found
 
 

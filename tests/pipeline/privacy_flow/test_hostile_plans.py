@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.pvalue import AsDict
 
-from pipelines.kmeans import fit
+from pipelines.kmeans.fit_rounds import FitRounds
 from pipelines.kmeans.plan.planned_fit import message_contract
 from pipelines.run import graph
 from pipelines.trusted_zone import pooled_fit
@@ -306,13 +306,14 @@ def test_pooled_centers_reach_no_private_round(world):
 
 
 def test_a_refused_job_ends_with_4_and_leaves_nothing(world, tmp_path, monkeypatch):
-    honest, read = fit.build, []
+    honest, read = FitRounds.add_rounds, []
 
-    def build(root, planned, aggregation, folder, **options):
-        honest(root, planned, aggregation, folder, **options)
-        _ = world.shards(root, planned, "ListAgain") | "Leak" >> PublishModel(folder=str(tmp_path / "leak"))
+    def add_rounds(self, root, *words):
+        found = honest(self, root, *words)
+        _ = world.shards(root, self._planned, "ListAgain") | "Leak" >> PublishModel(folder=str(tmp_path / "leak"))
+        return found
 
-    monkeypatch.setattr(fit, "build", build)
+    monkeypatch.setattr(FitRounds, "add_rounds", add_rounds)
     monkeypatch.setattr(beam.Pipeline, "run", lambda self: read.append(self))
     outcome = lake.run_job(lake.job(world.path, world.server), tmp_path)
     assert outcome.code == 4

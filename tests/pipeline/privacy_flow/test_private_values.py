@@ -14,6 +14,7 @@ from pipelines.kmeans import fit
 from pipelines.run.options import beam_options
 from tests.pipeline.privacy.test_secrets import PACKED, Functions, unpacked
 from tests.scenes import lake
+from tests.scenes.graphs import add_fit
 from transforms.numerics.privacy import noise
 
 N_ROWS = 4817
@@ -127,7 +128,7 @@ def test_graph_and_pickles_hold_no_exact_number(job, ran):
     pipeline = beam.Pipeline(options=beam_options([]))
     key_uri = lake.write_key(job.folder / "key")
     planned = lake.ready(job.settings, job.folder / "listings")
-    fit.build(pipeline, planned, fit.aggregation_of(planned, key_uri), str(job.folder / "staging"))
+    add_fit(pipeline, planned, fit.aggregation_of(planned, key_uri), str(job.folder / "staging"))
     assert leaks.within(pipeline.to_runner_api().SerializeToString()) == []
     for label, function in Functions(pipeline).found.items():
         assert leaks.within(pickler.dumps(function)) == [], label
@@ -138,7 +139,7 @@ def test_no_counter_is_written(job):
     key_uri = lake.write_key(job.folder / "counted_key")
     (job.folder / "counted").mkdir()
     planned = lake.ready(job.settings, job.folder / "listings")
-    fit.build(pipeline, planned, fit.aggregation_of(planned, key_uri), str(job.folder / "counted"))
+    add_fit(pipeline, planned, fit.aggregation_of(planned, key_uri), str(job.folder / "counted"))
     result = pipeline.run()
     result.wait_until_finish()
     assert not any(result.metrics().query().values())

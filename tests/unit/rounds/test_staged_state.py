@@ -7,10 +7,11 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from pipelines.kmeans.fit import aggregation_of, build
+from pipelines.kmeans.fit import aggregation_of
 from pipelines.run.options import beam_options
 from schemas.errors import InputError
 from tests.scenes import lake
+from tests.scenes.graphs import add_fit
 from transforms.numerics.privacy.noise import draw_release
 from transforms.privacy_flow.checker import check_graph
 from transforms.rounds import staged_state as module
@@ -96,6 +97,6 @@ def test_a_graph_is_small_whatever_the_server_data(places, tmp_path):
     with staged_state(fit.initial, str(tmp_path)) as (light, staged):
         pipeline = beam.Pipeline(options=beam_options([]))
         aggregation = aggregation_of(fit, lake.write_key(tmp_path / "key"))
-        build(pipeline, dataclasses.replace(fit, initial=light), aggregation, "out", staged=staged)
+        add_fit(pipeline, dataclasses.replace(fit, initial=light), aggregation, "out", staged)
         check_graph(pipeline, fit.promise)
         assert len(pipeline.to_runner_api().SerializeToString()) < 1_000_000

@@ -1,0 +1,133 @@
+"""The rounds of a fit, in however many graphs the driver cuts them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from pipelines.kmeans.plan.planned_fit import PlannedFit
+from pipelines.run.round_driver import plan_digest
+from pipelines.run.versions import version
+from schemas.privacy.flow import GraphPrivacy, Promise
+from schemas.settings.digest import config_digest
+from schemas.settings.refusal import MalformedError
+from transforms.files.checkpoint import Arrays, Checkpoint, RunBinding
+from transforms.files.publish import PublishModel
+from transforms.privacy.keys import key_digest
+from transforms.privacy_flow.graph_spending import composed
+from transforms.privacy_flow.known_objects import type_named
+from transforms.rounds.aggregation import Aggregation
+from transforms.rounds.round import RunRounds
+from transforms.rounds.staged_state import StagedArrays
+from transforms.rounds.state_arrays import state_from_arrays, state_to_arrays
+from transforms.tables.read import CheckRows, ListShards
+
+_ROUNDS, _STAGED = "rounds", "staged"
+
+
+class FitRounds:
+    """`ChunkedProtocol` of a fit, whose last graph writes the released files.
+
+    Args:
+      planned: the job; its rows are as workers read them, and its first state without what is staged.
+      aggregation: who adds up statistics, and who draws the noise.
+      folder: where the released files go, private until then; exists.
+      counted: whether rows have been counted already, before invalid ones were dropped.
+      bound: whether broadcasts leave their digests in the folder, which then is of this run alone.
+      staged: where large public arrays of the first state lie; None if it holds them itself.
+    """
+
+    asks_last = False
+
+    def __init__(
+        self,
+        planned: PlannedFit,
+        aggregation: Aggregation,
+        folder: str,
+        *,
+        counted: bool = False,
+        bound: bool = False,
+        staged: StagedArrays | None = None,
+    ):
+        self.n_rounds = len(planned.rounds)
+        self._planned, self._aggregation, self._folder = planned, aggregation, folder
+        self._counted, self._bound, self._staged = counted, bound, staged
+
+    def initial(self) -> Arrays:
+        """The state before the first round."""
+        return _to_arrays(self._planned.initial, 0, self._staged)
+
+    def add_rounds(self, root: beam.Pipeline, arrays: Arrays, first: int, last: int) -> beam.PCollection:
+        """Unrolls rounds `first` to `last`; rows are counted before the first one."""
+        planned = self._planned
+        shards = root | "List" >> ListShards(source=planned.source, contract=self._aggregation.contract)
+        if first == 1 and not self._counted:
+            _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
+        state = shards | "Rounds" >> RunRounds(
+            rounds=planned.rounds[first - 1 : last],
+            initial=planned.initial if first == 1 else self._state(arrays),
+            aggregation=self._aggregation,
+            folder=self._folder if self._bound else None,
+            staged=self._staged,
+            goes_on=first > 1,
+        )
+        if last == self.n_rounds:
+            return state | "Publish" >> PublishModel(folder=self._folder)
+        return state | "Arrays" >> beam.Map(_to_arrays, last, self._staged)
+
+    def promise(self, first: int, last: int) -> Promise:
+        """What the graph of these rounds keeps: a part of the plan, unless it is all of it."""
+        return self._planned.promise_of(first, last)
+
+    def events(self, n_rounds: int) -> Sequence[Mapping[str, Any]]:
+        """The plans of so many rounds."""
+        rounds = self._planned.plan.rounds[:n_rounds]
+        return [{"round": each.path, "releases": [repr(release) for release in each.releases]} for each in rounds]
+
+    def rounds_done(self, arrays: Arrays) -> int:
+        """The round that a state is after; its large arrays must be those of this run."""
+        if bytes(arrays[_STAGED]) != _digest(self._staged):
+            raise MalformedError("a state beside other public points")
+        done = int(arrays[_ROUNDS])
+        if done:
+            self._state(arrays)
+        return done
+
+    def _state(self, arrays: Arrays) -> Any:
+        """The recorded state, to the last bit."""
+        return state_from_arrays(arrays, (self._planned.config, self._planned.initial), _audited_type)
+
+    def binding(self, fingerprint: str, key_uri: str) -> RunBinding:
+        """What an interrupted run must share with this one."""
+        return RunBinding(
+            config_digest=config_digest(self._planned.config.uncut),
+            input_fingerprint=fingerprint,
+            key_digest=key_digest(key_uri),
+            plan_digest=plan_digest(self.events(self.n_rounds)),
+            code_version=version("dapple-dp"),
+        )
+
+    def spent(self, done: Checkpoint) -> GraphPrivacy:
+        """What all graphs of the run spend together: each was checked to draw its own rounds of the plan."""
+        rounds = self._planned.plan.rounds
+        epsilon, delta = composed(rounds, self._planned.promise)
+        return GraphPrivacy(rounds=rounds, extended=done.extended, epsilon=epsilon, delta=delta)
+
+
+def _to_arrays(state: Any, rounds: int, staged: StagedArrays | None) -> dict[str, np.ndarray]:
+    """A state as the driver records it."""
+    found = state_to_arrays(state)
+    return found | {_ROUNDS: np.array(rounds), _STAGED: np.frombuffer(_digest(staged), dtype=np.uint8)}
+
+
+def _digest(staged: StagedArrays | None) -> bytes:
+    return b"" if staged is None else staged.digest.encode()
+
+
+def _audited_type(name: str) -> type:
+    """The type of this name, if a step of a graph may be handed its objects; raises MalformedError for another."""
+    kind = type_named(name)
+    if kind is None:
+        raise MalformedError("a state of types that no round has")
+    return kind

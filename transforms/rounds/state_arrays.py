@@ -1,0 +1,144 @@
+"""The state between two rounds as arrays, to the last bit: what a run needs to go on in another process.
+
+Arrays stay arrays. All else is one JSON tree that says of what types they are part of. Nothing has to be unpickled:
+whoever reads a tree is told which types may be in it. Sections of the job's settings are not written down. Those of the
+job that goes on are taken, which must be equal.
+"""
+
+import dataclasses
+import enum
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from schemas.settings.refusal import MalformedError
+from transforms.rounds.bound_broadcast import state_digest
+
+_TREE, _DIGEST = "tree", "digest"
+
+
+def state_to_arrays(state: Any) -> dict[str, NDArray[Any]]:
+    """A state of a protocol that runs in rounds, and all that it holds.
+
+    Args:
+      state: as `bound_broadcast.state_digest` takes it.
+
+    Returns:
+      Arrays by name, without objects; equal for states of equal bits.
+
+    Raises:
+      TypeError: if it holds something that has no bits to write down.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    tree = json.dumps(_node(state, arrays), sort_keys=True).encode()
+    arrays[_TREE] = np.frombuffer(tree, dtype=np.uint8)
+    arrays[_DIGEST] = np.frombuffer(state_digest(state), dtype=np.uint8)
+    return arrays
+
+
+def state_from_arrays(arrays: Mapping[str, NDArray[Any]], known: Any, type_of: Callable[[str], type]) -> Any:
+    """Inverse of `state_to_arrays`.
+
+    Args:
+      arrays: as it gave them.
+      known: settings and first state of the same job: they have its sections of settings.
+      type_of: "module:Name" -> an audited type; raises MalformedError for any other.
+
+    Raises:
+      MalformedError: if the arrays are no state, or one of other settings.
+    """
+    sections: dict[str, pydantic.BaseModel] = {}
+    _collect(known, sections)
+    try:
+        tree = json.loads(np.asarray(arrays[_TREE], dtype=np.uint8).tobytes())
+        state = _value(tree, arrays, sections, type_of)
+        same = state_digest(state) == np.asarray(arrays[_DIGEST], dtype=np.uint8).tobytes()
+    except MalformedError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise MalformedError("no state between two rounds") from error
+    if not same:
+        raise MalformedError("a state of other bits")
+    return state
+
+
+def type_name(kind: type) -> str:
+    """How a tree calls a type."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _node(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+    """What a tree says of a value."""
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return {"is": value}
+    if kind is float:
+        return {"float": value.hex()}
+    if isinstance(value, np.ndarray | np.generic):
+        name = f"a{len(arrays):04d}"
+        arrays[name] = np.asarray(value)
+        return {"array": name, "scalar": not isinstance(value, np.ndarray)}
+    if isinstance(value, enum.Enum):
+        return {"type": type_name(kind), "member": value.name}
+    if dataclasses.is_dataclass(value):
+        fields = {each.name: _node(getattr(value, each.name), arrays) for each in dataclasses.fields(value)}
+        return {"type": type_name(kind), "fields": fields}
+    if isinstance(value, tuple | list):
+        return {"type": type_name(kind), "items": [_node(each, arrays) for each in value]}
+    if isinstance(value, pydantic.BaseModel):
+        return {"section": _section_name(value)}
+    raise TypeError(f"a state must hold arrays, numbers, strings and such, got {kind.__name__}.")
+
+
+def _value(
+    node: Any,
+    arrays: Mapping[str, NDArray[Any]],
+    sections: Mapping[str, pydantic.BaseModel],
+    type_of: Callable[[str], type],
+) -> Any:
+    """What a tree says."""
+    if "is" in node:
+        return node["is"]
+    if "float" in node:
+        return float.fromhex(node["float"])
+    if "array" in node:
+        array = arrays[node["array"]]
+        return array[()] if node["scalar"] else array
+    if "section" in node:
+        if node["section"] not in sections:
+            raise MalformedError("a state of other settings")
+        return sections[node["section"]]
+    if node["type"] in _PLAIN:
+        return _PLAIN[node["type"]](_value(each, arrays, sections, type_of) for each in node["items"])
+    kind: Any = type_of(node["type"])
+    if "member" in node:
+        return kind[node["member"]]
+    if "items" in node:
+        return kind(*(_value(each, arrays, sections, type_of) for each in node["items"]))
+    return kind(**{name: _value(each, arrays, sections, type_of) for name, each in node["fields"].items()})
+
+
+_PLAIN = {type_name(kind): kind for kind in (tuple, list)}
+
+
+def _section_name(section: pydantic.BaseModel) -> str:
+    """Names a section by its type and all that it says."""
+    return f"{type_name(type(section))} {section.model_dump_json()}"
+
+
+def _collect(value: Any, sections: dict[str, pydantic.BaseModel]) -> None:
+    """All sections of settings in a value, itself among them."""
+    inside: Iterable[Any] = ()
+    if isinstance(value, pydantic.BaseModel):
+        sections[_section_name(value)] = value
+        inside = (each for _, each in value)
+    elif dataclasses.is_dataclass(value):
+        inside = (getattr(value, each.name) for each in dataclasses.fields(value))
+    elif isinstance(value, tuple | list):
+        inside = value
+    for each in inside:
+        _collect(each, sections)
