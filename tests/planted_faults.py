@@ -77,7 +77,7 @@ FAULTS = (
     ),
     Fault(
         "client means: rounded, not truncated",
-        "transforms/numerics/statistics/client_statistics.py",
+        "transforms/numerics/statistics/clients.py",
         "return np.trunc(totals * (units / sizes[:, None]))",
         "return np.rint(totals * (units / sizes[:, None]))",
         f"{STATISTICS}/test_statistics.py",
@@ -318,7 +318,7 @@ FAULTS = (
     ),
     Fault(
         "client counts: rows, not clients",
-        "transforms/numerics/statistics/client_statistics.py",
+        "transforms/numerics/statistics/clients.py",
         "np.array([block.n_clients * lattice.SUM_UNITS]",
         "np.array([len(block.points) * lattice.SUM_UNITS]",
         f"{STATISTICS}/test_statistics.py",

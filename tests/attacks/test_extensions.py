@@ -15,7 +15,7 @@ from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from tests.scenes import lake
 from tests.scenes.graphs import refused, verdict
-from transforms.numerics.statistics import lattice, row_statistics
+from transforms.numerics.statistics import lattice, rows
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.lattice import Lattice
 from transforms.privacy_flow import extensions
@@ -38,7 +38,7 @@ def moves(factor):
     def test(random):
         points = random.normal(size=(int(random.integers(1, 20)), 3))
         more = np.concatenate([points, random.normal(size=(1, 3))])
-        moved = row_statistics.row_count(more) - row_statistics.row_count(points)
+        moved = rows.count(ClientBlock(more)) - rows.count(ClientBlock(points))
         return factor * float(abs(moved[0])), float(lattice.SUM_UNITS)
 
     return test

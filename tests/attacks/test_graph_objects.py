@@ -18,7 +18,8 @@ from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
 from schemas.kmeans.lloyd_config import DPLloydConfig
-from schemas.privacy.plan import Mechanism, PrivacyUnit, ReleasePlan
+from schemas.privacy.plan import Mechanism, ReleasePlan
+from schemas.privacy.unit import Clients, Rows
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
@@ -182,7 +183,7 @@ def encoder_of_an_unknown_class(scene):
 
 @hostile("must start from a state whose privacy unit is record, got a state of the other unit", "Statistic")
 def state_of_the_other_unit(scene):
-    settings = altered(scene.job.initial.settings, unit=PrivacyUnit.CLIENT)
+    settings = altered(scene.job.initial.settings, unit=Clients())
     state = scene.root | "Own" >> beam.Create([altered(scene.job.initial, settings=settings)], reshuffle=False)
     return scene.statistics(state=state)
 
@@ -296,7 +297,7 @@ def bound_method_of_an_audited_object(scene):
 
 @hostile("must be handed audited functions, got means_statistic", "Statistic")
 def copy_of_an_audited_function(scene):
-    copy = types.FunctionType(means_statistic.__code__, {"row_statistics": ManyTimes}, "means_statistic")
+    copy = types.FunctionType(means_statistic.__code__, {"of_unit": ManyTimes}, "means_statistic")
     copy.__module__, copy.__qualname__ = means_statistic.__module__, means_statistic.__qualname__
     step = beam.ParDo(_StatisticFn(scene.job.contract, scene.first), AsSingleton(scene.state))
     step.fn._round = scene.first._replace(statistic=copy)
@@ -433,7 +434,7 @@ def test_a_round_needs_a_state_of_its_graph(world):
 def test_a_plan_of_clients_needs_a_state_of_clients(world):
     """One wrong value: every row is counted where clients are promised."""
     job = world.job("client")
-    settings = dataclasses.replace(job.initial.settings, unit=PrivacyUnit.RECORD)
+    settings = dataclasses.replace(job.initial.settings, unit=Rows())
     wrong = dataclasses.replace(job, initial=dataclasses.replace(job.initial, settings=settings))
     sentence = refused(lambda root: world.fit(root, wrong), job.promise)
     assert "must start from a state whose privacy unit is client, got a state of the other unit" in sentence

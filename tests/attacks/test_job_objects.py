@@ -18,7 +18,7 @@ from schemas.choices import FederatedAlgorithm
 from schemas.clustered_fl.labeled_contract import LabeledContract
 from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
-from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.unit import Clients, Rows
 from schemas.reports.parameters import ReportParameters
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
@@ -153,7 +153,7 @@ def test_every_audited_type_declares_what_its_objects_hold(name):
 
 
 def test_states_tell_their_unit():
-    assert all(isinstance(resolved(name).by_client, property) for name in STATES)
+    assert all(isinstance(resolved(name).privacy_unit, property) for name in STATES)
 
 
 # Objects of single jobs
@@ -296,7 +296,7 @@ class Sweep:
 
 def swapped(state):
     """The same state of the other unit."""
-    other = {PrivacyUnit.RECORD: PrivacyUnit.CLIENT, PrivacyUnit.CLIENT: PrivacyUnit.RECORD}[state.settings.unit]
+    other = Clients() if state.settings.unit == Rows() else Rows()
     return dataclasses.replace(state, settings=dataclasses.replace(state.settings, unit=other))
 
 

@@ -14,7 +14,7 @@ from tests.scenes import canaries
 from tests.scenes.canaries import Neighbors
 from transforms.numerics.privacy import noise
 from transforms.numerics.privacy.keystream import encode_label
-from transforms.numerics.statistics import client_statistics, lattice
+from transforms.numerics.statistics import clients, lattice
 
 N_RUNS = 1500
 EVEN = {"outer_product": 1.0, "weights": 1.0, "sums": 1.0, "counts": 1.0}
@@ -153,7 +153,7 @@ def test_clients_clipped_in_the_wrong_norm():
     (each,), (state,) = target.rounds, target.states
 
     def clipped_in_l2(block, state):
-        return client_statistics.histogram(block, state.frame, state.assigner, 0.2, relative=True)
+        return clients.histogram(block, state.frame, state.assigner, 0.2, relative=True)
 
     target = target._replace(rounds=(each._replace(statistic=clipped_in_l2),))
     pair = canaries.worst_neighbors(target, canaries.client_candidates(job, state))

@@ -160,6 +160,8 @@ _PRIVACY = frozenset(
         "schemas.privacy.plan:ReleaseSpec",
         "schemas.privacy.plan:RoundPlan",
         "schemas.privacy.release:Release",
+        "schemas.privacy.unit:Clients",
+        "schemas.privacy.unit:Rows",
         "schemas.profile.plan:ProfileEvent",
         "schemas.profile.plan:ProfilePlan",
         "schemas.reports.parameters:ReportGuarantee",

@@ -6,7 +6,6 @@ from typing import Any
 import apache_beam as beam
 
 from schemas.privacy.flow import PromisedPlan
-from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from transforms.privacy_flow import audited_code
@@ -54,7 +53,7 @@ class StartingPoints:
             if each.plan.unit is None:
                 continue
             own = [state for key, state in self._states if key == each.key]
-            if not own or any(state.by_client is not (each.plan.unit is PrivacyUnit.CLIENT) for state in own):
+            if not own or any(state.privacy_unit.kind is not each.plan.unit for state in own):
                 got = "a state of the other unit" if own else "no state of its graph"
                 raise each.step.refused(
                     f"start from a state whose privacy unit is {each.plan.unit}, got {got}",

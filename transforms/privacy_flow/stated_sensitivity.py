@@ -21,7 +21,7 @@ from schemas.profile.plan import (
     ProfilePlan,
 )
 from schemas.tables.contract import TableContract
-from transforms.numerics.statistics import center_quality, lattice, relative_sums, row_statistics
+from transforms.numerics.statistics.by_unit import STATISTICS
 from transforms.numerics.tables.participation import n_moved, worst_column
 
 
@@ -61,12 +61,12 @@ class Stated:
         return 2 * self.bound if self.vectors else math.isqrt(2 * self.bound**2) + 1
 
 
-_SCATTER = Stated(bound=row_statistics.OUTER_SENSITIVITY, symmetric=True)
-_SUMS = Stated(bound=row_statistics.SUM_SENSITIVITY, vectors=True)
-_RELATIVE = Stated(bound=relative_sums.RELATIVE_UNITS, vectors=True)
-_COUNTS = Stated(bound=lattice.SUM_UNITS)
-_COST = Stated(bound=center_quality.SENSITIVITY, interval=True)
-_SIZES = Stated(bound=center_quality.SENSITIVITY)
+_SCATTER = Stated(bound=max(each.OUTER_SENSITIVITY for each in STATISTICS.values()), symmetric=True)
+_SUMS = Stated(bound=max(each.SUM_SENSITIVITY for each in STATISTICS.values()), vectors=True)
+_RELATIVE = Stated(bound=max(each.RELATIVE_SENSITIVITY for each in STATISTICS.values()), vectors=True)
+_COUNTS = Stated(bound=max(each.COUNT_SENSITIVITY for each in STATISTICS.values()))
+_COST = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()), interval=True)
+_SIZES = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()))
 
 STATED: dict[str, dict[str, Stated]] = {
     "transforms.kmeans.feddp_kmeans.rounds:outer_statistic": {"scatter": _SCATTER, "rows": _COUNTS},

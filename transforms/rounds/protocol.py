@@ -10,6 +10,7 @@ from schemas.choices import Allocation
 from schemas.errors import PrivacyFlowError
 from schemas.privacy.plan import PrivacyPlan, RoundPlan, RoundSpec
 from schemas.privacy.release import Release
+from schemas.privacy.unit import Unit
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.statistics.frame import Frame
 
@@ -24,8 +25,8 @@ class ProtocolState(Protocol):
         """Public frame of the run."""
 
     @property
-    def by_client(self) -> bool:
-        """Whether statistics of it are those of clients; the plan's unit must be the same."""
+    def privacy_unit(self) -> Unit:
+        """By which statistics of it are bounded; the plan's unit must be the same."""
 
     @property
     def server(self) -> NDArray[np.float64]:

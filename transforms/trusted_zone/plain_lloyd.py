@@ -15,7 +15,7 @@ from apache_beam.pvalue import AsSingleton
 from numpy.typing import NDArray
 
 from schemas.kmeans.pooled_config import PooledFitConfig
-from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.unit import unit_of
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
@@ -43,7 +43,7 @@ def initial_state(config: PooledFitConfig, server: NDArray[np.float64]) -> Lloyd
     settings = LloydSettings(
         options=options,
         n_clusters=config.n_clusters,
-        by_client=config.unit is PrivacyUnit.CLIENT,
+        unit=unit_of(config.unit),
         client_rows=1,
         public_rows=config.data.public_rows,
         seed=config.seed,

@@ -85,7 +85,7 @@ def test_cells_in_step_are_the_same_runs_as_alone(desk, alone, tmp_path, flags):
 
 def test_what_ran_is_a_mix(desk):
     assert {len(run.rounds) for run in desk.runs} == {2, 3, 5}
-    assert {run.initial.settings.unit for run in desk.runs} == {"record", "client"}
+    assert {run.initial.settings.unit.kind for run in desk.runs} == {"record", "client"}
 
 
 def test_a_cell_keeps_the_plan_of_its_own_job(desk):

@@ -7,17 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from schemas.privacy.unit import Clients, Rows
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.kmeans import folding
 from transforms.numerics.kmeans.starts.grid import Grid
-from transforms.numerics.statistics import client_statistics, lattice, relative_sums, row_statistics
+from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.assignment import Assigner, Projection
+from transforms.numerics.statistics.by_unit import of_unit
 from transforms.numerics.statistics.frame import Box, Frame
 from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, Neighborhoods
 
 settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=150)
 settings.load_profile("ci")
 
+ROWS, CLIENTS = of_unit(Rows()), of_unit(Clients())
 D, K = 3, 4
 anything = st.floats(allow_nan=False, allow_infinity=False, width=64)
 ordinary = st.floats(-3.0, 3.0)
@@ -45,7 +48,7 @@ def squared(vector):
 
 def record_change(statistic, points, at):
     at = at % len(points)
-    return statistic(points) - statistic(np.delete(points, at, axis=0))
+    return statistic(ClientBlock(points)) - statistic(ClientBlock(np.delete(points, at, axis=0)))
 
 
 def client_change(statistic, points, cut):
@@ -58,7 +61,7 @@ def client_change(statistic, points, cut):
 
 @given(rows, frames, neighborhoods(), st.integers(0, 24))
 def test_one_row_moves_one_pair_of_relative_sum_and_count(points, frame, around, at):
-    change = record_change(lambda p: relative_sums.relative_sums(p, frame, around), points, at)
+    change = record_change(lambda b: ROWS.relative_sums(b, frame, around, around.radius), points, at)
     sums, counts = change[:-K].reshape(K, D), change[-K:]
     assert squared(change[:-K]) <= RELATIVE_UNITS**2
     assert np.abs(counts).sum() <= lattice.SUM_UNITS
@@ -70,7 +73,7 @@ def test_one_row_moves_one_pair_of_relative_sum_and_count(points, frame, around,
 @given(rows, frames, neighborhoods(), st.floats(0.01, 1.0), st.integers(0, 24))
 def test_one_client_moves_its_clipped_means_only(points, frame, around, share, cut):
     bound = max(1, int(share * around.radius))
-    change = client_change(lambda b: relative_sums.client_relative_sums(b, frame, around, bound), points, cut)
+    change = client_change(lambda b: CLIENTS.relative_sums(b, frame, around, bound), points, cut)
     assert squared(change[:-K]) <= RELATIVE_UNITS**2
     assert squared(change[-K:]) <= lattice.SUM_UNITS**2
 
@@ -78,9 +81,7 @@ def test_one_client_moves_its_clipped_means_only(points, frame, around, share, c
 @given(rows, frames, neighborhoods(), st.floats(0.01, 1.0), st.floats(1e-3, 1.0), st.integers(0, 24))
 def test_one_client_moves_sums_and_counts_by_their_bounds(points, frame, around, share, count_bound, cut):
     bound = max(1, int(share * around.radius))
-    change = client_change(
-        lambda b: relative_sums.client_relative_sums(b, frame, around, bound, count_bound), points, cut
-    )
+    change = client_change(lambda b: CLIENTS.relative_sums(b, frame, around, bound, count_bound), points, cut)
     assert squared(change[:-K]) <= RELATIVE_UNITS**2
     assert squared(change[-K:]) <= lattice.SUM_UNITS**2
 
@@ -88,14 +89,11 @@ def test_one_client_moves_sums_and_counts_by_their_bounds(points, frame, around,
 @given(rows, frames, st.integers(0, 2**16), st.integers(0, 24))
 def test_absolute_sums_keep_both_norms(points, frame, seed, at):
     centers = np.random.default_rng(seed).integers(-(2**19), 2**19, (K, D)).astype(float)
-    limit = math.isqrt(D * lattice.SUM_UNITS**2)
-    change = record_change(lambda p: row_statistics.sums_and_counts(p, frame, Assigner(centers)), points, at)
+    limit, norm = math.isqrt(D * lattice.SUM_UNITS**2), frame.lattice.clipping_norm
+    change = record_change(lambda b: ROWS.mean_sums_and_counts(b, frame, Assigner(centers), norm, 1.0), points, at)
     assert squared(change[:-K]) <= lattice.SUM_UNITS**2
     assert np.abs(change[:-K]).sum() <= limit
-    norm = frame.lattice.clipping_norm
-    change = client_change(
-        lambda b: client_statistics.mean_sums_and_counts(b, frame, Assigner(centers), norm, 1.0), points, at
-    )
+    change = client_change(lambda b: CLIENTS.mean_sums_and_counts(b, frame, Assigner(centers), norm, 1.0), points, at)
     assert squared(change[:-K]) <= lattice.SUM_UNITS**2
     assert np.abs(change[:-K]).sum() <= limit
     assert np.abs(change[-K:]).sum() <= lattice.SUM_UNITS
@@ -103,8 +101,11 @@ def test_absolute_sums_keep_both_norms(points, frame, seed, at):
 
 @given(rows, frames, neighborhoods(), st.integers(0, 25))
 def test_any_split_of_rows_gives_the_same_relative_sums(points, frame, around, cut):
-    parts = [relative_sums.relative_sums(part, frame, around) for part in (points[:cut], points[cut:])]
-    np.testing.assert_array_equal(relative_sums.relative_sums(points, frame, around), sum(parts))
+    whole, *parts = [
+        ROWS.relative_sums(ClientBlock(part), frame, around, around.radius)
+        for part in (points, points[:cut], points[cut:])
+    ]
+    np.testing.assert_array_equal(whole, sum(parts))
 
 
 @given(rows, frames, neighborhoods())
@@ -117,7 +118,7 @@ def test_relative_sums_equal_a_loop_over_rows(points, frame, around):
         if distances[nearest] <= around.radius**2:
             expected[nearest, :D] += np.array(differences[nearest], dtype=object) * around.factor
             expected[nearest, D] += lattice.SUM_UNITS
-    found = relative_sums.relative_sums(points, frame, around._replace(shortens=False))
+    found = ROWS.relative_sums(ClientBlock(points), frame, around._replace(shortens=False), around.radius)
     np.testing.assert_array_equal(found[:-K].reshape(K, D), expected[:, :D].astype(np.int64))
     np.testing.assert_array_equal(found[-K:], expected[:, D].astype(np.int64))
 
@@ -129,9 +130,9 @@ def test_one_unit_moves_one_cell_of_a_grid(points, frame, seed, along, at):
     cells = Grid(
         (along, 3), rng.integers(1, 2**20, 2).astype(float), rng.integers(-(2**19), 2**19, 2) * 1.0, projection
     )
-    change = record_change(lambda p: row_statistics.histogram(p, frame, cells), points, at)
+    change = record_change(lambda b: ROWS.histogram(b, frame, cells, 1.0, relative=True), points, at)
     assert np.abs(change).sum() == lattice.SUM_UNITS
-    change = client_change(lambda b: client_statistics.histogram(b, frame, cells, 1.0, relative=True), points, at)
+    change = client_change(lambda b: CLIENTS.histogram(b, frame, cells, 1.0, relative=True), points, at)
     assert squared(change) <= lattice.SUM_UNITS**2
 
 

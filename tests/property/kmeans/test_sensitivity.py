@@ -5,15 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from schemas.privacy.unit import Clients, Rows
 from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import center_quality, client_statistics, lattice, norms, row_statistics
+from transforms.numerics.statistics import center_quality, lattice
 from transforms.numerics.statistics.assignment import Assigner, Projection
+from transforms.numerics.statistics.by_unit import of_unit
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.lattice import Lattice
 
 settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=150)
 settings.load_profile("ci")
 
+ROWS, CLIENTS = of_unit(Rows()), of_unit(Clients())
 D = 3
 anything = st.floats(allow_nan=False, allow_infinity=False, width=64)
 ordinary = st.floats(-3.0, 3.0)
@@ -24,6 +27,7 @@ frames = st.builds(
     st.floats(1e-3, 1e3),
 )
 bounds = st.floats(1e-3, 1e3)
+forms = st.sampled_from(["mean_sums_and_counts", "means_of_means", "clipped_sums_and_counts"])
 
 
 @st.composite
@@ -49,26 +53,31 @@ def l2_squared(vector: np.ndarray) -> int:
 
 def moved(statistic, points: np.ndarray, at: int) -> np.ndarray:
     """How far removing row `at` moves a record-level statistic."""
-    return statistic(points) - statistic(np.delete(points, at, axis=0))
+    return statistic(ClientBlock(points)) - statistic(ClientBlock(np.delete(points, at, axis=0)))
 
 
-@given(rows, frames, st.integers(0, 29))
-def test_record_outer_product(points, frame, at):
-    change = moved(lambda p: row_statistics.outer_product(p, frame), points, at % len(points))
-    assert frobenius_squared(change) <= row_statistics.OUTER_SENSITIVITY**2
+@given(rows, frames, st.booleans(), st.integers(0, 29))
+def test_record_outer_product(points, frame, relative, at):
+    change = moved(
+        lambda b: ROWS.outer_product(b, frame, frame.lattice.clipping_norm**2, relative=relative),
+        points,
+        at % len(points),
+    )
+    assert frobenius_squared(change) <= ROWS.OUTER_SENSITIVITY**2
 
 
-@given(rows, frames, assigners(), st.integers(0, 29))
-def test_record_histogram(points, frame, assigner, at):
-    change = moved(lambda p: row_statistics.histogram(p, frame, assigner), points, at % len(points))
-    assert np.abs(change).sum() <= row_statistics.COUNT_SENSITIVITY
+@given(rows, frames, assigners(), st.booleans(), st.integers(0, 29))
+def test_record_histogram(points, frame, assigner, relative, at):
+    change = moved(lambda b: ROWS.histogram(b, frame, assigner, 1.0, relative=relative), points, at % len(points))
+    assert np.abs(change).sum() <= ROWS.COUNT_SENSITIVITY
 
 
-@given(rows, frames, assigners(), st.integers(0, 29))
-def test_record_sums_and_counts(points, frame, assigner, at):
-    change = moved(lambda p: row_statistics.sums_and_counts(p, frame, assigner), points, at % len(points))
-    assert l2_squared(change[: -assigner.size]) <= row_statistics.SUM_SENSITIVITY**2
-    assert np.abs(change[-assigner.size :]).sum() <= row_statistics.COUNT_SENSITIVITY
+@given(rows, frames, assigners(), forms, st.integers(0, 29))
+def test_record_sums_and_counts(points, frame, assigner, kind, at):
+    form, norm = getattr(ROWS, kind), frame.lattice.clipping_norm
+    change = moved(lambda b: form(b, frame, assigner, norm, 1.0), points, at % len(points))
+    assert l2_squared(change[: -assigner.size]) <= ROWS.SUM_SENSITIVITY**2
+    assert np.abs(change[-assigner.size :]).sum() <= ROWS.COUNT_SENSITIVITY
 
 
 def client_change(statistic, points: np.ndarray, cut: int) -> np.ndarray:
@@ -80,45 +89,41 @@ def client_change(statistic, points: np.ndarray, cut: int) -> np.ndarray:
     return statistic(both) - statistic(rest)
 
 
-@given(rows, frames, bounds, st.integers(0, 29))
-def test_client_outer_product(points, frame, bound, cut):
-    change = client_change(lambda b: client_statistics.outer_product(b, frame, bound), points, cut)
-    assert frobenius_squared(change) <= client_statistics.OUTER_SENSITIVITY**2
+@given(rows, frames, bounds, st.booleans(), st.integers(0, 29))
+def test_client_outer_product(points, frame, bound, relative, cut):
+    change = client_change(lambda b: CLIENTS.outer_product(b, frame, bound, relative=relative), points, cut)
+    assert frobenius_squared(change) <= CLIENTS.OUTER_SENSITIVITY**2
 
 
 @given(rows, frames, assigners(), bounds, st.booleans(), st.integers(0, 29))
 def test_client_histogram(points, frame, assigner, bound, relative, cut):
-    change = client_change(
-        lambda b: client_statistics.histogram(b, frame, assigner, bound, relative=relative), points, cut
-    )
+    change = client_change(lambda b: CLIENTS.histogram(b, frame, assigner, bound, relative=relative), points, cut)
     if relative:
-        assert l2_squared(change) <= client_statistics.SENSITIVITY**2
+        assert l2_squared(change) <= CLIENTS.COUNT_SENSITIVITY**2
     else:
-        assert np.abs(change).sum() <= client_statistics.SENSITIVITY
+        assert np.abs(change).sum() <= CLIENTS.COUNT_SENSITIVITY
 
 
-@given(rows, frames, assigners(), bounds, bounds, st.sampled_from(["tuned", "means", "absolute"]), st.integers(0, 29))
+@given(rows, frames, assigners(), bounds, bounds, forms, st.integers(0, 29))
 def test_client_sums_and_counts(points, frame, assigner, sums_bound, counts_bound, kind, cut):
-    form = {
-        "tuned": client_statistics.mean_sums_and_counts,
-        "means": client_statistics.means_of_means,
-        "absolute": client_statistics.clipped_sums_and_counts,
-    }[kind]
+    form = getattr(CLIENTS, kind)
     change = client_change(lambda b: form(b, frame, assigner, sums_bound, counts_bound), points, cut)
-    assert l2_squared(change[: -assigner.size]) <= client_statistics.SENSITIVITY**2
+    assert l2_squared(change[: -assigner.size]) <= CLIENTS.SUM_SENSITIVITY**2
     counts = change[-assigner.size :]
-    norm = l2_squared(counts) if kind == "tuned" else int(np.abs(counts).sum()) ** 2
-    assert norm <= client_statistics.SENSITIVITY**2
+    norm = l2_squared(counts) if kind == "mean_sums_and_counts" else int(np.abs(counts).sum()) ** 2
+    assert norm <= CLIENTS.COUNT_SENSITIVITY**2
 
 
 @given(rows, frames, assigners(), st.integers(0, 30))
 def test_any_split_of_rows_gives_the_same_sums(points, frame, assigner, cut):
+    norm = frame.lattice.clipping_norm
     for statistic in (
-        lambda p: row_statistics.outer_product(p, frame),
-        lambda p: row_statistics.histogram(p, frame, assigner),
-        lambda p: row_statistics.sums_and_counts(p, frame, assigner),
+        lambda b: ROWS.outer_product(b, frame, norm**2, relative=False),
+        lambda b: ROWS.histogram(b, frame, assigner, 1.0, relative=False),
+        lambda b: ROWS.mean_sums_and_counts(b, frame, assigner, norm, 1.0),
     ):
-        np.testing.assert_array_equal(statistic(points), statistic(points[:cut]) + statistic(points[cut:]))
+        parts = [statistic(ClientBlock(part)) for part in (points[:cut], points[cut:])]
+        np.testing.assert_array_equal(statistic(ClientBlock(points)), sum(parts))
 
 
 @given(rows, frames)
@@ -132,9 +137,9 @@ def test_clipped_rows_keep_their_norm(points, frame):
 @given(rows, frames, st.integers(0, 29))
 def test_norm_histograms(points, frame, at):
     center = frame.lattice.center
-    change = moved(lambda p: norms.norm_histogram(p, center), points, at % len(points))
+    change = moved(lambda b: ROWS.norm_histogram(b, center), points, at % len(points))
     assert np.abs(change).sum() <= lattice.SUM_UNITS
-    change = client_change(lambda b: norms.client_norm_histogram(b, center), points, at)
+    change = client_change(lambda b: CLIENTS.norm_histogram(b, center), points, at)
     assert np.abs(change).sum() <= lattice.SUM_UNITS
 
 
@@ -156,7 +161,7 @@ def assert_within_bounds(change: np.ndarray, n_clusters: int) -> None:
 @given(rows, frames, final_centers, caps, st.integers(0, 29))
 def test_record_quality(points, frame, centers, cap, at):
     bound = center_quality.squared_bound(centers, cap)
-    change = moved(lambda p: center_quality.row_quality(p, frame, centers, bound), points, at % len(points))
+    change = moved(lambda b: ROWS.quality(b, frame, centers, bound), points, at % len(points))
     assert_within_bounds(change, len(centers))
     assert sorted(change[1:])[-1] == center_quality.SENSITIVITY
 
@@ -165,7 +170,7 @@ def test_record_quality(points, frame, centers, cap, at):
 def test_a_row_in_the_place_of_another_moves_the_cost_no_farther(points, frame, centers, cap, first, second):
     bound = center_quality.squared_bound(centers, cap)
     found = [
-        center_quality.row_quality(np.delete(points, at % len(points), axis=0), frame, centers, bound)
+        ROWS.quality(ClientBlock(np.delete(points, at % len(points), axis=0)), frame, centers, bound)
         for at in (first, second)
     ]
     change = found[0] - found[1]
@@ -176,12 +181,12 @@ def test_a_row_in_the_place_of_another_moves_the_cost_no_farther(points, frame, 
 @given(rows, frames, final_centers, caps, st.integers(0, 29))
 def test_client_quality(points, frame, centers, cap, cut):
     bound = center_quality.squared_bound(centers, cap)
-    change = client_change(lambda b: center_quality.client_quality(b, frame, centers, bound), points, cut)
+    change = client_change(lambda b: CLIENTS.quality(b, frame, centers, bound), points, cut)
     assert_within_bounds(change, len(centers))
 
 
 @given(rows, frames, final_centers, st.integers(0, 30))
 def test_any_split_of_rows_has_the_same_quality(points, frame, centers, cut):
     bound = center_quality.squared_bound(centers)
-    parts = [center_quality.row_quality(part, frame, centers, bound) for part in (points, points[:cut], points[cut:])]
+    parts = [ROWS.quality(ClientBlock(part), frame, centers, bound) for part in (points, points[:cut], points[cut:])]
     np.testing.assert_array_equal(parts[0], parts[1] + parts[2])

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.privacy.unit import Clients, Rows
 from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import client_statistics, lattice, row_statistics
+from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.assignment import Assigner, Projection
+from transforms.numerics.statistics.by_unit import of_unit
 from transforms.numerics.statistics.frame import Components, Frame, SharedFrame
 from transforms.numerics.statistics.lattice import Lattice
 
@@ -27,13 +29,14 @@ def everything(block, frame):
     n_features = block.points.shape[1]
     centers = Frame(frame.lattice).quantize(np.eye(n_features)[:3], lattice.SUM_BITS)
     flat = Assigner(centers[:, :2] * 1.0, Projection.from_basis(np.eye(n_features)[:, :2]))
-    yield row_statistics.outer_product(block.points, frame)
-    yield row_statistics.histogram(block.points, frame, flat)
-    yield row_statistics.sums_and_counts(block.points, frame, Assigner(centers))
-    yield client_statistics.outer_product(block, frame, 4.0)
-    yield client_statistics.histogram(block, frame, flat, 0.9, relative=True)
-    yield client_statistics.histogram(block, frame, Assigner(centers), 5.0, relative=False)
-    yield client_statistics.mean_sums_and_counts(block, frame, Assigner(centers), 1.0, 1.0)
+    rows, clients, norm = of_unit(Rows()), of_unit(Clients()), frame.lattice.clipping_norm
+    yield rows.outer_product(block, frame, norm**2, relative=False)
+    yield rows.histogram(block, frame, flat, 1.0, relative=False)
+    yield rows.mean_sums_and_counts(block, frame, Assigner(centers), norm, 1.0)
+    yield clients.outer_product(block, frame, 4.0, relative=False)
+    yield clients.histogram(block, frame, flat, 0.9, relative=True)
+    yield clients.histogram(block, frame, Assigner(centers), 5.0, relative=False)
+    yield clients.mean_sums_and_counts(block, frame, Assigner(centers), 1.0, 1.0)
 
 
 @CHECKED

@@ -16,8 +16,9 @@ import pytest
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.kmeans.starts.grid import Grid
 from transforms.numerics.kmeans.tree import Hyperplanes, Tree
-from transforms.numerics.statistics import center_quality, client_statistics, lattice, norms, relative_sums
-from transforms.numerics.statistics import row_statistics as by_row
+from transforms.numerics.statistics import center_quality, lattice, norms, relative_sums
+from transforms.numerics.statistics import clients as by_client
+from transforms.numerics.statistics import rows as by_row
 from transforms.numerics.statistics.assignment import Assigner, Projection
 from transforms.numerics.statistics.frame import Box, Components, Frame
 from transforms.numerics.statistics.lattice import Lattice
@@ -58,8 +59,8 @@ def together(units: Units) -> ClientBlock:
     return ClientBlock(np.concatenate(list(units)), offsets)
 
 
-def of_rows(statistic, *arguments) -> Callable[[Units], np.ndarray]:
-    return lambda units: statistic(np.concatenate(list(units)), *arguments)
+def of_rows(statistic, *arguments, **settings) -> Callable[[Units], np.ndarray]:
+    return lambda units: statistic(ClientBlock(np.concatenate(list(units))), *arguments, **settings)
 
 
 def of_clients(statistic, *arguments, **settings) -> Callable[[Units], np.ndarray]:
@@ -139,6 +140,10 @@ def centers_of(kind: str, size: int, width: int) -> np.ndarray:
     return found
 
 
+def norm_of(frame: Frame) -> float:
+    return frame.lattice.clipping_norm
+
+
 def rows_for(width: int) -> int:
     """More than one block."""
     return 9000 if width == 1 else 2100 if width <= 64 else 1040
@@ -157,7 +162,9 @@ HALF = ONE // 2
 
 def check_relative_sums(width: int, around: Neighborhoods, kind: str) -> None:
     frame, number, size = frame_of(kind, width), rows_for(width), around.size
-    case = Case(of_rows(relative_sums.relative_sums, frame, around), sums_within(size, RELATIVE_UNITS, ONE))
+    case = Case(
+        of_rows(relative_sums.row_relative_sums, frame, around, around.radius), sums_within(size, RELATIVE_UNITS, ONE)
+    )
     check(case, np.split(some_rows(width, number), number), extreme_rows(width))
     statistic = of_clients(relative_sums.client_relative_sums, frame, around, max(1, around.radius // 2), 0.7)
     case = Case(statistic, sums_within(size, RELATIVE_UNITS, ONE, l2))
@@ -205,19 +212,22 @@ def test_histograms_sums_and_counts(width, kind):
     frame, number = frame_of(kind, width), rows_for(width)
     rows, several = np.split(some_rows(width, number), number), clients(width, number)
     for partition in list(partitions(width).values())[: 1 if width == WIDEST else None]:
-        case = Case(of_rows(by_row.histogram, frame, partition), lambda moved: l1(moved) <= ONE)
+        case = Case(of_rows(by_row.histogram, frame, partition, 1.0, relative=True), lambda moved: l1(moved) <= ONE)
         check(case, rows, extreme_rows(width))
         if partition.size <= 40:
-            case = Case(of_rows(by_row.sums_and_counts, frame, partition), sums_within(partition.size, ONE, ONE))
+            case = Case(
+                of_rows(by_row.sums_and_counts, frame, partition, norm_of(frame), 1.0),
+                sums_within(partition.size, ONE, ONE),
+            )
             check(case, rows, extreme_rows(width))
     partition = partitions(width)["a third"]
     for relative, norm in ((True, l2), (False, l1)):
-        statistic = of_clients(client_statistics.histogram, frame, partition, 0.3, relative=relative)
+        statistic = of_clients(by_client.histogram, frame, partition, 0.3, relative=relative)
         check(Case(statistic, lambda moved, norm=norm: norm(moved) <= ONE), several, extreme_clients(width))
     for statistic, norm in (
-        (client_statistics.mean_sums_and_counts, l2),
-        (client_statistics.means_of_means, l1),
-        (client_statistics.clipped_sums_and_counts, l1),
+        (by_client.mean_sums_and_counts, l2),
+        (by_client.means_of_means, l1),
+        (by_client.clipped_sums_and_counts, l1),
     ):
         case = Case(of_clients(statistic, frame, partition, 0.6, 0.8), sums_within(3, ONE, ONE, norm))
         check(case, several, extreme_clients(width))
@@ -228,13 +238,17 @@ def test_many_clusters(size, width):
     rows, several = np.split(some_rows(width, 1100), 1100), clients(width, 1100)
     frame, centers = frame_of(BALL, width), centers_of("edge", size, width)
     around = Neighborhoods(centers, ONE // 4, True)
-    case = Case(of_rows(relative_sums.relative_sums, frame, around), sums_within(size, RELATIVE_UNITS, ONE))
+    case = Case(
+        of_rows(relative_sums.row_relative_sums, frame, around, around.radius), sums_within(size, RELATIVE_UNITS, ONE)
+    )
     check(case, rows, extreme_rows(width))
     statistic = of_clients(relative_sums.client_relative_sums, frame, around, ONE // 4)
     check(Case(statistic, sums_within(size, RELATIVE_UNITS, ONE, l2)), several, extreme_clients(width))
-    case = Case(of_rows(by_row.sums_and_counts, frame, Assigner(centers)), sums_within(size, ONE, ONE))
+    case = Case(
+        of_rows(by_row.sums_and_counts, frame, Assigner(centers), norm_of(frame), 1.0), sums_within(size, ONE, ONE)
+    )
     check(case, rows, extreme_rows(width))
-    statistic = of_clients(client_statistics.mean_sums_and_counts, frame, Assigner(centers), 1.0, 1.0)
+    statistic = of_clients(by_client.mean_sums_and_counts, frame, Assigner(centers), 1.0, 1.0)
     check(Case(statistic, sums_within(size, ONE, ONE, l2)), several, extreme_clients(width))
 
 
@@ -243,13 +257,14 @@ def test_scatter(width, number):
     for kind in (BALL, BOX):
         frame = frame_of(kind, width)
         case = Case(
-            of_rows(by_row.outer_product, frame), lambda moved: frobenius(moved, width) <= by_row.OUTER_SENSITIVITY**2
+            of_rows(by_row.outer_product, frame, norm_of(frame) ** 2, relative=True),
+            lambda moved: frobenius(moved, width) <= by_row.OUTER_SENSITIVITY**2,
         )
         check(case, np.split(some_rows(width, number), number), extreme_rows(width))
         if width > 300:
             continue
         for relative in (True, False):
-            statistic = of_clients(client_statistics.outer_product, frame, 0.5, relative=relative)
+            statistic = of_clients(by_client.outer_product, frame, 0.5, relative=relative)
             check(Case(statistic, case.within), clients(width, number), extreme_clients(width))
 
 
@@ -257,10 +272,11 @@ def test_scatter_of_the_widest_rows():
     """Two rows, whose squares alone fill half a gigabyte."""
     width, frame = WIDEST, frame_of(BALL, WIDEST)
     unit = extreme_rows(width)[1]
-    alone = by_row.outer_product(unit, frame)
+    statistic = of_rows(by_row.outer_product, frame, norm_of(frame) ** 2, relative=True)
+    alone = statistic([unit])
     assert frobenius(alone, width) <= by_row.OUTER_SENSITIVITY**2
     rest = some_rows(width, 4)[1:2]
-    moved = by_row.outer_product(np.concatenate([unit, rest]), frame) - by_row.outer_product(rest, frame)
+    moved = statistic([unit, rest]) - statistic([rest])
     np.testing.assert_array_equal(moved, alone)
 
 
@@ -268,7 +284,7 @@ def test_scatter_of_the_widest_rows():
 def test_norms_and_quality(width):
     number, center = rows_for(width), np.full(width, 0.1)
     rows, several = np.split(some_rows(width, number), number), clients(width, number)
-    case = Case(of_rows(norms.norm_histogram, center), lambda moved: l1(moved) <= ONE)
+    case = Case(of_rows(norms.row_norm_histogram, center), lambda moved: l1(moved) <= ONE)
     check(case, rows, extreme_rows(width))
     check(Case(of_clients(norms.client_norm_histogram, center), case.within), several, extreme_clients(width))
     for size in (1, 40):
@@ -282,14 +298,14 @@ def test_norms_and_quality(width):
 
 def test_counts():
     rows = np.split(some_rows(2, 2100), 2100)
-    check(Case(of_rows(by_row.row_count), lambda moved: l1(moved) <= ONE), rows, extreme_rows(2))
-    case = Case(of_clients(client_statistics.client_count), lambda moved: l1(moved) <= ONE)
+    check(Case(of_rows(by_row.count), lambda moved: l1(moved) <= ONE), rows, extreme_rows(2))
+    case = Case(of_clients(by_client.count), lambda moved: l1(moved) <= ONE)
     check(case, clients(2, 2100), extreme_clients(2))
 
 
 def test_every_statistic_is_here():
     """A statistic takes rows or clients and returns integers; this file names each."""
-    modules = (by_row, client_statistics, relative_sums, norms, center_quality)
+    modules = (by_row, by_client, relative_sums, norms, center_quality)
     statistics = {
         name
         for module in modules
@@ -300,4 +316,4 @@ def test_every_statistic_is_here():
     }
     named = inspect.getsource(inspect.getmodule(check))
     assert {name for name in statistics if f".{name}" not in named} == set()
-    assert len(statistics) == 14
+    assert len(statistics) == 13

@@ -11,11 +11,13 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
 from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit
 from schemas.privacy.release import Release
+from schemas.privacy.unit import Rows
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake
 from transforms.kmeans.central_tree import rounds as central_tree
 from transforms.kmeans.central_tree import server as tree_server
 from transforms.kmeans.central_tree.state import TreeSettings
+from transforms.kmeans.lloyd.state import ClippingBounds
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Frame
@@ -163,7 +165,7 @@ def test_centers_without_noise_are_means_of_clusters(unit):
     assert distances.min(axis=0).max() < 0.2
     assert (last.prior.variances > 0).all()
     assert len(last.samples) == (200 if unit == "client" else 0)
-    assert np.isnan(last.bounds.sums) == (unit == "record")
+    assert (last.bounds == ClippingBounds.of_row(last.frame.lattice.clipping_norm)) == (unit == "record")
 
 
 def test_the_bound_of_clients_is_that_of_rows_drawn_from_everything():
@@ -228,7 +230,7 @@ def test_a_broadcast_leaves_the_releases_behind_and_a_model_waits_for_the_leaves
     fresh = tree_server.initial_state(config(), np.zeros((1, 4)), 4)
     with pytest.raises(ValueError, match="partition must be asked for when the half-spaces are known"):
         _ = fresh.partition
-    assert fresh.settings.means.unit is PrivacyUnit.RECORD
+    assert fresh.settings.means.unit == Rows()
 
 
 def test_the_ball_lies_about_its_center():

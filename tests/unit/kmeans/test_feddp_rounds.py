@@ -14,7 +14,8 @@ from transforms.kmeans.feddp_kmeans.rounds import ROWS_SHARE
 from transforms.kmeans.lloyd import rounds as lloyd
 from transforms.kmeans.lloyd.rounds import DEFAULT_SHARES
 from transforms.kmeans.lloyd.server import await_means
-from transforms.numerics.statistics import lattice, row_statistics
+from transforms.kmeans.lloyd.state import ClippingBounds
+from transforms.numerics.statistics import lattice, rows
 
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
 BASE = {
@@ -81,7 +82,7 @@ def test_without_guards_all_entries_of_the_outer_product_have_the_printed_noise(
     for guards, geometry in ((True, Geometry.SYMMETRIC), (False, Geometry.VECTOR)):
         found = specs(config(privacy={"allocation": "paper"}, feddp_kmeans={"guards": guards}))
         assert found["outer_product/scatter"].geometry is geometry
-        assert found["outer_product/scatter"].sensitivity == row_statistics.OUTER_SENSITIVITY
+        assert found["outer_product/scatter"].sensitivity == rows.OUTER_SENSITIVITY
 
 
 def test_tuned_uses_gaussian_noise_throughout():
@@ -191,7 +192,7 @@ def test_the_first_state_is_framed_by_the_server_data():
     assert state.active.all()
     assert not state.frozen.any()
     assert state.releases == ()
-    assert math.isnan(state.bounds.scatter)
+    assert state.bounds == ClippingBounds.of_row(state.frame.lattice.clipping_norm)
     np.testing.assert_array_equal(state.labels(), [0, 1, 2, 3])
 
 

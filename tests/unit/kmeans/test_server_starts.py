@@ -8,6 +8,7 @@ from schemas.kmeans.fit_config import validated
 from tests.scenes import lake
 from transforms.kmeans import server_starts
 from transforms.kmeans.lloyd import rounds as lloyd
+from transforms.kmeans.lloyd.state import ClippingBounds
 from transforms.numerics.kmeans.starts import seeding, sphere_packing
 
 ALGORITHMS = ["server_kmeanspp", "server_lloyds", "sphere_packing"]
@@ -26,7 +27,7 @@ def test_a_start_is_a_state_that_a_lloyd_round_can_use(algorithm, unit):
     assert state.assigner.centers.shape == (3, 4)
     assert (np.linalg.norm(state.assigner.centers, axis=1) <= 2**20).all()
     assert len(lloyd.round_specs(config, 4)) == 2
-    assert np.isnan(state.bounds.sums) == (unit == "record")
+    assert (state.bounds == ClippingBounds.of_row(state.frame.lattice.clipping_norm)) == (unit == "record")
 
 
 def test_lloyds_start_is_the_clustering_of_the_server_data():

@@ -17,7 +17,7 @@ POINTS = np.array([[0.25, 0.0], [0.0, 0.5], [0.75, 0.0], [5.0, 0.0], [0.0, -9.0]
 
 
 def test_rows_by_hand():
-    found = center_quality.row_quality(POINTS, FRAME, CENTERS, BOUND)
+    found = center_quality.row_quality(ClientBlock(POINTS), FRAME, CENTERS, BOUND)
     np.testing.assert_array_equal(found, [11 * UNIT // 32, 3 * UNIT, 2 * UNIT])
 
 
@@ -43,7 +43,7 @@ def test_no_row_of_the_ball_is_beyond_the_bound(seed):
     points = rng.normal(size=(4000, 2)) * 3.0
     centers = np.trunc(rng.uniform(-0.7, 0.7, (2, 2)) * UNIT)
     bound = center_quality.squared_bound(centers)
-    found = center_quality.row_quality(points, FRAME, centers, bound)[0] / UNIT * bound / UNIT**2
+    found = center_quality.row_quality(ClientBlock(points), FRAME, centers, bound)[0] / UNIT * bound / UNIT**2
     inside = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0)
     squared = ((inside[:, None] - centers / UNIT) ** 2).sum(axis=2).min(axis=1)
     assert squared.max() <= bound / UNIT**2
@@ -53,7 +53,7 @@ def test_no_row_of_the_ball_is_beyond_the_bound(seed):
 def test_a_cap_counts_far_rows_as_far_as_it_goes():
     bound = center_quality.squared_bound(CENTERS, UNIT / 2)
     # in units of a quarter: 1/4, 1, 1/4, 0, 1 (capped)
-    found = center_quality.row_quality(POINTS, FRAME, CENTERS, bound)
+    found = center_quality.row_quality(ClientBlock(POINTS), FRAME, CENTERS, bound)
     assert found[0] == 5 * UNIT // 2
     # The client of the last row alone is worth no more than the cap.
     alone = center_quality.client_quality(ClientBlock(POINTS[4:], np.array([0, 1])), FRAME, CENTERS, bound)
@@ -71,5 +71,5 @@ def test_a_client_of_many_rows_counts_like_one_of_few():
 
 def test_no_rows_give_zeros():
     empty = np.zeros((0, 2))
-    assert not center_quality.row_quality(empty, FRAME, CENTERS, BOUND).any()
+    assert not center_quality.row_quality(ClientBlock(empty), FRAME, CENTERS, BOUND).any()
     assert not center_quality.client_quality(ClientBlock(empty, np.array([0])), FRAME, CENTERS, BOUND).any()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import client_statistics, lattice
+from transforms.numerics.statistics import clients, lattice
 from transforms.numerics.statistics.assignment import Assigner
 from transforms.numerics.statistics.frame import Box, Frame, SharedFrame
 from transforms.numerics.statistics.lattice import Lattice
@@ -31,6 +31,6 @@ def test_shared_integers_are_those_of_the_rows_also_where_memory_is_used_again()
     shared = SharedFrame(*frame)
     shared.hold(points)
     assigner = Assigner(np.random.default_rng(1).integers(-(2**18), 2**18, (5, 4)).astype(float))
-    found = [client_statistics.mean_sums_and_counts(block, each, assigner, 5.0, 1.0) for each in (frame, shared)]
+    found = [clients.mean_sums_and_counts(block, each, assigner, 5.0, 1.0) for each in (frame, shared)]
     np.testing.assert_array_equal(*found)
     assert shared.quantize(points[:5], lattice.SUM_BITS) is shared.quantize(points[:5], lattice.SUM_BITS)

@@ -22,7 +22,7 @@ def test_row_norms_do_not_depend_on_the_block():
 
 def test_norm_histogram_by_hand():
     points = np.array([[1.0], [-1.0], [1.1], [2.0], [0.0], [1e30]])
-    found = norms.norm_histogram(points, np.zeros(1)) / UNIT
+    found = norms.row_norm_histogram(ClientBlock(points), np.zeros(1)) / UNIT
     at = {edge: int(np.flatnonzero(edge == norms.NORM_GRID)[0]) for edge in (1.0, 2.0)}
     expected = np.zeros(norms.NORM_BINS)
     expected[[at[1.0], at[1.0] + 1, at[2.0], 0, norms.NORM_BINS - 1]] = [2, 1, 1, 1, 1]

@@ -30,7 +30,9 @@ def decoded(statistic, size, unit):
 def test_differences_to_the_nearest_center_are_summed_inside_the_radius():
     around = Neighborhoods(centers([0.5, 0, 0, 0], [-0.5, 0, 0, 0]), ONE // 2)
     points = np.array([[0.75, 0.25, 0, 0], [0.5, -0.5, 0, 0], [0.5, 0.5, 0.125, 0], [-0.25, 0, 0, 0]])
-    sums, counts = decoded(relative_sums.relative_sums(points, FRAME, around), 2, 2.0**-19 / around.factor)
+    sums, counts = decoded(
+        relative_sums.row_relative_sums(ClientBlock(points), FRAME, around, around.radius), 2, 2.0**-19 / around.factor
+    )
     np.testing.assert_array_equal(sums, [[0.25, -0.25, 0, 0], [0.25, 0, 0, 0]])
     np.testing.assert_array_equal(counts, [2, 1])
     assert around.factor * around.radius == RELATIVE_UNITS
@@ -39,30 +41,34 @@ def test_differences_to_the_nearest_center_are_summed_inside_the_radius():
 def test_far_rows_may_be_shortened_to_the_radius():
     around = Neighborhoods(centers([0.5, 0, 0, 0]), ONE // 2, True)
     points = np.array([[0.5, 1.0, 0, 0], [-0.5, 0, 0, 0]])
-    sums, counts = decoded(relative_sums.relative_sums(points, FRAME, around), 1, 2.0**-19 / around.factor)
+    sums, counts = decoded(
+        relative_sums.row_relative_sums(ClientBlock(points), FRAME, around, around.radius), 1, 2.0**-19 / around.factor
+    )
     np.testing.assert_array_equal(sums, [[-0.5, 0.5, 0, 0]])
     np.testing.assert_array_equal(counts, [2])
 
 
 def test_ties_go_to_the_lowest_index():
     around = Neighborhoods(centers([0.5, 0, 0, 0], [-0.5, 0, 0, 0], [0, 0.5, 0, 0]), ONE)
-    statistic = relative_sums.relative_sums(np.zeros((5, 4)), FRAME, around)
+    statistic = relative_sums.row_relative_sums(ClientBlock(np.zeros((5, 4))), FRAME, around, around.radius)
     np.testing.assert_array_equal(statistic[-3:] / lattice.SUM_UNITS, [5, 0, 0])
 
 
 def test_rows_outside_the_domain_are_clipped_to_it_coordinate_by_coordinate():
     around = Neighborhoods(centers([0, 0, 0, 0]), 2 * ONE)
     points = np.array([[50.0, 0.5, -1e300, 0]])
-    sums, _ = decoded(relative_sums.relative_sums(points, FRAME, around), 1, 2.0**-19 / around.factor)
+    sums, _ = decoded(
+        relative_sums.row_relative_sums(ClientBlock(points), FRAME, around, around.radius), 1, 2.0**-19 / around.factor
+    )
     np.testing.assert_array_equal(sums, [[1.0, 0.5, -1.0, 0]])
 
 
 @pytest.mark.parametrize("shortens", [False, True])
 def test_empty_clusters_and_empty_blocks_report_zero(shortens):
     around = Neighborhoods(centers([0, 0, 0, 0], [1, 1, 1, 1]), ONE // 8, shortens)
-    nothing = relative_sums.relative_sums(np.zeros((0, 4)), FRAME, around)
+    nothing = relative_sums.row_relative_sums(ClientBlock(np.zeros((0, 4))), FRAME, around, around.radius)
     np.testing.assert_array_equal(nothing, np.zeros(10))
-    one = relative_sums.relative_sums(np.zeros((3, 4)), FRAME, around)
+    one = relative_sums.row_relative_sums(ClientBlock(np.zeros((3, 4))), FRAME, around, around.radius)
     np.testing.assert_array_equal(one / lattice.SUM_UNITS, [0] * 8 + [3, 0])
 
 

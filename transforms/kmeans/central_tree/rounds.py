@@ -19,8 +19,9 @@ from transforms.kmeans.central_tree.state import TreeSettings, TreeState
 from transforms.kmeans.lloyd import rounds as lloyd
 from transforms.kmeans.lloyd.specs import for_sampled_rows, scatter_spec, vector_spec
 from transforms.numerics.kmeans import tree
-from transforms.numerics.statistics import client_statistics, lattice, row_statistics
+from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.assignment import Assigner, RowLabels
+from transforms.numerics.statistics.by_unit import of_unit
 from transforms.rounds.protocol import Round
 
 NAME = "central_tree"
@@ -95,20 +96,15 @@ def start_rounds(plans: tuple[RoundPlan, ...]) -> tuple[Round, ...]:
 def shape_statistic(block: ClientBlock, state: TreeState, *, counted: bool) -> NDArray[np.int64]:
     """Scatter (upper triangle), sum, and if `counted` number of all rows; at client level sums of clients' means."""
     everything = Assigner(np.zeros((1, block.points.shape[1])))
-    if state.settings.means.by_client:
-        norm = state.frame.lattice.clipping_norm
-        scatter = client_statistics.outer_product(block, state.frame, norm**2, relative=True)
-    else:
-        scatter = row_statistics.outer_product(block.points, state.frame)
+    bound = state.frame.lattice.clipping_norm**2
+    scatter = of_unit(state.privacy_unit).outer_product(block, state.frame, bound, relative=True)
     rest = _sums_and_counts(block, state, everything)
     return np.concatenate([scatter, rest if counted else rest[:-1]])
 
 
 def split_statistic(block: ClientBlock, state: TreeState) -> NDArray[np.int64]:
     """Rows per cell of the open nodes; at client level relative to the client's rows and clipped."""
-    if state.settings.means.by_client:
-        return client_statistics.histogram(block, state.frame, state.partition, state.bound, relative=True)
-    return row_statistics.histogram(block.points, state.frame, state.partition)
+    return of_unit(state.privacy_unit).histogram(block, state.frame, state.partition, state.bound, relative=True)
 
 
 def leaves_statistic(block: ClientBlock, state: TreeState) -> NDArray[np.int64]:
@@ -118,7 +114,5 @@ def leaves_statistic(block: ClientBlock, state: TreeState) -> NDArray[np.int64]:
 
 def _sums_and_counts(block: ClientBlock, state: TreeState, partition: RowLabels) -> NDArray[np.int64]:
     """Sums and counts; the norm of a client's sums is bounded by that of its counts times the clipping norm."""
-    if not state.settings.means.by_client:
-        return row_statistics.sums_and_counts(block.points, state.frame, partition)
-    sums_bound = state.frame.lattice.clipping_norm * state.bound
-    return client_statistics.mean_sums_and_counts(block, state.frame, partition, sums_bound, state.bound)
+    form, sums_bound = of_unit(state.privacy_unit).mean_sums_and_counts, state.frame.lattice.clipping_norm * state.bound
+    return form(block, state.frame, partition, sums_bound, state.bound)

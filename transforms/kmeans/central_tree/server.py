@@ -91,7 +91,7 @@ def _with_hyperplanes(state: TreeState, normals: NDArray[np.float64], offsets: N
     """
     hyperplanes = Hyperplanes(Projection.from_basis(normals), np.rint(offsets / state.unit))
     root = Tree(hyperplanes, (), state.settings.n_cells(0))
-    return dataclasses.replace(state, tree=root, bound=_client_bound(state, np.ones(FIRST_PARTS)))
+    return dataclasses.replace(state, tree=root, bound=_unit_bound(state, np.ones(FIRST_PARTS)))
 
 
 def shape_step(state: TreeState, releases: Releases) -> TreeState:
@@ -137,7 +137,7 @@ def split_step(state: TreeState, releases: Releases, of_leaves: ReleasePlan) -> 
         grown = tree.complete(grown, leaf_counts, settings.n_leaves)
     else:
         grown = grown._replace(size=settings.n_cells(step + 1))
-    bound = _client_bound(state, np.concatenate([fringe.open_counts, leaf_counts]))
+    bound = _unit_bound(state, np.concatenate([fringe.open_counts, leaf_counts]))
     return dataclasses.replace(state, tree=grown, open_counts=fringe.open_counts, leaf_counts=leaf_counts, bound=bound)
 
 
@@ -150,14 +150,11 @@ def _rule(state: TreeState, cell_stddev: float, of_leaves: ReleasePlan) -> Rule:
     return Rule(max(min(known, half_cluster), tree.KEEP_STDDEVS * cell_stddev), cell_stddev)
 
 
-def _client_bound(state: TreeState, counts: NDArray[np.float64]) -> float:
-    """Norm of the relative histogram of a client whose rows are drawn from all of the data; never more than before."""
-    settings = state.settings.means
-    if not settings.by_client:
-        return 1.0
-    weights = counts / counts.sum()
+def _unit_bound(state: TreeState, counts: NDArray[np.float64]) -> float:
+    """Norm of the relative histogram of a unit whose rows are drawn from all of the data; never more than before."""
+    unit, weights = state.privacy_unit, counts / counts.sum()
     collision = float((weights**2).sum())
-    return min(state.bound, math.sqrt(collision + (1.0 - collision) / settings.client_rows))
+    return min(state.bound, unit.share(math.sqrt(collision + (1.0 - collision) / unit.rows)))
 
 
 def leaves_step(state: TreeState, releases: Releases) -> MeansState:
@@ -227,7 +224,5 @@ def _prior(state: TreeState, leaves: NoisyMeans, clustering: seeding.Clustering)
 
 def _pseudo_clients(state: TreeState, weights: NDArray[np.float64]) -> NDArray[np.int64]:
     """Pseudo-clients whose rows are leaves drawn by weight; none at record level."""
-    settings = state.settings.means
-    if not settings.by_client:
-        return np.zeros((0, 1), dtype=np.int64)
-    return seeding.weighted_clients(weights, settings.client_rows, bounds.PSEUDO_CLIENTS, settings.seed)
+    unit, seed = state.privacy_unit, state.settings.means.seed
+    return seeding.weighted_clients(weights, unit.rows, unit.simulated(bounds.PSEUDO_CLIENTS), seed)

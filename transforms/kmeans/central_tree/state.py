@@ -10,6 +10,7 @@ from schemas.choices import Algorithm, TreeDirections
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.tree_config import AUTO_DEPTH
 from schemas.privacy.release import Release
+from schemas.privacy.unit import Unit
 from transforms.kmeans.lloyd.state import MeansSettings
 from transforms.numerics.kmeans import tree
 from transforms.numerics.kmeans.tree import Tree
@@ -69,7 +70,7 @@ class TreeState:
       settings: public parameters.
       frame: public frame of the run.
       n_rows: public or noisy number of rows (clients); None before it is known.
-      bound: L2 norm of a client's relative histogram over the next cells or leaves; 1 at record level.
+      bound: L2 norm of a unit's relative histogram over the next cells or leaves.
       server: shape (0, d): there are no server points.
       basis: shape (d, n_dims): the subspace in which leaves are compared; all of space without a first round.
       tree: what is divided so far; None before the half-spaces are known.
@@ -98,9 +99,9 @@ class TreeState:
         """There are none before the last round."""
 
     @property
-    def by_client(self) -> bool:
-        """Whether the privacy unit is the client."""
-        return self.settings.means.by_client
+    def privacy_unit(self) -> Unit:
+        """What one neighbor adds or removes."""
+        return self.settings.means.unit
 
     def broadcast(self) -> "TreeState":
         """What statistics read of the state: all but the releases."""

@@ -60,15 +60,14 @@ class CandidateState(LloydState):
     step: int = 0
 
     @property
-    def client_bound(self) -> int:
-        """Lattice units: that of a client whose rows lie around their centers in all directions."""
-        settings = self.settings
-        alike = min(settings.options.client_radius, 1.0 / math.sqrt(settings.client_rows))
+    def sums_bound(self) -> int:
+        """Lattice units: that of a unit whose rows lie around their centers in all directions."""
+        alike = min(self.settings.unit_radius, 1.0 / math.sqrt(self.settings.unit.rows))
         return max(1, int(alike * self.radius))
 
     @property
     def count_bound(self) -> float:
-        """That of a client whose rows are spread over all clusters."""
+        """That of a unit whose rows are spread over all clusters."""
         return spread_norm(self.settings, self.settings.n_clusters if self.centers is None else len(self.centers))
 
     @property
@@ -90,8 +89,8 @@ class CandidateState(LloydState):
 
 
 def spread_norm(settings: LloydSettings, n_parts: float) -> float:
-    """L2 norm of the fractions of a client's rows over equal parts, as expected of independent rows; 1 for one row."""
-    return min(1.0, math.sqrt(1.0 / settings.client_rows + 1.0 / n_parts)) if settings.by_client else 1.0
+    """L2 norm of the fractions of a unit's rows over equal parts, as expected of independent rows; 1 for one row."""
+    return settings.unit.share(min(1.0, math.sqrt(1.0 / settings.unit.rows + 1.0 / n_parts)))
 
 
 def n_candidates(settings: LloydSettings) -> int:
@@ -124,14 +123,14 @@ def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: i
 
 
 def scatter_bound(state: CandidateState) -> float:
-    """Bound on the mean outer product of a client's rows around the mean, feature units squared (Frobenius); public."""
+    """Bound on the mean outer product of a unit's rows around the mean, feature units squared (Frobenius); public."""
     return dp_lloyd_starts.near(state).lattice.clipping_norm ** 2 * spread_norm(
         state.settings, min(state.settings.n_clusters, state.n_features)
     )
 
 
 def histogram_bound(state: CandidateState) -> float:
-    """The largest norm of a client's histogram of candidates, as fractions of its rows; public."""
+    """The largest norm of a unit's histogram of candidates, as fractions of its rows; public."""
     return spread_norm(state.settings, n_candidates(state.settings) / 2.0)
 
 
@@ -139,8 +138,7 @@ def scatter_step(state: CandidateState, releases: Releases) -> CandidateState:
     """After the scatter: the subspace, candidates drawn in it, and a first radius for the Lloyd rounds."""
     settings, n_features = state.settings, state.n_features
     near = dp_lloyd_starts.near(state)
-    bound = scatter_bound(state) if settings.by_client else near.lattice.clipping_norm**2
-    release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
+    release = releases[0].with_unit(scatter_bound(state) * 2.0 ** (-2 * lattice.OUTER_BITS))
     total = dp_lloyd_starts.known_rows(state)
     with one_thread():
         variances, directions = np.linalg.eigh(scatter.unpack_symmetric(release.decoded) / total)
@@ -182,8 +180,7 @@ def _with_candidates(state: CandidateState, points: NDArray[np.float64]) -> Cand
 def candidates_step(state: CandidateState, releases: Releases) -> CandidateState:
     """After a histogram of candidates: the next generation, and after the last one k-means of it."""
     settings, projection = state.settings, state.directions
-    bound = histogram_bound(state) if settings.by_client else 1.0
-    release = releases[0].with_unit(bound / lattice.SUM_UNITS)
+    release = releases[0].with_unit(histogram_bound(state) / lattice.SUM_UNITS)
     mean = dp_lloyd_starts.known_mean(state)
     points = (state.known_candidates.centers - assignment.project(mean[None, :], projection)[0]) * state.unit
     weights = server_points.significant_weights(release.decoded, release.stddev)

@@ -26,8 +26,9 @@ from transforms.kmeans.dp_lloyd.candidates import CandidateState
 from transforms.kmeans.dp_lloyd.state import LloydSettings, LloydState
 from transforms.kmeans.lloyd.specs import for_sampled_rows, scatter_spec, vector_spec
 from transforms.numerics.kmeans import lloyd_rules
-from transforms.numerics.statistics import client_statistics, lattice, relative_sums, row_statistics
+from transforms.numerics.statistics import lattice, relative_sums, rows
 from transforms.numerics.statistics.assignment import Assigner
+from transforms.numerics.statistics.by_unit import of_unit
 from transforms.rounds.protocol import Round
 
 NAME = "dp_lloyd"
@@ -111,8 +112,8 @@ def _sums_sensitivity(variant: LloydVariant, n_features: int) -> int:
     if variant is LloydVariant.FAST:
         return relative_sums.RELATIVE_UNITS
     if variant is LloydVariant.G:
-        return row_statistics.SUM_SENSITIVITY
-    return math.isqrt(n_features * row_statistics.SUM_SENSITIVITY**2)
+        return rows.SUM_SENSITIVITY
+    return math.isqrt(n_features * rows.SUM_SENSITIVITY**2)
 
 
 def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
@@ -149,70 +150,49 @@ def _bind(settings: LloydSettings, plan: RoundPlan, last_fine: RoundPlan | None)
 
 def rows_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
     """Number of rows (clients)."""
-    if state.settings.by_client:
-        return client_statistics.client_count(block)
-    return row_statistics.row_count(block.points)
+    return of_unit(state.privacy_unit).count(block)
 
 
 def mean_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
     """Sum of rows (of clients' means) around the middle of the domain."""
     all_rows = dp_lloyd_starts.mean_neighborhood(state)
-    if state.settings.by_client:
-        found = relative_sums.client_relative_sums(block, state.frame, all_rows, all_rows.radius)
-    else:
-        found = relative_sums.relative_sums(block.points, state.frame, all_rows)
-    return found[:-1]
+    return of_unit(state.privacy_unit).relative_sums(block, state.frame, all_rows, all_rows.radius)[:-1]
 
 
 def scatter_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
     """Scatter around the noisy mean (upper triangle)."""
-    if state.near is None:
-        raise ValueError("scatter_statistic must be given a state with a mean; run the earlier rounds first.")
-    if state.settings.by_client:
-        return client_statistics.outer_product(block, state.near, dp_lloyd_starts.scatter_bound(state))
-    return row_statistics.outer_product(block.points, state.near)
+    bound, near = dp_lloyd_starts.scatter_bound(state), dp_lloyd_starts.near(state)
+    return of_unit(state.privacy_unit).outer_product(block, near, bound, relative=False)
 
 
 def directions_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
     """Scatter around the noisy mean (upper triangle); at client level of the means of outer products."""
-    near = dp_lloyd_starts.near(state)
-    if state.settings.by_client:
-        return client_statistics.outer_product(block, near, candidates.scatter_bound(state), relative=True)
-    return row_statistics.outer_product(block.points, near)
+    bound, near = candidates.scatter_bound(state), dp_lloyd_starts.near(state)
+    return of_unit(state.privacy_unit).outer_product(block, near, bound, relative=True)
 
 
 def candidates_statistic(block: ClientBlock, state: CandidateState) -> NDArray[np.int64]:
     """Rows per nearest candidate; at client level as fractions of the client's rows, clipped."""
-    if state.settings.by_client:
-        bound = candidates.histogram_bound(state)
-        return client_statistics.histogram(block, state.frame, state.known_candidates, bound, relative=True)
-    return row_statistics.histogram(block.points, state.frame, state.known_candidates)
+    bound = candidates.histogram_bound(state)
+    return of_unit(state.privacy_unit).histogram(block, state.frame, state.known_candidates, bound, relative=True)
 
 
 def grid_statistic(block: ClientBlock, state: LloydState, *, size: int) -> NDArray[np.int64]:
     """Rows (fractions of clients) per cell, zeros for coordinates that the grid does not use."""
     if state.grid is None:
         raise ValueError("grid_statistic must be given a state with a grid; run the earlier rounds first.")
-    if state.settings.by_client:
-        found = client_statistics.histogram(block, state.frame, state.grid, 1.0, relative=True)
-    else:
-        found = row_statistics.histogram(block.points, state.frame, state.grid)
+    found = of_unit(state.privacy_unit).histogram(block, state.frame, state.grid, 1.0, relative=True)
     return np.concatenate([found, np.zeros(size - state.grid.size, dtype=np.int64)])
 
 
 def relative_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
     """Relative sums per cluster, then counts."""
-    if state.settings.by_client:
-        return relative_sums.client_relative_sums(
-            block, state.frame, state.neighborhoods, state.client_bound, state.count_bound
-        )
-    return relative_sums.relative_sums(block.points, state.frame, state.neighborhoods)
+    form = of_unit(state.privacy_unit).relative_sums
+    return form(block, state.frame, state.neighborhoods, state.sums_bound, state.count_bound)
 
 
 def absolute_statistic(block: ClientBlock, state: LloydState) -> NDArray[np.int64]:
     """Sums per cluster (of clients' means), measured from the middle of the domain, then counts."""
     assigner = Assigner(state.known_centers)
-    if state.settings.by_client:
-        norm = state.frame.lattice.clipping_norm
-        return client_statistics.mean_sums_and_counts(block, state.frame, assigner, norm, 1.0)
-    return row_statistics.sums_and_counts(block.points, state.frame, assigner)
+    form, norm = of_unit(state.privacy_unit).mean_sums_and_counts, state.frame.lattice.clipping_norm
+    return form(block, state.frame, assigner, norm, 1.0)

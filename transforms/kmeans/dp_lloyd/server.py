@@ -19,8 +19,7 @@ AnyLloydState = TypeVar("AnyLloydState", bound=LloydState)
 def relative_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
     """After relative sums and counts: every center moves, by default at most by the radius, into the domain."""
     settings, radius = state.settings, state.settings.radius(state.n_features)
-    bound = state.client_bound if settings.by_client else state.radius
-    sums = releases[0].with_unit(relative_unit(state, bound))
+    sums = releases[0].with_unit(relative_unit(state, state.sums_bound))
     counts = releases[1].with_unit(state.count_bound / lattice.SUM_UNITS)
     if settings.options.shrinks:
         n_rows = state.n_rows or moves.total_rows(counts.decoded, counts.stddev)

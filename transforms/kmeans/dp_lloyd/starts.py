@@ -148,8 +148,9 @@ def mean_neighborhood(state: LloydState) -> Neighborhoods:
 
 
 def scatter_bound(state: LloydState) -> float:
-    """Bound on the scatter of a client around the mean, feature units squared (Frobenius); public."""
-    return _CLIENT_SCATTER * state.settings.client_rows * near(state).lattice.clipping_norm ** 2
+    """Bound on the scatter of a unit around the mean, feature units squared (Frobenius); public."""
+    unit = state.settings.unit
+    return unit.share(_CLIENT_SCATTER) * unit.rows * near(state).lattice.clipping_norm ** 2
 
 
 def near(state: LloydState) -> Frame:
@@ -206,8 +207,7 @@ def mean_step(state: LloydState, releases: Releases) -> LloydState:
 def scatter_step(state: LloydState, releases: Releases) -> LloydState:
     """After the scatter around the mean: a grid along the directions whose variance is above the noise."""
     settings, n_features = state.settings, state.n_features
-    bound = scatter_bound(state) if settings.by_client else near(state).lattice.clipping_norm ** 2
-    release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
+    release = releases[0].with_unit(scatter_bound(state) * 2.0 ** (-2 * lattice.OUTER_BITS))
     total = _known(state.n_rows) * settings.client_rows
     with one_thread():
         variances, directions = np.linalg.eigh(scatter.unpack_symmetric(release.decoded) / total)

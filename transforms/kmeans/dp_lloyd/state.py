@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from schemas.choices import LloydStart, RadiusRule
 from schemas.kmeans.lloyd_config import DPLloydConfig, DPLloydFit
 from schemas.kmeans.model import ClusterModel
-from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import Release
+from schemas.privacy.unit import Unit, unit_of
 from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.kmeans.lloyd_rules import Problem
 from transforms.numerics.kmeans.noisy_means import last_means
@@ -34,8 +34,8 @@ class LloydSettings:
     Attributes:
       options: the job's section.
       n_clusters: k.
-      by_client: whether the privacy unit is the client.
-      client_rows: public typical rows of a client; 1 at record level.
+      unit: the privacy unit.
+      client_rows: public typical rows of a client, or 1: by so many the scatter of a start is divided, at both levels.
       public_rows: number of rows (clients) if it is public.
       seed: of public randomness.
       epsilon: of the whole run.
@@ -47,7 +47,7 @@ class LloydSettings:
 
     options: DPLloydConfig
     n_clusters: int
-    by_client: bool
+    unit: Unit
     client_rows: int
     public_rows: int | None
     seed: int
@@ -68,7 +68,7 @@ class LloydSettings:
         return cls(
             options=config.dp_lloyd,
             n_clusters=config.max_clusters,
-            by_client=config.privacy.unit is PrivacyUnit.CLIENT,
+            unit=unit_of(config.privacy.unit, config.clipping.client_rows),
             client_rows=config.clipping.client_rows or 1,
             public_rows=config.data.public_rows,
             seed=config.seed or 0,
@@ -82,6 +82,11 @@ class LloydSettings:
     def box(self) -> Box:
         """The domain."""
         return lloyd_rules.box_of(self.options)
+
+    @property
+    def unit_radius(self) -> float:
+        """The largest norm of a unit's stacked relative sums, divided by its rows, in radii."""
+        return self.unit.share(self.options.client_radius)
 
     @property
     def rounds_share(self) -> float:
@@ -160,9 +165,9 @@ class LloydState:
     releases: tuple[Release, ...] = ()
 
     @property
-    def by_client(self) -> bool:
-        """Whether the privacy unit is the client."""
-        return self.settings.by_client
+    def privacy_unit(self) -> Unit:
+        """What one neighbor adds or removes."""
+        return self.settings.unit
 
     def broadcast(self) -> "LloydState":
         """What statistics read of the state: all but public points and releases."""
@@ -196,13 +201,13 @@ class LloydState:
         return Neighborhoods(self.known_centers, self.radius, self.settings.options.shrinks)
 
     @property
-    def client_bound(self) -> int:
-        """Lattice units: the largest norm of a client's stacked relative sums, divided by its rows."""
-        return max(1, int(self.settings.options.client_radius * self.radius))
+    def sums_bound(self) -> int:
+        """Lattice units: the largest norm of a unit's stacked relative sums, divided by its rows."""
+        return max(1, int(self.settings.unit_radius * self.radius))
 
     @property
     def count_bound(self) -> float:
-        """The largest norm of a client's stacked counts, divided by its rows, in (0, 1]."""
+        """The largest norm of a unit's stacked counts, divided by its rows, in (0, 1]."""
         return 1.0
 
     @property

@@ -27,6 +27,7 @@ from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
 from transforms.numerics.statistics import lattice, relative_sums
+from transforms.numerics.statistics.by_unit import of_unit
 from transforms.numerics.tables.participation import n_moved, worst_column
 from transforms.rounds.protocol import Round
 
@@ -112,7 +113,5 @@ def window_statistic(block: ClientBlock, state: WindowState, *, weights: Sequenc
       state: for that file, see `state_at`.
       weights: of the ages.
     """
-    if state.by_client:
-        bound = state.client_bound
-        return relative_sums.client_relative_sums(block, state.frame, state.neighborhoods, bound) * weights[state.age]
-    return relative_sums.relative_sums(block.points, state.frame, state.neighborhoods) * weights[state.age]
+    form = of_unit(state.privacy_unit).relative_sums
+    return form(block, state.frame, state.neighborhoods, state.sums_bound) * weights[state.age]

@@ -78,5 +78,5 @@ def own_means(state: WindowState, releases: Releases, weights: Sequence[int]) ->
 def _with_units(state: WindowState, releases: Releases) -> Releases:
     """Releases that know what a lattice step means."""
     sums, counts = releases
-    unit = state.unit / (RELATIVE_UNITS // state.bound)
+    unit = state.unit / (RELATIVE_UNITS // state.sums_bound)
     return sums.with_unit(unit), counts.with_unit(1.0 / lattice.SUM_UNITS)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from schemas.errors import InputError
 from schemas.kmeans.model import ClusterModel
 from schemas.privacy.release import Release
+from schemas.privacy.unit import Unit
 from transforms.kmeans.dp_lloyd.state import LloydSettings
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.statistics import lattice
@@ -49,9 +50,9 @@ class WindowState:
     releases: tuple[Release, ...] = ()
 
     @property
-    def by_client(self) -> bool:
-        """Whether the privacy unit is the client."""
-        return self.settings.by_client
+    def privacy_unit(self) -> Unit:
+        """What one neighbor adds or removes."""
+        return self.settings.unit
 
     @property
     def unit(self) -> float:
@@ -104,14 +105,9 @@ class WindowState:
         return Neighborhoods(self.anchors[self.age], self.radius, self.settings.options.shrinks)
 
     @property
-    def client_bound(self) -> int:
-        """Lattice units: the largest norm of a client's stacked relative sums, divided by its rows of one window."""
-        return max(1, int(self.settings.options.client_radius * self.radius))
-
-    @property
-    def bound(self) -> int:
-        """Lattice units: the largest norm of what one unit adds to the sums of one window."""
-        return self.client_bound if self.by_client else self.radius
+    def sums_bound(self) -> int:
+        """Lattice units: the largest norm of a unit's stacked relative sums, divided by its rows of one window."""
+        return max(1, int(self.settings.unit_radius * self.radius))
 
     def model(self) -> ClusterModel:
         """The clustering of this window alone; asked for after the round."""

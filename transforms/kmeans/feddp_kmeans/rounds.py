@@ -18,7 +18,8 @@ from transforms.kmeans.feddp_kmeans.state import FedDPState
 from transforms.kmeans.lloyd import rounds as lloyd
 from transforms.kmeans.lloyd.specs import scatter_spec, vector_spec
 from transforms.numerics.kmeans import server_points
-from transforms.numerics.statistics import client_statistics, lattice, norms, row_statistics
+from transforms.numerics.statistics import lattice, norms
+from transforms.numerics.statistics.by_unit import of_unit
 from transforms.rounds.protocol import Round
 
 NAME = "feddp_kmeans"
@@ -135,32 +136,18 @@ def _bind(config: FitConfig, plan: RoundPlan, thinning: list[RoundPlan]) -> Roun
 
 def outer_statistic(block: ClientBlock, state: FedDPState, *, counted: bool) -> NDArray[np.int64]:
     """Scatter (upper triangle), followed by the number of rows or clients if `counted`."""
-    if state.settings.by_client:
-        parts = [client_statistics.outer_product(block, state.frame, state.bounds.scatter)]
-        count = client_statistics.client_count(block)
-    else:
-        parts = [row_statistics.outer_product(block.points, state.frame)]
-        count = row_statistics.row_count(block.points)
-    return np.concatenate([*parts, count]) if counted else parts[0]
+    statistics = of_unit(state.privacy_unit)
+    scatter = statistics.outer_product(block, state.frame, state.bounds.scatter, relative=False)
+    return np.concatenate([scatter, statistics.count(block)]) if counted else scatter
 
 
 def norm_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:
     """Rows (fractions of clients) per bin of the norm."""
-    center = state.frame.lattice.center
-    if state.settings.by_client:
-        return norms.client_norm_histogram(block, center)
-    return norms.norm_histogram(block.points, center)
+    return of_unit(state.privacy_unit).norm_histogram(block, state.frame.lattice.center)
 
 
 def histogram_statistic(block: ClientBlock, state: FedDPState) -> NDArray[np.int64]:
     """Rows per point of the state's assigner; one coordinate per server point, unused ones zero at the end."""
-    assigner = state.assigner
-    if assigner is None:
-        raise ValueError("histogram_statistic must be given a state with an assigner; run the earlier rounds first.")
-    if state.settings.by_client:
-        found = client_statistics.histogram(
-            block, state.frame, assigner, state.bounds.histogram, relative=state.settings.tuned
-        )
-    else:
-        found = row_statistics.histogram(block.points, state.frame, assigner)
+    assigner, bound, relative = state.known_assigner, state.bounds.histogram, state.settings.tuned
+    found = of_unit(state.privacy_unit).histogram(block, state.frame, assigner, bound, relative=relative)
     return np.concatenate([found, np.zeros(len(state.server) - assigner.size, dtype=np.int64)])

@@ -1,6 +1,7 @@
 """Server steps of FedDP-KMeans: pure functions of releases and public data, one per kind of round."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -12,6 +13,7 @@ from schemas.kmeans.sections.feddp_config import DiameterConfig, SimplifyConfig
 from schemas.privacy.release import Release
 from transforms.kmeans.feddp_kmeans.state import FedDPState
 from transforms.kmeans.lloyd.server import await_means, public_state
+from transforms.kmeans.lloyd.state import ClippingBounds
 from transforms.numerics.kmeans import bounds, centers, scatter, server_points
 from transforms.numerics.kmeans.centers import Prior
 from transforms.numerics.kmeans.starts import seeding
@@ -44,12 +46,13 @@ def norm_step(state: FedDPState, releases: Releases, quantile: float) -> FedDPSt
 
 def _await_scatter(state: FedDPState) -> FedDPState:
     """Bounds of the outer-product round; in full space the assigner of the histogram that comes in its place."""
-    if state.in_full_space:
-        return _await_histogram(state)
-    if not state.settings.by_client:
-        return state
+    return _await_histogram(state) if state.in_full_space else state.bounded(functools.partial(_scatter_bounds, state))
+
+
+def _scatter_bounds(state: FedDPState) -> ClippingBounds:
+    """Bound of clients in the outer-product round, given or found on public rows."""
     bound = state.settings.given_bounds.outer_product or bounds.scatter_bound(state.server_rows(), state.samples)
-    return dataclasses.replace(state, bounds=dataclasses.replace(state.bounds, scatter=bound))
+    return dataclasses.replace(state.bounds, scatter=bound)
 
 
 def _await_full_space_histogram(state: FedDPState) -> FedDPState:
@@ -64,24 +67,26 @@ def _await_histogram(state: FedDPState) -> FedDPState:
 
 
 def _with_histogram_bound(state: FedDPState) -> FedDPState:
-    """Client-level bound of a histogram by the state's assigner."""
-    if not state.settings.by_client or state.assigner is None:
-        return state
-    bound = state.settings.given_bounds.histogram or float(state.settings.client_rows)
+    """Bound of a histogram by the state's assigner."""
+    return state.bounded(functools.partial(_histogram_bounds, state))
+
+
+def _histogram_bounds(state: FedDPState) -> ClippingBounds:
+    """Bound of clients in a histogram, given or found on public rows."""
+    bound = state.settings.given_bounds.histogram or float(state.settings.unit.rows)
     if state.settings.tuned:
-        bound = bounds.histogram_bound(state.labels(), state.samples, state.assigner.size)
-    return dataclasses.replace(state, bounds=dataclasses.replace(state.bounds, histogram=bound))
+        bound = bounds.histogram_bound(state.labels(), state.samples, state.known_assigner.size)
+    return dataclasses.replace(state.bounds, histogram=bound)
 
 
 def _histogram_unit(state: FedDPState) -> float:
-    """Rows (record), or clients' bound (client), of one lattice step of a histogram."""
-    bound = state.bounds.histogram if state.settings.by_client else 1.0
-    return bound / lattice.SUM_UNITS
+    """Rows, or parts of clients' bound, of one lattice step of a histogram."""
+    return state.bounds.histogram / lattice.SUM_UNITS
 
 
 def _rows_per_weight(state: FedDPState) -> float:
     """Rows for which one unit of histogram weight stands."""
-    return float(state.settings.client_rows) if state.settings.by_client and state.settings.tuned else 1.0
+    return float(state.settings.unit.rows) if state.settings.tuned else 1.0
 
 
 def diameter_step(state: FedDPState, releases: Releases, config: DiameterConfig) -> FedDPState:
@@ -101,8 +106,7 @@ def diameter_step(state: FedDPState, releases: Releases, config: DiameterConfig)
 def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
     """After the outer product: blends it with the public scatter (tuned) and finds the subspace."""
     settings = state.settings
-    bound = state.bounds.scatter if settings.by_client else state.frame.lattice.clipping_norm**2
-    release = releases[0].with_unit(bound * 2.0 ** (-2 * lattice.OUTER_BITS))
+    release = releases[0].with_unit(state.bounds.scatter * 2.0 ** (-2 * lattice.OUTER_BITS))
     matrix = scatter.unpack_symmetric(release.decoded)
     done: list[Release] = [release]
     n_rows: float | None = settings.public_rows
@@ -111,7 +115,7 @@ def outer_product_step(state: FedDPState, releases: Releases) -> FedDPState:
         done.append(count)
         n_rows = max(float(count.decoded[0]), count.stddev)
     if settings.tuned and n_rows is not None:
-        total = n_rows * (settings.client_rows if settings.by_client else 1)
+        total = n_rows * settings.unit.rows
         matrix = matrix / total
         if settings.shrinks:
             entry_variance = 0.5 * (release.stddev / total) ** 2

@@ -18,6 +18,7 @@ from schemas.privacy.release import Release
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.lloyd.state import MeansState
 from transforms.numerics.statistics import center_quality, lattice
+from transforms.numerics.statistics.by_unit import of_unit
 from transforms.rounds.protocol import Releases, Round
 
 ROUND = "quality"
@@ -40,10 +41,7 @@ def round_spec(config: FitConfig, share: float) -> RoundSpec:
 def statistic(block: ClientBlock, state: MeansState, *, max_distance: float | None) -> NDArray[np.int64]:
     """Cost, then sizes, with zeros for clusters that were not chosen."""
     centers, bound = _final_centers(state), _bound(state, max_distance)
-    if state.settings.by_client:
-        found = center_quality.client_quality(block, state.frame, centers, bound)
-    else:
-        found = center_quality.row_quality(block.points, state.frame, centers, bound)
+    found = of_unit(state.privacy_unit).quality(block, state.frame, centers, bound)
     return np.concatenate([found, np.zeros(state.settings.n_clusters - len(centers), dtype=np.int64)])
 
 

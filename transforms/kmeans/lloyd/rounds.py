@@ -5,7 +5,7 @@ data", Algorithm 5.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,8 @@ from transforms.kmeans.lloyd import quality
 from transforms.kmeans.lloyd.server import means_step
 from transforms.kmeans.lloyd.specs import for_sampled_rows, samples_rows, vector_spec
 from transforms.kmeans.lloyd.state import MeansState
-from transforms.numerics.statistics import client_statistics, lattice, row_statistics
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.by_unit import of_unit
 from transforms.rounds.protocol import Round
 
 
@@ -127,17 +128,10 @@ def bind_means(plan: RoundPlan, *, absolute: bool) -> Round:
 
 def means_statistic(block: ClientBlock, state: MeansState, *, absolute: bool) -> NDArray[np.int64]:
     """Sums per cluster, then counts; `absolute` says that the paper's client level sums rows, not means."""
-    assigner = state.assigner
-    if assigner is None:
-        raise ValueError("means_statistic must be given a state with an assigner; run the earlier rounds first.")
-    if not state.settings.by_client:
-        found = row_statistics.sums_and_counts(block.points, state.frame, assigner)
-        return _padded(found, assigner.size, state.settings.n_clusters)
-    form: Callable[..., NDArray[np.int64]] = client_statistics.means_of_means
+    statistics, assigner = of_unit(state.privacy_unit), state.known_assigner
+    form = statistics.clipped_sums_and_counts if absolute else statistics.means_of_means
     if state.settings.tuned:
-        form = client_statistics.mean_sums_and_counts
-    elif absolute:
-        form = client_statistics.clipped_sums_and_counts
+        form = statistics.mean_sums_and_counts
     found = form(block, state.frame, assigner, state.bounds.sums, state.bounds.counts)
     return _padded(found, assigner.size, state.settings.n_clusters)
 

@@ -1,6 +1,7 @@
 """Server steps of rounds of sums and counts: pure functions of releases and public data."""
 
 import dataclasses
+import functools
 from typing import TypeVar
 
 import numpy as np
@@ -40,9 +41,8 @@ def public_state(config: FitConfig, server: NDArray[np.float64]) -> MeansState:
             f"{len(server)} rows; ask for fewer clusters or give more server data."
         )
     lattice.check_features(server.shape[1], lattice.SUM_BITS)
-    samples = np.zeros((0, 1), dtype=np.int64)
-    if settings.by_client:
-        samples = seeding.pseudo_clients(len(server), settings.client_rows, bounds.PSEUDO_CLIENTS, settings.seed)
+    unit, n_simulated = settings.unit, settings.unit.simulated(bounds.PSEUDO_CLIENTS)
+    samples = seeding.pseudo_clients(len(server), unit.rows, n_simulated, settings.seed)
     return MeansState(settings=settings, server=server, frame=Frame(_lattice(config, server)), samples=samples)
 
 
@@ -66,12 +66,14 @@ def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
 
 
 def await_means(state: AnyMeansState, *, absolute: bool) -> AnyMeansState:
-    """The state with client-level bounds of a sums-and-counts round; `absolute` for FedDP-Lloyds of the paper."""
-    settings = state.settings
-    if not settings.by_client or state.assigner is None:
-        return state
-    rows, labels, size = state.server_rows(), state.labels(), state.assigner.size
-    samples, client_rows = state.samples, float(settings.client_rows)
+    """The state with bounds of a sums-and-counts round; `absolute` for FedDP-Lloyds of the paper."""
+    return state.bounded(functools.partial(_means_bounds, state, absolute=absolute))
+
+
+def _means_bounds(state: MeansState, *, absolute: bool) -> ClippingBounds:
+    """Bounds of clients in a sums-and-counts round, found on public rows."""
+    settings, rows, labels = state.settings, state.server_rows(), state.labels()
+    samples, client_rows, size = state.samples, float(settings.unit.rows), state.known_assigner.size
     if settings.tuned:
         sums = bounds.sums_bound(rows, labels, samples, size) / client_rows
         counts = bounds.histogram_bound(labels, samples, size)
@@ -81,7 +83,7 @@ def await_means(state: AnyMeansState, *, absolute: bool) -> AnyMeansState:
     else:
         sums = settings.given_bounds.sums or bounds.means_bound(rows, labels, samples, size)
         counts = settings.given_bounds.counts or bounds.presence_bound(labels, samples, size)
-    return dataclasses.replace(state, bounds=ClippingBounds(sums=sums, counts=counts))
+    return ClippingBounds(sums=sums, counts=counts)
 
 
 def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
@@ -89,9 +91,7 @@ def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
     if state.prior is None:
         raise ValueError("means_step must be given a state with a prior; run the rounds of the start first.")
     settings = state.settings
-    units = (state.sum_unit, 1.0 / lattice.SUM_UNITS)
-    if settings.by_client:
-        units = (state.bounds.sums / lattice.SUM_UNITS, state.bounds.counts / lattice.SUM_UNITS)
+    units = (state.bounds.sums / lattice.SUM_UNITS, state.bounds.counts / lattice.SUM_UNITS)
     sums, counts = (release.with_unit(unit) for release, unit in zip(releases, units, strict=True))
     chosen = len(state.prior.means)
     noisy = NoisyMeans(sums.decoded[:chosen], counts.decoded[:chosen], sums.stddev, counts.stddev)

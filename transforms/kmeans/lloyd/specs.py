@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit, ReleaseSpec, RoundSpec
 from transforms.kmeans.lloyd import quality
-from transforms.numerics.statistics import lattice, row_statistics
+from transforms.numerics.statistics import lattice, rows
 
 
 def vector_spec(
@@ -24,9 +24,9 @@ def scatter_spec(n_features: int, share: float, geometry: Geometry = Geometry.SY
     """
     return ReleaseSpec(
         name="scatter",
-        shape=(row_statistics.triangle_size(n_features),),
+        shape=(rows.triangle_size(n_features),),
         mechanism=Mechanism.DISCRETE_GAUSSIAN,
-        sensitivity=row_statistics.OUTER_SENSITIVITY,
+        sensitivity=rows.OUTER_SENSITIVITY,
         share=share,
         geometry=geometry,
     )

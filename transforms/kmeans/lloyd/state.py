@@ -1,6 +1,7 @@
 """What travels between rounds of sums and counts: public data, releases, and what was computed from them."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from schemas.kmeans.model import ClusterModel, NoisyCost
 from schemas.kmeans.sections.clipping_config import ClientBoundsConfig
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import Release
+from schemas.privacy.unit import Unit, unit_of
 from transforms.numerics.kmeans.centers import Prior
 from transforms.numerics.kmeans.noisy_means import last_means
 from transforms.numerics.statistics import lattice
@@ -28,7 +30,7 @@ class MeansSettings:
 
     n_clusters: int
     chooses: bool
-    unit: PrivacyUnit
+    unit: Unit
     epsilon: float
     tuned: bool
     one_third: bool
@@ -37,7 +39,6 @@ class MeansSettings:
     restarts: int
     seed: int
     public_rows: int | None
-    client_rows: int
     representative: bool
     given_bounds: ClientBoundsConfig
 
@@ -47,7 +48,7 @@ class MeansSettings:
         return cls(
             n_clusters=config.max_clusters,
             chooses=config.chooses_clusters,
-            unit=config.privacy.unit,
+            unit=unit_of(config.privacy.unit, config.clipping.client_rows),
             epsilon=config.privacy.epsilon,
             tuned=config.privacy.allocation is Allocation.TUNED,
             guards=config.feddp_kmeans.guards,
@@ -56,7 +57,6 @@ class MeansSettings:
             restarts=config.feddp_kmeans.restarts,
             seed=config.seed or 0,
             public_rows=config.data.public_rows,
-            client_rows=config.clipping.client_rows or 1,
             representative=config.server_data is not None,
             given_bounds=config.clipping.bounds or ClientBoundsConfig(),
         )
@@ -66,15 +66,10 @@ class MeansSettings:
         """Whether releases are blended with what the server data say."""
         return self.tuned and self.representative
 
-    @property
-    def by_client(self) -> bool:
-        """Whether the privacy unit is the client."""
-        return self.unit is PrivacyUnit.CLIENT
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClippingBounds:
-    """Public bounds of a client's statistics (privacy unit `client`).
+    """Public bounds of what one unit adds; those of clients are found on public data.
 
     Attributes:
       scatter: feature units squared (Frobenius).
@@ -88,6 +83,11 @@ class ClippingBounds:
     sums: float = float("nan")
     counts: float = float("nan")
 
+    @classmethod
+    def of_row(cls, clipping_norm: float) -> "ClippingBounds":
+        """What every row in the clipping ball keeps."""
+        return cls(scatter=clipping_norm**2, histogram=1.0, sums=clipping_norm, counts=1.0)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeansState:
@@ -97,8 +97,8 @@ class MeansState:
       settings: public parameters.
       server: shape (q, d), feature units: the public server points as they were read.
       frame: public frame of the run.
-      samples: shape (n_clients, client_rows): bootstrapped pseudo-clients; empty at record level.
-      bounds: client-level bounds of the next round.
+      samples: shape (n_clients, client_rows): bootstrapped pseudo-clients; empty where rows are units.
+      bounds: of the next round.
       n_rows: public or noisy number of rows; None before it is known.
       assigner: how the next round assigns rows.
       prior: what is known of each center before that round, centered feature units.
@@ -127,9 +127,15 @@ class MeansState:
     releases: tuple[Release, ...] = ()
 
     @property
-    def by_client(self) -> bool:
-        """Whether the privacy unit is the client."""
-        return self.settings.by_client
+    def privacy_unit(self) -> Unit:
+        """What one neighbor adds or removes."""
+        return self.settings.unit
+
+    def bounded(self, found: Callable[[], ClippingBounds]) -> Self:
+        """The state with bounds of the next round: those that every row keeps, or else those that are found."""
+        rows = self.privacy_unit.kind is PrivacyUnit.RECORD
+        bounds = ClippingBounds.of_row(self.frame.lattice.clipping_norm) if rows else found()
+        return dataclasses.replace(self, bounds=bounds)
 
     def broadcast(self) -> Self:
         """What statistics read of the state: a small part of it."""
@@ -162,9 +168,14 @@ class MeansState:
 
     def labels(self) -> NDArray[np.int64]:
         """What `assigner` makes of the server points, shape (q,)."""
+        return self.known_assigner.labels(self.server_integers())
+
+    @property
+    def known_assigner(self) -> Assigner:
+        """`assigner`; raises ValueError before there is one."""
         if self.assigner is None:
-            raise ValueError("labels must be asked for when the state has an assigner; run the earlier rounds first.")
-        return self.assigner.labels(self.server_integers())
+            raise ValueError("an assigner must be asked for when the state has one; run the earlier rounds first.")
+        return self.assigner
 
     def model(self) -> ClusterModel:
         """The released clustering; asked for after the last round."""

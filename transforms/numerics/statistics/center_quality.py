@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import assignment, client_statistics, lattice
+from transforms.numerics.statistics import assignment, lattice
+from transforms.numerics.statistics.client_chunks import CLIENT_BLOCK_ROWS, client_chunks, owners
 from transforms.numerics.statistics.frame import Frame
 
 SENSITIVITY = lattice.SUM_UNITS
@@ -36,13 +37,11 @@ def squared_bound(centers: NDArray[np.float64], max_distance: float = math.inf) 
     return max(int(min(within_ball, max_distance * max_distance)), 1)
 
 
-def row_quality(
-    points: NDArray[np.floating], frame: Frame, centers: NDArray[np.float64], bound: int
-) -> NDArray[np.int64]:
+def row_quality(block: ClientBlock, frame: Frame, centers: NDArray[np.float64], bound: int) -> NDArray[np.int64]:
     """Cost, then rows per nearest center.
 
     Args:
-      points: shape (n_rows, n_features), feature units, finite.
+      block: rows.
       frame: public frame.
       centers: integers, shape (n_clusters, n_features), at SUM_BITS, in the clipping ball; public.
       bound: `squared_bound` of the centers.
@@ -52,7 +51,7 @@ def row_quality(
       rows. One row moves the cost by at most `SENSITIVITY`, and one size by exactly that.
     """
     cost, sizes = 0, np.zeros(len(centers), dtype=np.int64)
-    for labels, costs in _costs(points, frame, centers, bound, lattice.BLOCK_ROWS):
+    for labels, costs in _costs(block.points, frame, centers, bound, lattice.BLOCK_ROWS):
         cost += int(costs.sum())
         sizes += np.bincount(labels, minlength=len(centers))
     return np.concatenate([[cost], sizes * lattice.SUM_UNITS])
@@ -72,14 +71,14 @@ def client_quality(block: ClientBlock, frame: Frame, centers: NDArray[np.float64
       clients. One client moves the cost by at most `SENSITIVITY`, and the sizes by at most that in L1.
     """
     total = np.zeros(1 + len(centers), dtype=np.int64)
-    for chunk in client_statistics.client_chunks(block):
-        sizes, owner = client_statistics.owners(chunk)
+    for chunk in client_chunks(block):
+        sizes, owner = owners(chunk)
         costs, counts = np.zeros(len(sizes), dtype=np.int64), np.zeros(len(sizes) * len(centers), dtype=np.int64)
         start = 0
-        for labels, costs_of_rows in _costs(chunk.points, frame, centers, bound, client_statistics.CLIENT_BLOCK_ROWS):
-            owners = owner[start : start + len(labels)]
-            np.add.at(costs, owners, costs_of_rows)
-            counts += np.bincount(owners * len(centers) + labels, minlength=len(counts))
+        for labels, costs_of_rows in _costs(chunk.points, frame, centers, bound, CLIENT_BLOCK_ROWS):
+            clients = owner[start : start + len(labels)]
+            np.add.at(costs, clients, costs_of_rows)
+            counts += np.bincount(clients * len(centers) + labels, minlength=len(counts))
             start += len(labels)
         # Rounded to the nearest, a mean of costs of at most SENSITIVITY is at most that; fractions are truncated.
         total[0] += ((2 * costs + sizes) // (2 * sizes)).sum()

@@ -263,6 +263,22 @@ def check_bounds(*bounds: float) -> None:
         )
 
 
+def check_whole(*pairs: tuple[float, float]) -> None:
+    """Refuses bounds of single rows that are not the ones which every row keeps: no row is clipped to others.
+
+    Args:
+      pairs: of bounds, each with the one that every row keeps.
+
+    Raises:
+      LatticeOverflowError: if one of them is another number.
+    """
+    if any(bound != kept for bound, kept in pairs):
+        raise LatticeOverflowError(
+            f"bounds of single rows must be {tuple(kept for _, kept in pairs)}, which every row keeps, got "
+            f"{tuple(bound for bound, _ in pairs)}; make the state from the config of the plan."
+        )
+
+
 def check_shrinking(shrink: float, pending: bool) -> None:
     """Ends a search for a smaller factor; raises LatticeOverflowError if it was zero and not small enough."""
     if pending and shrink == 0.0:

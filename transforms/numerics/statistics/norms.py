@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import client_statistics, lattice
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.client_chunks import client_chunks, owners
 
 NORM_GRID = 2.0 ** (np.arange(-80, 81) / 4.0)
 """Upper edges of the bins, feature units: four per octave from 2**-20 to 2**20; the last bin is open."""
@@ -12,19 +13,19 @@ NORM_BINS = len(NORM_GRID) + 1
 _SIGNIFICANT_STDDEVS = 2.0
 
 
-def norm_histogram(points: NDArray[np.floating], center: NDArray[np.float64]) -> NDArray[np.int64]:
+def row_norm_histogram(block: ClientBlock, center: NDArray[np.float64]) -> NDArray[np.int64]:
     """Rows per bin of their norm.
 
     Args:
-      points: shape (n_rows, n_features), feature units, finite.
+      block: rows.
       center: public, shape (n_features,).
 
     Returns:
       int64, shape (NORM_BINS,), units of 2**-SUM_BITS rows. One row moves one bin by 2**SUM_BITS.
     """
     total = np.zeros(NORM_BINS, dtype=np.int64)
-    for block in lattice.row_blocks(points):
-        total += np.bincount(_bins(block, center), minlength=NORM_BINS)
+    for part in lattice.row_blocks(block.points):
+        total += np.bincount(_bins(part, center), minlength=NORM_BINS)
     return total * lattice.SUM_UNITS
 
 
@@ -36,8 +37,8 @@ def client_norm_histogram(block: ClientBlock, center: NDArray[np.float64]) -> ND
       hence in L2 too: its fractions sum to at most one.
     """
     total = np.zeros(NORM_BINS, dtype=np.int64)
-    for chunk in client_statistics.client_chunks(block):
-        sizes, owner = client_statistics.owners(chunk)
+    for chunk in client_chunks(block):
+        sizes, owner = owners(chunk)
         cells = owner * NORM_BINS + _bins(chunk.points, center)
         counts = np.bincount(cells, minlength=len(sizes) * NORM_BINS).reshape(len(sizes), NORM_BINS)
         total += (counts * lattice.SUM_UNITS // sizes[:, None]).sum(axis=0)

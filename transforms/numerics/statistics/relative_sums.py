@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import assignment, client_statistics, lattice
+from transforms.numerics.statistics import assignment, lattice
+from transforms.numerics.statistics.client_chunks import CLIENT_BLOCK_ROWS, client_chunks, owners
 from transforms.numerics.statistics.frame import Frame
 
 RELATIVE_BITS = 26
@@ -87,26 +88,31 @@ def _check_exact(centers: NDArray[np.float64]) -> None:
     lattice.check_product(farthest, farthest)
 
 
-def relative_sums(points: NDArray[np.floating], frame: Frame, neighborhoods: Neighborhoods) -> NDArray[np.int64]:
+def row_relative_sums(
+    block: ClientBlock, frame: Frame, neighborhoods: Neighborhoods, bound: int, count_bound: float = 1.0
+) -> NDArray[np.int64]:
     """Sum of the differences of rows to their center, and number of rows, per cluster.
 
     Args:
-      points: shape (n_rows, n_features), feature units, finite.
+      block: rows.
       frame: public frame.
       neighborhoods: the current centers.
+      bound: the radius, which every row keeps.
+      count_bound: 1, which every row keeps.
 
     Returns:
       int64, shape (n_clusters * n_features + n_clusters,): sums row by row, then counts in units of 2**-SUM_BITS
       rows. One row moves the sums by at most `RELATIVE_UNITS` in L2, all of it in one cluster, and that cluster's
       count by 2**SUM_BITS.
     """
+    lattice.check_whole((bound, neighborhoods.radius), (count_bound, 1.0))
     _check_exact(neighborhoods.centers)
-    n_features = points.shape[1]
+    n_features = block.points.shape[1]
     sums = np.zeros((neighborhoods.size, n_features), dtype=np.int64)
     counts = np.zeros(neighborhoods.size, dtype=np.int64)
     integers = neighborhoods.centers.astype(np.int64)
-    for block in lattice.row_blocks(points, _block_rows(n_features)):
-        assigned = _assign(frame.quantize(block, lattice.SUM_BITS), neighborhoods)
+    for part in lattice.row_blocks(block.points, _block_rows(n_features)):
+        assigned = _assign(frame.quantize(part, lattice.SUM_BITS), neighborhoods)
         members = assigned.nearest & assigned.inside
         inside = np.count_nonzero(members, axis=1)
         sums += (members.astype(np.float64) @ assigned.rows).astype(np.int64) - inside[:, None] * integers
@@ -138,8 +144,8 @@ def client_relative_sums(
       count_bound: in (0, 1]: the largest norm of a client's stacked counts, as fractions of its rows; public.
 
     Returns:
-      As `relative_sums`, the sums stretched from `bound` to RELATIVE_UNITS, counts as sums of fractions of clients, in
-      units of count_bound / 2**SUM_BITS.
+      As `row_relative_sums`, the sums stretched from `bound` to RELATIVE_UNITS, counts as sums of fractions of
+      clients, in units of count_bound / 2**SUM_BITS.
       One client moves the stacked sums by at most `RELATIVE_UNITS` and the stacked counts by at most 2**SUM_BITS in
       L2. A client over its bound is scaled in sums and counts alike, so that its direction stays.
     """
@@ -148,7 +154,7 @@ def client_relative_sums(
     n_features, size = block.points.shape[1], neighborhoods.size
     sums = np.zeros(size * n_features, dtype=np.int64)
     counts = np.zeros(size, dtype=np.int64)
-    for chunk in client_statistics.client_chunks(block, max(1, (1 << 21) // len(sums))):
+    for chunk in client_chunks(block, max(1, (1 << 21) // len(sums))):
         totals, rows = _client_totals(chunk, frame, neighborhoods)
         client_rows = np.diff(chunk.client_offsets)[:, None]
         means = np.trunc(totals / client_rows)
@@ -166,11 +172,11 @@ def _client_totals(
     chunk: ClientBlock, frame: Frame, neighborhoods: Neighborhoods
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Exact relative sums (n_clients, n_clusters * n_features) and counts (n_clients, n_clusters)."""
-    sizes, owner = client_statistics.owners(chunk)
+    sizes, owner = owners(chunk)
     cells = len(sizes) * neighborhoods.size
     sums, counts = np.zeros((cells, chunk.points.shape[1])), np.zeros(cells)
-    for start in range(0, len(owner), client_statistics.CLIENT_BLOCK_ROWS):
-        part = slice(start, start + client_statistics.CLIENT_BLOCK_ROWS)
+    for start in range(0, len(owner), CLIENT_BLOCK_ROWS):
+        part = slice(start, start + CLIENT_BLOCK_ROWS)
         assigned = _assign(frame.quantize(chunk.points[part], lattice.SUM_BITS), neighborhoods)
         kept = np.arange(len(assigned.rows)) if neighborhoods.shortens else np.flatnonzero(assigned.inside)
         labels = assigned.nearest[:, kept].argmax(axis=0)

@@ -123,6 +123,8 @@ def pseudo_clients(n_points: int, client_rows: int, n_clients: int, seed: int) -
 
 def weighted_clients(weights: NDArray[np.float64], client_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:
     """Indices of pseudo-clients, shape (n_clients, client_rows), each row drawn by `weights`, shape (n,), >= 0."""
+    if n_clients == 0:
+        return np.zeros((0, client_rows), dtype=np.int64)
     rng = np.random.default_rng([seed, 1])
     return rng.choice(len(weights), (n_clients, client_rows), p=weights / weights.sum())
 

@@ -12,62 +12,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
-from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics import center_quality, lattice, norms
 from transforms.numerics.statistics.assignment import RowLabels
+from transforms.numerics.statistics.client_chunks import CLIENT_BLOCK_ROWS, client_chunks, owners
 from transforms.numerics.statistics.frame import Frame
+from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, client_relative_sums
 
-CLIENT_BLOCK_ROWS = 2048
-"""Rows of several clients worked on at a time; larger clients are worked on alone, in blocks."""
 OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
 """Frobenius norm of one client's clipped scatter, at most, in units of its bound / 2**(2 * OUTER_BITS)."""
-SENSITIVITY = lattice.SUM_UNITS
-"""Norm of one client's clipped histogram, sums or counts, at most, in units of its bound / 2**SUM_BITS."""
+SUM_SENSITIVITY = lattice.SUM_UNITS
+"""L2 norm of one client's clipped sums, at most, in units of its bound / 2**SUM_BITS."""
+COUNT_SENSITIVITY = lattice.SUM_UNITS
+"""Norm of one client's clipped counts or histogram, at most, in units of its bound / 2**SUM_BITS."""
+RELATIVE_SENSITIVITY = RELATIVE_UNITS
+"""L2 norm of what one client adds to relative sums, at most."""
+QUALITY_SENSITIVITY = center_quality.SENSITIVITY
+"""What one client adds to the cost and, in L1, to the sizes, at most."""
 _MAX_CELLS = 1 << 21
 """Numbers of clients' statistics that are held at a time."""
 
 
-def client_count(block: ClientBlock) -> NDArray[np.int64]:
-    """Number of clients, shape (1,), units of 2**-SUM_BITS clients; one client moves it by `SENSITIVITY`."""
+def count(block: ClientBlock) -> NDArray[np.int64]:
+    """Number of clients, shape (1,), units of 2**-SUM_BITS clients; one client moves it by `COUNT_SENSITIVITY`."""
     return np.array([block.n_clients * lattice.SUM_UNITS], dtype=np.int64)
 
 
-def client_chunks(block: ClientBlock, max_clients: int = CLIENT_BLOCK_ROWS) -> Iterator[ClientBlock]:
-    """Whole clients of similar size, smallest first; a client of more than CLIENT_BLOCK_ROWS rows comes alone.
-
-    The clients of a chunk times the rows of its largest one stay within CLIENT_BLOCK_ROWS, so that a padded
-    array of the chunk stays small. Clients without rows do not occur.
-    """
-    offsets = block.client_offsets
-    sizes = np.diff(offsets)
-    order = np.argsort(sizes, kind="stable")
-    sizes = sizes[order]
-    first = 0
-    while first < len(order):
-        window = sizes[first : first + min(max_clients, CLIENT_BLOCK_ROWS)]
-        fitting = int((np.arange(1, len(window) + 1) * window <= CLIENT_BLOCK_ROWS).sum())
-        last = first + max(fitting, 1)
-        yield _take(block.points, offsets, order[first:last])
-        first = last
-
-
-def _take(points: NDArray[np.floating], offsets: NDArray[np.int64], clients: NDArray[np.int64]) -> ClientBlock:
-    """The rows of some clients, in the order of `clients`."""
-    sizes = offsets[clients + 1] - offsets[clients]
-    taken = np.concatenate([[0], np.cumsum(sizes)])
-    first, last = int(clients[0]), int(clients[-1])
-    if last - first == len(clients) - 1 and (np.diff(clients) == 1).all():
-        return ClientBlock(points[offsets[first] : offsets[last + 1]], taken)
-    rows = np.arange(taken[-1]) + np.repeat(offsets[clients] - taken[:-1], sizes)
-    return ClientBlock(points[rows], taken)
-
-
-def owners(chunk: ClientBlock) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of each client, and the client of each row."""
-    sizes = np.diff(chunk.client_offsets)
-    return sizes, np.repeat(np.arange(len(sizes)), sizes)
-
-
-def outer_product(block: ClientBlock, frame: Frame, bound: float, *, relative: bool = False) -> NDArray[np.int64]:
+def outer_product(block: ClientBlock, frame: Frame, bound: float, *, relative: bool) -> NDArray[np.int64]:
     """Upper triangle of the sum over clients of their scatter Y^T Y, each clipped to `bound` in Frobenius norm.
 
     Args:
@@ -181,16 +151,16 @@ def histogram(
 
     Returns:
       int64, shape (assigner.size,), units of bound / 2**SUM_BITS. One client moves it by at most
-      `SENSITIVITY`, in L2 or L1.
+      `COUNT_SENSITIVITY`, in L2 or L1.
     """
     lattice.check_bounds(bound)
     total = np.zeros(assigner.size, dtype=np.int64)
     for chunk in client_chunks(block, max(1, _MAX_CELLS // assigner.size)):
         sizes, counts = _counts(chunk, frame, assigner)
         if relative:
-            clipped = lattice.clip_l2(_fractions(counts, sizes), SENSITIVITY, rescale=1.0 / bound)
+            clipped = lattice.clip_l2(_fractions(counts, sizes), COUNT_SENSITIVITY, rescale=1.0 / bound)
         else:
-            clipped = lattice.clip_l1(counts, SENSITIVITY, rescale=SENSITIVITY / bound)
+            clipped = lattice.clip_l1(counts, COUNT_SENSITIVITY, rescale=COUNT_SENSITIVITY / bound)
         total += clipped.sum(axis=0).astype(np.int64)
     return total
 
@@ -217,7 +187,9 @@ def _binned(
         yield rows, kept, owner[part][kept] * assigner.size + labels[kept]
 
 
-def _fractions(totals: NDArray[np.float64], sizes: NDArray[np.int64], units: int = SENSITIVITY) -> NDArray[np.float64]:
+def _fractions(
+    totals: NDArray[np.float64], sizes: NDArray[np.int64], units: int = COUNT_SENSITIVITY
+) -> NDArray[np.float64]:
     """Truncated totals * units / sizes, row by row; shape of `totals`."""
     return np.trunc(totals * (units / sizes[:, None]))
 
@@ -236,7 +208,8 @@ def mean_sums_and_counts(
 
     Returns:
       int64, shape (n_clusters * n_features + n_clusters,): sums in units of sums_bound / 2**SUM_BITS, counts in
-      units of counts_bound / 2**SUM_BITS. One client moves each of the two by at most `SENSITIVITY` in L2.
+      units of counts_bound / 2**SUM_BITS. One client moves them by at most `SUM_SENSITIVITY` and
+      `COUNT_SENSITIVITY` in L2.
     """
     lattice.check_bounds(sums_bound, counts_bound)
 
@@ -244,12 +217,12 @@ def mean_sums_and_counts(
         sums, counts = _fractions(sums, sizes, 1), _fractions(counts, sizes)
         stretch = frame.lattice.clipping_norm / sums_bound, 1.0 / counts_bound
         common = np.minimum(
-            np.minimum(1.0, SENSITIVITY / np.maximum(np.sqrt(lattice.squared_norms(sums)) * stretch[0], 1.0)),
-            SENSITIVITY / np.maximum(np.sqrt(lattice.squared_norms(counts)) * stretch[1], 1.0),
+            np.minimum(1.0, SUM_SENSITIVITY / np.maximum(np.sqrt(lattice.squared_norms(sums)) * stretch[0], 1.0)),
+            COUNT_SENSITIVITY / np.maximum(np.sqrt(lattice.squared_norms(counts)) * stretch[1], 1.0),
         )
         return (
-            lattice.clip_l2(sums, SENSITIVITY, rescale=common * stretch[0]),
-            lattice.clip_l2(counts, SENSITIVITY, rescale=common * stretch[1]),
+            lattice.clip_l2(sums, SUM_SENSITIVITY, rescale=common * stretch[0]),
+            lattice.clip_l2(counts, COUNT_SENSITIVITY, rescale=common * stretch[1]),
         )
 
     return _clipped_totals(block, frame, assigner, clip)
@@ -270,8 +243,8 @@ def means_of_means(
         means = np.trunc(sums / np.repeat(np.maximum(counts, 1.0), n_features, axis=1))
         present = (counts > 0).astype(np.float64)
         return (
-            lattice.clip_l2(means, SENSITIVITY, rescale=frame.lattice.clipping_norm / means_bound),
-            lattice.clip_l1(present, SENSITIVITY, rescale=SENSITIVITY / presence_bound),
+            lattice.clip_l2(means, SUM_SENSITIVITY, rescale=frame.lattice.clipping_norm / means_bound),
+            lattice.clip_l1(present, COUNT_SENSITIVITY, rescale=COUNT_SENSITIVITY / presence_bound),
         )
 
     return _clipped_totals(block, frame, assigner, clip)
@@ -291,8 +264,8 @@ def clipped_sums_and_counts(
         averages = _fractions(sums, sizes, 1)
         stretch = sizes * (frame.lattice.clipping_norm / sums_bound)
         return (
-            lattice.clip_l2(averages, SENSITIVITY, rescale=stretch.astype(np.float64)),
-            lattice.clip_l1(counts, SENSITIVITY, rescale=SENSITIVITY / counts_bound),
+            lattice.clip_l2(averages, SUM_SENSITIVITY, rescale=stretch.astype(np.float64)),
+            lattice.clip_l1(counts, COUNT_SENSITIVITY, rescale=COUNT_SENSITIVITY / counts_bound),
         )
 
     return _clipped_totals(block, frame, assigner, clip)
@@ -325,3 +298,8 @@ def _client_totals(
         lattice.add_by_group(sums, rows[kept], cells)
         counts += np.bincount(cells, minlength=len(counts))
     return sums.reshape(len(sizes), -1), counts.reshape(len(sizes), -1), sizes
+
+
+relative_sums = client_relative_sums
+norm_histogram = norms.client_norm_histogram
+quality = center_quality.client_quality

@@ -7,9 +7,11 @@ integers. Counts are in units of 2**-SUM_BITS rows, so that counts and sums shar
 import numpy as np
 from numpy.typing import NDArray
 
-from transforms.numerics.statistics import lattice
+from schemas.tables.client_block import ClientBlock
+from transforms.numerics.statistics import center_quality, lattice, norms
 from transforms.numerics.statistics.assignment import Assigner, RowLabels, members_of
 from transforms.numerics.statistics.frame import Frame
+from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, row_relative_sums
 
 OUTER_SENSITIVITY = lattice.OUTER_UNITS**2
 """Frobenius norm of one row's outer product, at most, in units of clipping_norm**2 / 2**(2 * OUTER_BITS)."""
@@ -17,6 +19,10 @@ SUM_SENSITIVITY = lattice.SUM_UNITS
 """L2 norm of what one row adds to sums, at most, in units of clipping_norm / 2**SUM_BITS."""
 COUNT_SENSITIVITY = lattice.SUM_UNITS
 """What one row adds to counts: one bin by exactly this many units (both L1 and L2)."""
+RELATIVE_SENSITIVITY = RELATIVE_UNITS
+"""L2 norm of what one row adds to relative sums, at most."""
+QUALITY_SENSITIVITY = center_quality.SENSITIVITY
+"""What one row adds to the cost and, in L1, to the sizes, at most."""
 _MATRIX_CLUSTERS = 16
 
 
@@ -25,12 +31,19 @@ def triangle_size(n_features: int) -> int:
     return n_features * (n_features + 1) // 2
 
 
-def outer_product(points: NDArray[np.floating], frame: Frame) -> NDArray[np.int64]:
+def count(block: ClientBlock) -> NDArray[np.int64]:
+    """Number of rows, shape (1,), units of 2**-SUM_BITS rows; one row moves it by `COUNT_SENSITIVITY`."""
+    return np.array([len(block.points) * lattice.SUM_UNITS], dtype=np.int64)
+
+
+def outer_product(block: ClientBlock, frame: Frame, bound: float, *, relative: bool) -> NDArray[np.int64]:
     """Upper triangle (row by row, diagonal included) of the sum of x x^T.
 
     Args:
-      points: shape (n_rows, n_features), feature units, finite.
+      block: rows.
       frame: public frame.
+      bound: the squared clipping norm, which every row keeps.
+      relative: means nothing: a row is its own mean.
 
     Returns:
       int64, shape (n_features * (n_features + 1) / 2,). One row moves the matrix by at most
@@ -38,41 +51,51 @@ def outer_product(points: NDArray[np.floating], frame: Frame) -> NDArray[np.int6
 
     Source: Scott et al. (2025), Algorithm 1, step 1.
     """
-    n_features = points.shape[1]
+    lattice.check_whole((bound, frame.lattice.clipping_norm**2))
+    n_features = block.points.shape[1]
     total = np.zeros((n_features, n_features), dtype=np.int64)
-    for block in lattice.row_blocks(points):
-        rows = frame.quantize(block, lattice.OUTER_BITS)
+    for part in lattice.row_blocks(block.points):
+        rows = frame.quantize(part, lattice.OUTER_BITS)
         total += (rows.T @ rows).astype(np.int64)
     return total[np.triu_indices(n_features)]
 
 
-def histogram(points: NDArray[np.floating], frame: Frame, assigner: RowLabels) -> NDArray[np.int64]:
+def histogram(
+    block: ClientBlock, frame: Frame, assigner: RowLabels, bound: float, *, relative: bool
+) -> NDArray[np.int64]:
     """Rows per nearest public point, or per cell of a public partition.
 
     Args:
-      points: shape (n_rows, n_features), feature units, finite.
+      block: rows.
       frame: public frame.
       assigner: the points or cells, one bin each.
+      bound: 1, which every row keeps.
+      relative: means nothing: a row is its own mean.
 
     Returns:
       int64, shape (assigner.size,), units of 2**-SUM_BITS rows. One row moves one bin by `COUNT_SENSITIVITY`.
 
     Source: Scott et al. (2025), Equation 3.
     """
+    lattice.check_whole((bound, 1.0))
     total = np.zeros(assigner.size, dtype=np.int64)
-    for block in lattice.row_blocks(points):
-        labels = assigner.labels(frame.quantize(block, lattice.SUM_BITS))
+    for part in lattice.row_blocks(block.points):
+        labels = assigner.labels(frame.quantize(part, lattice.SUM_BITS))
         total += np.bincount(labels[labels >= 0], minlength=assigner.size)
     return total * lattice.SUM_UNITS
 
 
-def sums_and_counts(points: NDArray[np.floating], frame: Frame, assigner: RowLabels) -> NDArray[np.int64]:
+def sums_and_counts(
+    block: ClientBlock, frame: Frame, assigner: RowLabels, sums_bound: float, counts_bound: float
+) -> NDArray[np.int64]:
     """Sum of rows and number of rows per cluster.
 
     Args:
-      points: shape (n_rows, n_features), feature units, finite.
+      block: rows.
       frame: public frame.
       assigner: the current centers.
+      sums_bound: the clipping norm, which every row keeps.
+      counts_bound: 1, which every row keeps.
 
     Returns:
       int64, shape (n_clusters * n_features + n_clusters,): sums row by row, then counts. One row moves the
@@ -80,12 +103,17 @@ def sums_and_counts(points: NDArray[np.floating], frame: Frame, assigner: RowLab
 
     Source: Scott et al. (2025), Algorithm 1, step 3, and Algorithm 2.
     """
-    sums = np.zeros((assigner.size, points.shape[1]), dtype=np.int64)
+    lattice.check_whole((sums_bound, frame.lattice.clipping_norm), (counts_bound, 1.0))
+    sums = np.zeros((assigner.size, block.points.shape[1]), dtype=np.int64)
     counts = np.zeros(assigner.size, dtype=np.int64)
     add = _add_by_matrix if assigner.size <= _MATRIX_CLUSTERS else _add_by_order
-    for block in lattice.row_blocks(points):
-        add(sums, counts, assigner, frame.quantize(block, lattice.SUM_BITS))
+    for part in lattice.row_blocks(block.points):
+        add(sums, counts, assigner, frame.quantize(part, lattice.SUM_BITS))
     return np.concatenate([sums.ravel(), counts * lattice.SUM_UNITS])
+
+
+mean_sums_and_counts = means_of_means = clipped_sums_and_counts = sums_and_counts
+"""The three ways to sum clients are one for rows."""
 
 
 def _add_by_matrix(
@@ -110,6 +138,6 @@ def _add_by_order(
     lattice.add_by_group(sums, rows[kept], labels[kept])
 
 
-def row_count(points: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Number of rows, shape (1,), units of 2**-SUM_BITS rows; one row moves it by `COUNT_SENSITIVITY`."""
-    return np.array([len(points) * lattice.SUM_UNITS], dtype=np.int64)
+relative_sums = row_relative_sums
+norm_histogram = norms.row_norm_histogram
+quality = center_quality.row_quality

@@ -1,0 +1,47 @@
+"""Whole clients of a block, few enough at a time that arrays with a row for each of them stay small."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.tables.client_block import ClientBlock
+
+CLIENT_BLOCK_ROWS = 2048
+"""Rows of several clients worked on at a time; larger clients are worked on alone, in blocks."""
+
+
+def client_chunks(block: ClientBlock, max_clients: int = CLIENT_BLOCK_ROWS) -> Iterator[ClientBlock]:
+    """Whole clients of similar size, smallest first; a client of more than CLIENT_BLOCK_ROWS rows comes alone.
+
+    The clients of a chunk times the rows of its largest one stay within CLIENT_BLOCK_ROWS, so that a padded
+    array of the chunk stays small. Clients without rows do not occur.
+    """
+    offsets = block.client_offsets
+    sizes = np.diff(offsets)
+    order = np.argsort(sizes, kind="stable")
+    sizes = sizes[order]
+    first = 0
+    while first < len(order):
+        window = sizes[first : first + min(max_clients, CLIENT_BLOCK_ROWS)]
+        fitting = int((np.arange(1, len(window) + 1) * window <= CLIENT_BLOCK_ROWS).sum())
+        last = first + max(fitting, 1)
+        yield _take(block.points, offsets, order[first:last])
+        first = last
+
+
+def _take(points: NDArray[np.floating], offsets: NDArray[np.int64], clients: NDArray[np.int64]) -> ClientBlock:
+    """The rows of some clients, in the order of `clients`."""
+    sizes = offsets[clients + 1] - offsets[clients]
+    taken = np.concatenate([[0], np.cumsum(sizes)])
+    first, last = int(clients[0]), int(clients[-1])
+    if last - first == len(clients) - 1 and (np.diff(clients) == 1).all():
+        return ClientBlock(points[offsets[first] : offsets[last + 1]], taken)
+    rows = np.arange(taken[-1]) + np.repeat(offsets[clients] - taken[:-1], sizes)
+    return ClientBlock(points[rows], taken)
+
+
+def owners(chunk: ClientBlock) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of each client, and the client of each row."""
+    sizes = np.diff(chunk.client_offsets)
+    return sizes, np.repeat(np.arange(len(sizes)), sizes)
