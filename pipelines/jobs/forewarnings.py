@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.unit import UNITS, Rows
 
 HIGH_EPSILON = 10.0
 WHOLE_SHARES = (
@@ -55,6 +55,7 @@ def of_delta(delta: float, settings: Any) -> list[str]:
     most = 1.0 / public if isinstance(public, int) else LARGE_DELTA
     if delta <= most:
         return []
-    units = "clients" if getattr(getattr(settings, "privacy", None), "unit", None) is PrivacyUnit.CLIENT else "rows"
+    unit: Any = getattr(getattr(settings, "privacy", None), "unit", None)
+    units = UNITS.get(unit, Rows).words
     known = f"1 / the public number of {units} ({public:,})" if isinstance(public, int) else f"{LARGE_DELTA:g}"
     return [f"delta {delta:.3g} is larger than {known}: choose one well below 1 / the number of rows or clients"]

@@ -2,15 +2,18 @@
 
 import math
 
+from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.unit import UNITS
+
 
 def odds(epsilon: float) -> float:
     """How sure somebody who gave even odds may become that a unit is in the data: e^epsilon / (1 + e^epsilon)."""
     return 1.0 / (1.0 + math.exp(-epsilon))
 
 
-def meaning(epsilon: float, delta: float, *, by_client: bool, senders_public: bool = False) -> str:
+def meaning(epsilon: float, delta: float, unit: PrivacyUnit, *, senders_public: bool = False) -> str:
     """What it means that one unit is added or removed; where who sends is public, left out of what its sender sends."""
-    given, took = ("all rows of one client", "the client") if by_client else ("one row", "the row")
+    given, took = UNITS[unit].whole, f"the {UNITS[unit].word}"
     factor = f"{math.exp(epsilon):,.3g}" if epsilon < 12 else f"e^{epsilon:.3g}"
     sure = odds(epsilon)
     after = f"is at most {sure:.0%} sure" if sure < 0.995 else "may be all but certain"

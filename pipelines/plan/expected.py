@@ -42,9 +42,10 @@ from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.pooled_config import is_pooled
 from schemas.kmeans.stream_config import stream_config
 from schemas.kmeans.stream_words import in_stream_words
-from schemas.privacy.plan import PrivacyUnit, ReleasePlan
+from schemas.privacy.plan import ReleasePlan
 from schemas.privacy.release import Release
 from schemas.privacy.statement import PrivacyStatement
+from schemas.privacy.unit import UNITS, unit_of
 from schemas.settings import yaml_text
 from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit, probed_units
@@ -98,7 +99,7 @@ class Expected:
     @property
     def unit_word(self) -> str:
         """What is counted."""
-        return "clients" if self.config.privacy.unit is PrivacyUnit.CLIENT else "rows"
+        return UNITS[self.config.privacy.unit].words
 
     @property
     def excess(self) -> float:
@@ -206,8 +207,7 @@ class Expected:
     @property
     def _rows(self) -> float:
         """Assumed number of rows."""
-        by_client = self.config.privacy.unit is PrivacyUnit.CLIENT
-        return float(self.n_units * (self.config.clipping.client_rows or 1 if by_client else 1))
+        return float(self.n_units * unit_of(self.config.privacy.unit, self.config.clipping.client_rows).rows)
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:
@@ -294,13 +294,13 @@ def _compare(config: FitConfig) -> None:
 
 def _assumed(config: FitConfig, given: argparse.Namespace) -> int:
     """The number of privacy units: of the flag, the job, or a round one; never that of the data."""
-    by_client = config.privacy.unit is PrivacyUnit.CLIENT
-    flag, other = ("clients", "rows") if by_client else ("rows", "clients")
-    if getattr(given, other) is not None:
-        raise ConfigError(
-            f"--{other} must be left out for privacy.unit {config.privacy.unit}, got {getattr(given, other)}; give "
-            f"--{flag}."
-        )
+    flag = UNITS[config.privacy.unit].words
+    for other in {each.words for each in UNITS.values()} - {flag}:
+        if getattr(given, other) is not None:
+            raise ConfigError(
+                f"--{other} must be left out for privacy.unit {config.privacy.unit}, got {getattr(given, other)}; give "
+                f"--{flag}."
+            )
     asked = getattr(given, flag)
     if asked is not None:
         return int(asked)

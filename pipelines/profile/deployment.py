@@ -8,6 +8,7 @@ from pipelines.run.registry_entry import (
     registry_yaml,
 )
 from pipelines.run.versions import version
+from schemas.privacy.unit import UNITS
 from schemas.profile.config import ProfileConfig
 from schemas.profile.plan import ProfileLaw, ProfilePlan
 
@@ -43,12 +44,12 @@ def deployment_yaml(config: ProfileConfig, plan: ProfilePlan) -> bytes:
 
 def _privacy_loss(plan: ProfilePlan) -> dict[str, object]:
     """Unit and parameters."""
-    whole = f"all rows of one client id, of which {plan.unit_rows} count," if plan.by_client else "one row"
+    counted = f", of which {plan.unit_rows} count," if plan.by_client else ""
     return {
         "privacy_unit": str(plan.unit),
-        "privacy_unit_details": f"Data sets are adjacent if one is the other with {whole} added or removed "
-        "(add or remove one).",
-        "number_of_privacy_units": f"unknown: the number of {'clients' if plan.by_client else 'rows'} is private",
+        "privacy_unit_details": f"Data sets are adjacent if one is the other with {UNITS[plan.unit].by_id}{counted} "
+        "added or removed (add or remove one).",
+        "number_of_privacy_units": f"unknown: the number of {UNITS[plan.unit].words} is private",
         "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
         "privacy_parameters_details": "Epsilon is the composed privacy loss of all mechanisms at this delta; the "
         "odds of naming a value of one unit are part of delta. The model has spent a budget of its own, which adds "

@@ -28,6 +28,7 @@ from pipelines.page.page import (
 )
 from pipelines.page.stamp import RunStamp
 from pipelines.run.versions import versions
+from schemas.privacy.unit import UNITS
 from schemas.profile.config import ProfileConfig
 from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan
 from schemas.profile.result import Statistic, clusters_of
@@ -96,7 +97,7 @@ class ProfileView:
     @property
     def units(self) -> str:
         """What is counted by it."""
-        return "clients" if self.plan.by_client else "rows"
+        return UNITS[self.plan.unit].words
 
     def size(self, cluster: dict[str, Any]) -> tuple[float, float]:
         """Noisy size of a cluster in privacy units, and the stddev of its noise."""
@@ -144,10 +145,10 @@ def _label(view: ProfileView) -> PrivacyLabel:
     return PrivacyLabel(
         epsilon=f"{plan.epsilon:.4g}",
         delta=f"{plan.delta:.3g}",
-        meaning=meaning(plan.epsilon, plan.delta, by_client=plan.by_client)
+        meaning=meaning(plan.epsilon, plan.delta, plan.unit)
         + " The model that is described has spent a budget of its own; both add up.",
         pairs=(
-            ("Privacy unit", "client: all rows of one client" if plan.by_client else "record: one row"),
+            ("Privacy unit", f"{plan.unit}: {UNITS[plan.unit].whole}"),
             ("Neighboring data sets", "add or remove one unit"),
             *rows,
             ("Trust", "central: the pipeline is the trusted aggregator"),

@@ -9,12 +9,9 @@ from schemas.choices import ReportMode, Trust
 from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import GraphPrivacy
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
+from schemas.privacy.unit import UNITS
 
 NEIGHBORING_RELATION = "add_or_remove_one"
-_ONE_UNIT = {
-    PrivacyUnit.RECORD: "a row of one party",
-    PrivacyUnit.CLIENT: "a client id at one party: the same id at two parties is two units",
-}
 _ACTORS: dict[Trust | ReportMode, str] = {
     Trust.CENTRAL: "the pipeline is the trusted aggregator",
     Trust.MASKED: "the aggregator adds up masked messages and adds noise; clients hold the masks",
@@ -93,7 +90,7 @@ class PrivacyStatement:
 
     def with_roles(self, roles: str) -> "PrivacyStatement":
         """The same guarantee of masked aggregation whose roles were jobs of several parties, each with its own rows."""
-        others = {"roles": roles, "one_unit": _ONE_UNIT[self.unit]}
+        others = {"roles": roles, "one_unit": UNITS[self.unit].at_party}
         return dataclasses.replace(self, masked=(self.masked or {}) | others)
 
     @property

@@ -18,6 +18,10 @@ class Rows:
     word: ClassVar[str] = "row"
     words: ClassVar[str] = "rows"
     whole: ClassVar[str] = "one row"
+    by_id: ClassVar[str] = "one row"
+    present: ClassVar[str] = "a row"
+    at_party: ClassVar[str] = "a row of one party"
+    size: ClassVar[str] = "rows"
     rows: ClassVar[int] = 1
     """Public typical rows of a unit."""
 
@@ -42,6 +46,10 @@ class Clients:
     word: ClassVar[str] = "client"
     words: ClassVar[str] = "clients"
     whole: ClassVar[str] = "all rows of one client"
+    by_id: ClassVar[str] = "all rows of one client id"
+    present: ClassVar[str] = "a client with all its rows"
+    at_party: ClassVar[str] = "a client id at one party: the same id at two parties is two units"
+    size: ClassVar[str] = "weight of clients"
     rows: int = 1
 
     def share(self, most: float) -> float:

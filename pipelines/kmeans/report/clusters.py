@@ -62,8 +62,8 @@ def _sizes(view: FitView) -> Block:
         "Noisy sizes",
         f"Bars of the noisy size of {which}, with whiskers of two noise stddevs ({twice}).",
         Badge.RELEASED,
-        lambda: cluster_plots.size_bars(view.summary, view.size_stddevs, view.size_unit),
-        f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.size_unit}, either way; a grey bar is not "
+        lambda: cluster_plots.size_bars(view.summary, view.size_stddevs, view.unit.size),
+        f"Shown: {which}. Whiskers reach two noise stddevs, {twice} {view.unit.size}, either way; a grey bar is not "
         "told apart from an empty cluster.",
     )
 

@@ -13,7 +13,8 @@ from pipelines.run.registry_entry import (
 from pipelines.run.versions import version
 from schemas.choices import ClippingRule, Trust
 from schemas.privacy.noise_shares import ZEROED_OUT
-from schemas.privacy.plan import Mechanism, PrivacyUnit
+from schemas.privacy.plan import Mechanism
+from schemas.privacy.unit import UNITS
 
 _NOISE = {
     Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian mechanism",
@@ -60,20 +61,19 @@ def _unprotected(planned: PlannedFit) -> str:
 
 def _units(planned: PlannedFit) -> str:
     """What is counted by the privacy unit."""
-    return "clients" if planned.plan.unit is PrivacyUnit.CLIENT else "rows"
+    return UNITS[planned.plan.unit].words
 
 
 def _privacy_loss(planned: PlannedFit) -> dict[str, Any]:
     """Unit and parameters."""
     plan, data = planned.plan, planned.config.data
-    whole = "all rows of one client id" if plan.unit is PrivacyUnit.CLIENT else "one row"
     moved = "added or removed (add or remove one)"
     if planned.statement.neighboring_relation == ZEROED_OUT:
         moved = "left out of its sender's statistic (zeroed out); who sends is public"
     private = f"unknown: the number of {_units(planned)} is private"
     return {
         "privacy_unit": str(plan.unit),
-        "privacy_unit_details": f"Data sets are adjacent if one is the other with {whole} {moved}.",
+        "privacy_unit_details": f"Data sets are adjacent if one is the other with {UNITS[plan.unit].by_id} {moved}.",
         "number_of_privacy_units": private if data.public_rows is None else data.public_rows,
         "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
         "privacy_parameters_details": f"Epsilon is the composed privacy loss of {_composed(planned)} at this delta; "

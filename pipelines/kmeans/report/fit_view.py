@@ -13,6 +13,7 @@ from pipelines.kmeans.report.center_summary import CenterSummary
 from pipelines.page.numbers import to_noise
 from schemas.privacy.plan import Geometry, PrivacyUnit
 from schemas.privacy.release import Release
+from schemas.privacy.unit import UNITS, Unit
 from transforms.kmeans.lloyd.state import MeansState
 from transforms.numerics.kmeans.edges import Bounds
 from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
@@ -65,19 +66,14 @@ class FitView:
         return self.result.model.releases
 
     @property
+    def unit(self) -> type[Unit]:
+        """Words of the privacy unit."""
+        return UNITS[self.planned.plan.unit]
+
+    @property
     def by_client(self) -> bool:
-        """Whether the privacy unit is the client."""
+        """Whether a size is a weight of clients."""
         return self.planned.plan.unit is PrivacyUnit.CLIENT
-
-    @property
-    def unit_word(self) -> str:
-        """The privacy unit, in a word."""
-        return "client" if self.by_client else "row"
-
-    @property
-    def size_unit(self) -> str:
-        """Unit of noisy sizes."""
-        return "weight of clients" if self.by_client else "rows"
 
     @property
     def lattice(self) -> Lattice:

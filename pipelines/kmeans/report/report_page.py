@@ -87,9 +87,9 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
     return PrivacyLabel(
         epsilon=f"{plan.epsilon:.4g}",
         delta=f"{plan.delta:.3g}",
-        meaning=meaning(plan.epsilon, plan.delta, by_client=view.by_client, senders_public=zeroed) + together,
+        meaning=meaning(plan.epsilon, plan.delta, plan.unit, senders_public=zeroed) + together,
         pairs=(
-            ("Privacy unit", "client: all rows of one client" if view.by_client else "record: one row"),
+            ("Privacy unit", f"{plan.unit}: {view.unit.whole}"),
             ("Neighboring data sets", _ZEROED if zeroed else "add or remove one unit"),
             ("Budget of this run", spent) if covers is None else (f"Budget of {covers}", f"{spent}, charged once"),
             ("For discrete noise", f"{plan.discretization_slack:.1g} of delta"),

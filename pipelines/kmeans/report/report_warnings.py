@@ -97,7 +97,7 @@ def _of_delta(view: FitView) -> Found:
     if plan.delta * max(total, 1.0) <= 1.0:
         return said
     text = (
-        f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.unit_word}s ({total:,.0f}): a mechanism "
+        f"Delta {plan.delta:.3g} is larger than 1 / the noisy number of {view.unit.words} ({total:,.0f}): a mechanism "
         "that publishes a row now and then would meet it. Choose a delta well below that."
     )
     return [_warning(text, Badge.RELEASED)]

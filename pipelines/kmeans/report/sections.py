@@ -228,7 +228,7 @@ def _weights_plot(view: FitView) -> list[Block]:
             f"Noisy weights of {active:,} public points in descending order; noise alone stays mostly inside the band.",
             Badge.RELEASED,
             lambda: plots.sorted_weights(release.decoded[:active], release.stddev),
-            f"Noisy {view.size_unit} nearest to each public point; inside the band, that is not told apart from none.",
+            f"Noisy {view.unit.size} nearest to each public point; inside the band, that is not told apart from none.",
         )
     ]
 
@@ -293,9 +293,9 @@ def _glossary(view: FitView) -> tuple[tuple[str, str], ...]:
         ("Delta", "A small probability by which the bound of epsilon may be missed."),
         (
             "Privacy unit",
-            f"What is hidden: whether {'a client with all its rows' if view.by_client else 'a row'} is there.",
+            f"What is hidden: whether {view.unit.present} is there.",
         ),
-        ("Neighboring data sets", f"Two data sets of which one has one {view.unit_word} more."),
+        ("Neighboring data sets", f"Two data sets of which one has one {view.unit.word} more."),
         ("Clipping norm", "The longest row, measured from the public center, that counts in full."),
         ("Noise stddev", "Typical size of the noise in one number; two of them hold about 95% of it."),
         (f"Label “{Badge.RELEASED}”", "Computed from noised sums and public data; covered by the guarantee."),

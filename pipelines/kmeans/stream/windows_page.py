@@ -24,7 +24,7 @@ from pipelines.page.page import (
 from pipelines.page.stamp import RunStamp
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
 from schemas.kmeans.stream_config import StreamConfig, StreamOptions
-from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.unit import UNITS
 from transforms.files.octets import write_bytes
 
 PAGE = "index.html"
@@ -82,7 +82,7 @@ def _days(options: StreamOptions) -> str:
 
 def _unit(config: StreamConfig) -> str:
     """What the epoch protects one of."""
-    return "client" if config.template.privacy.unit is PrivacyUnit.CLIENT else "row"
+    return UNITS[config.template.privacy.unit].word
 
 
 def _participation(options: StreamOptions) -> tuple[str, str]:
