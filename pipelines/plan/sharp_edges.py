@@ -32,6 +32,11 @@ class SharpEdge(NamedTuple):
         return f"edge-{self.name}"
 
 
+def _of_clients(job: FitConfig) -> bool:
+    """Whether clients are protected whole."""
+    return job.privacy.unit is PrivacyUnit.CLIENT
+
+
 EDGES = (
     SharpEdge(
         "settings",
@@ -81,7 +86,7 @@ EDGES = (
     ),
     SharpEdge(
         "roll",
-        lambda job: isinstance(job, DPLloydFit) and job.epoch is not None and job.privacy.unit is PrivacyUnit.CLIENT,
+        lambda job: isinstance(job, DPLloydFit) and job.epoch is not None and _of_clients(job),
         "Who counted is kept in LEDGER.rolls: back it up with the ledger, and never erase or restore it alone.",
     ),
     SharpEdge(
@@ -91,12 +96,12 @@ EDGES = (
     ),
     SharpEdge(
         "client-id",
-        lambda job: job.privacy.unit is PrivacyUnit.CLIENT,
+        _of_clients,
         "A client is what data.client_id says: a person with two ids is protected as two.",
     ),
     SharpEdge(
         "records-of-clients",
-        lambda job: job.privacy.unit is PrivacyUnit.RECORD and job.data.client_id is not None,
+        lambda job: not _of_clients(job) and job.data.client_id is not None,
         "At unit record one epsilon protects one row, and a client with m rows is protected by about m epsilons only.",
     ),
     SharpEdge(
@@ -111,7 +116,7 @@ EDGES = (
     ),
     SharpEdge(
         "staging",
-        lambda job: job.keep_staging or job.privacy.unit is PrivacyUnit.CLIENT,
+        lambda job: job.keep_staging or _of_clients(job),
         "A killed run leaves a private copy of the rows beside the output: see dapple clean.",
     ),
     SharpEdge(

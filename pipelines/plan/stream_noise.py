@@ -4,6 +4,7 @@ from typing import Any
 
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.privacy.plan import PrivacyUnit
+from schemas.privacy.unit import unit_of
 from transforms.kmeans.dp_lloyd.window_rounds import column_of, weights_of
 from transforms.numerics.kmeans.recurring.windows import remembered_noise
 
@@ -21,14 +22,14 @@ def stream_json(config: DPLloydFit) -> dict[str, Any]:
     if epoch is None or section is None or section.memory is None:
         raise ValueError("noise of a stream must be asked for of one of its windows; give recurring.epoch.")
     windows, times, length = epoch.windows, epoch.times, section.memory
-    by_client = config.privacy.unit is PrivacyUnit.CLIENT
-    share = min(1.0 / epoch.separation, times / windows) if by_client else 1.0
+    share = unit_of(config.privacy.unit).share(min(1.0 / epoch.separation, times / windows))
     own = remembered_noise(weights_of(config), column_of(config), length, windows) / share
 
     def alone(counted: int, part: float) -> float:
         return remembered_noise((1,), (1,) * counted, length, windows) / part
 
     habits = {"as the contract allows": {"stream": own, "memory alone": alone(times, share)}}
+    by_client = config.privacy.unit is PrivacyUnit.CLIENT
     if by_client:
         habits = {"in every window": {"stream": own, "memory alone": alone(windows, 1.0)}} | habits
     return {

@@ -92,7 +92,7 @@ class ProfileView:
     @property
     def sized_by(self) -> Statistic:
         """The number by which a cluster is judged: of its privacy units."""
-        return Statistic.CLIENTS if self.plan.by_client else Statistic.COUNT
+        return self.plan.sized_by
 
     @property
     def units(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from schemas.privacy.plan import PrivacyUnit
 from schemas.profile.config import CategoricalColumn, NumericColumn, ProfileConfig
+from schemas.profile.result import Statistic
 
 UNITS_PER_HALF_RANGE = 1 << 20
 """Half the public range of a numeric column, in the integers that are summed."""
@@ -99,6 +100,11 @@ class ProfilePlan:
     def by_client(self) -> bool:
         """Whether the privacy unit is the client."""
         return self.unit is PrivacyUnit.CLIENT
+
+    @property
+    def sized_by(self) -> Statistic:
+        """The number that says of how many privacy units something is."""
+        return Statistic.CLIENTS if self.by_client else Statistic.COUNT
 
     def event(self, path: str) -> ProfileEvent:
         """The event of that path; raises KeyError."""

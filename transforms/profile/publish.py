@@ -55,8 +55,10 @@ def _sums(plan: ProfilePlan, by_path: dict[str, list[Noised]], path: str) -> NDA
 
 def _sizes(plan: ProfilePlan, by_path: dict[str, list[Noised]]) -> Iterator[_Row]:
     """Rows and clients of each cluster."""
-    statistics = {COUNT: Statistic.COUNT} | ({CLIENTS: Statistic.CLIENTS} if plan.by_client else {})
-    for path, statistic in statistics.items():
+    released = {each.path for each in plan.events}
+    for path, statistic in ((COUNT, Statistic.COUNT), (CLIENTS, Statistic.CLIENTS)):
+        if path not in released:
+            continue
         for cluster, size in enumerate(_sums(plan, by_path, path).tolist()):
             yield cluster, None, statistic, None, size, plan.event(path).noise_stddev
 
@@ -86,7 +88,7 @@ def _means(plan: ProfilePlan, by_path: dict[str, list[Noised]], name: str) -> It
 
 def _categorical(plan: ProfilePlan, by_path: dict[str, list[Noised]]) -> Iterator[_Row]:
     """Counts of each column's values: of all, or of those that were selected."""
-    statistic = Statistic.CLIENTS if plan.by_client else Statistic.COUNT
+    statistic = plan.sized_by
     for name, listed in plan.categorical.items():
         path = histogram_path(name)
         stddev = plan.event(path).noise_stddev

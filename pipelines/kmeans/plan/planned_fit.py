@@ -31,6 +31,7 @@ from schemas.tables.data_section import DataConfig
 from schemas.tables.encoded_column import read_as
 from schemas.tables.encoder import Encoder
 from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
+from transforms.kmeans.lloyd.specs import samples_rows
 from transforms.kmeans.protocols import warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
@@ -105,11 +106,10 @@ class PlannedFit:
     def promise(self) -> Promise:
         """What the graph of the job must keep."""
         privacy, plan = self.config.privacy, self.plan
-        replaces = privacy.unit is PrivacyUnit.RECORD and self.config.data.max_rows_per_client is not None
         planned = PromisedPlan(
             rounds=plan.rounds,
             unit=plan.unit,
-            replaces=replaces,
+            replaces=samples_rows(self.config),
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             shares=self.config.masked.shares,
