@@ -37,6 +37,11 @@ def name_of(code: Any) -> str | None:
     return f"{module}:{path}" if found is code else None
 
 
+def innermost(function: Any) -> Any:
+    """A function without arguments that were given to it before."""
+    return innermost(function.func) if isinstance(function, functools.partial) else function
+
+
 def code_of(transform: Any) -> Any:
     """What decides about a step: function or class of a DoFn or CombineFn, else the class of the transform."""
     if type(transform) is beam.ParDo:

@@ -6,7 +6,6 @@ of the graph spend is composed, and must be what the job has planned. It does no
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -180,7 +179,7 @@ class _Walk(PipelineVisitor):
             plan = self._plans.get(each.plan.path)
             if plan is None or each.plan not in plan.rounds:
                 raise step.refused(f"belong to a round of the plan, got {each.plan.path}", "account for it")
-            name = audited_code.name_of(_innermost(each.statistic))
+            name = audited_code.name_of(audited_code.innermost(each.statistic))
             moves = moves_of(each.statistic, contracts, plan.unit)
             if moves is None:
                 raise step.refused(
@@ -279,8 +278,3 @@ def _leaves(node: AppliedPTransform) -> Iterator[AppliedPTransform]:
     for part in node.parts:
         yield part
         yield from _leaves(part)
-
-
-def _innermost(function: Any) -> Any:
-    """A function without arguments that were given to it before."""
-    return _innermost(function.func) if isinstance(function, functools.partial) else function

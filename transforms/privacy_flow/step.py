@@ -126,12 +126,15 @@ def check_levels(step: Step, *, trusted: bool) -> None:
 
 def check_functions(step: Step) -> None:
     """Stops where an audited step was handed a function that is not."""
-    for function in audited_code.functions(audited_code.handed(step.transform)):
+    handed = list(audited_code.handed(step.transform))
+    for function in audited_code.functions(iter(handed)):
         name = audited_code.name_of(function) or ""
         if name not in AUDITED and name not in STATED:
+            forms = any(audited_code.innermost(each.statistic) is function for _, each in keyed(handed, is_round))
+            where = "state its sensitivity in {}/stated_sensitivity.py" if forms else "list it in {}/allow_list.py"
             raise step.refused(
                 f"be handed audited functions, got {getattr(function, '__qualname__', type(function).__name__)}",
-                "list it in transforms/privacy_flow/allow_list.py once it is audited",
+                f"{where.format('transforms/privacy_flow')} once it is audited",
             )
 
 

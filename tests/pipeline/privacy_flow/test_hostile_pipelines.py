@@ -108,7 +108,12 @@ def round_that_nobody_accounted_for(scene):
     return scene.statistics(each=scene.first._replace(plan=plan))
 
 
-@hostile("must be handed audited functions, got statistic_without_a_name.<locals>.<lambda>", "List", "Statistic")
+@hostile(
+    "must be handed audited functions, got statistic_without_a_name.<locals>.<lambda>; state its sensitivity in "
+    "transforms/privacy_flow/stated_sensitivity.py once it is audited",
+    "List",
+    "Statistic",
+)
 def statistic_without_a_name(scene):
     return scene.statistics(each=scene.first._replace(statistic=lambda block, state: block.points[0]))
 
@@ -123,7 +128,13 @@ def server_step_in_place_of_a_statistic(scene):
     return scene.statistics(each=scene.first._replace(statistic=scene.first.step))
 
 
-@hostile("must be handed audited functions, got hostile_step", "List", "Noise", "Server")
+@hostile(
+    "must be handed audited functions, got hostile_step; list it in transforms/privacy_flow/allow_list.py once it is "
+    "audited",
+    "List",
+    "Noise",
+    "Server",
+)
 def server_step_that_nobody_audited(scene):
     each = scene.first._replace(step=functools.partial(hostile_step, step=scene.first.step))
     released = scene.exact() | "Noise" >> scene.noise()
