@@ -5,15 +5,15 @@ import pathlib
 from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).resolve().parent
-BEAM = "2.77.*"
+BEAM = ">=2.76.0,<2.78"
 INSTALL_REQUIRES = [
-    f"apache-beam=={BEAM}",
+    f"apache-beam{BEAM}",
     "cryptography>=43",
     "dp-accounting>=0.6,<0.7",
     "jinja2>=3.1",
     "numpy>=2.1,<2.5",
     "pipeline-dp>=0.3.1,<0.4",
-    "pyarrow>=18,<26",
+    "pyarrow>=24,<26",
     "pydantic>=2.11,<3",
     "PyYAML>=6.0.2,<7",
     "rich>=13.7",
@@ -23,10 +23,10 @@ INSTALL_REQUIRES = [
     "threadpoolctl>=3.5",
 ]
 CLOUD_REQUIRES = {
-    "aws": [f"apache-beam[aws]=={BEAM}"],
-    "azure": [f"apache-beam[azure]=={BEAM}"],
-    "gcp": [f"apache-beam[gcp]=={BEAM}"],
-    "hdfs": [f"apache-beam[hadoop]=={BEAM}"],
+    "aws": [f"apache-beam[aws]{BEAM}"],
+    "azure": [f"apache-beam[azure]{BEAM}"],
+    "gcp": [f"apache-beam[gcp]{BEAM}"],
+    "hdfs": [f"apache-beam[hadoop]{BEAM}"],
 }
 DELTA_REQUIRES = ["deltalake>=1.6,<2"]
 JAX_REQUIRES = ["jax>=0.8"]

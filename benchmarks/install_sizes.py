@@ -24,16 +24,13 @@ CASES = (
 """Of `tests.released_octets`; `benchmarks.first_hour` adds init, plan, ledger, verify and the pages of help."""
 _HOOK = """import atexit, os, sys
 def written():
-    there = [each for each in list(sys.modules.values()) if type(each).__name__ != "LateModule"]
-    files = [getattr(each, "__file__", None) for each in there]
+    files = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
     with open(os.path.join({place!r}, str(os.getpid())), "w") as file:
         file.write("\\n".join(filter(None, files)))
 atexit.register(written)
 """
 _CASE = """import runpy, sys
 sys.path.insert(0, "checkout")
-from pipelines.run import late_imports
-late_imports.begin()
 sys.argv = ["released_octets", "--only", {case!r}]
 runpy.run_module("tests.released_octets", run_name="__main__")
 """

@@ -1,11 +1,13 @@
-"""`python -m tests.own_environments [NAME ...]`: tests with packages that Dapple does not depend on.
+"""`python -m tests.own_environments [NAME ...]`: tests with packages that Dapple does not depend on, or does not pin.
 
 Each set of packages gets an environment in `out/ways/NAME`, which git ignores. There, tests run that are skipped
 elsewhere. Most find Dapple's own requirements where this Python has them; those that stand alone do not see them.
 """
 
+import importlib.metadata
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +16,8 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CACHE = ROOT / "out" / "ways"
+LOWEST_BEAM = re.findall(r'BEAM = ">=([\d.]+),', (ROOT / "setup.py").read_text())[0]
+REQUIRED = tuple(each for each in importlib.metadata.requires("dapple-dp") or () if "extra ==" not in each)
 
 
 class Way(NamedTuple):
@@ -21,7 +25,7 @@ class Way(NamedTuple):
 
     Attributes:
       packages: for pip.
-      tests: a file.
+      tests: files and folders, with spaces between them.
       alone: whether the packages disagree with Dapple's requirements, and the tests need nothing but pytest.
       flags: for pip.
     """
@@ -65,6 +69,10 @@ WAYS = {
         "tests/pipeline/kmeans/test_frames.py",
         flags=("--no-deps",),
     ),
+    "lowest_beam": Way(
+        (f"apache-beam=={LOWEST_BEAM}", *REQUIRED),
+        "tests/unit/run tests/pipeline/kmeans/test_tree_fit.py tests/pipeline/privacy_flow/test_privacy_flow.py",
+    ),
     "openlineage": Way(("openlineage-python>=1.40,<2",), "tests/unit/ledger/test_lineage.py"),
     "airflow": Way(
         ("apache-airflow==3.3.2", "apache-airflow-providers-standard==1.21.0", "pytest"),
@@ -103,7 +111,7 @@ def run(name: str) -> int:
         sys.stderr.write(f"own_environments: pip cannot install the packages of {name}\n")
         return 3
     flags = ["-q", "-rs", *(["--noconftest", "-c", os.devnull, "--rootdir", str(ROOT)] if way.alone else [])]
-    words = [python, "-m", "pytest", *flags, str(ROOT / way.tests)]
+    words = [python, "-m", "pytest", *flags, *(str(ROOT / each) for each in way.tests.split())]
     own = python if not way.alone else sys.executable
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     variables = {"DAPPLE": f"{own} -m pipelines", "PYTHONPATH": path}

@@ -20,6 +20,10 @@ LOST_WORKER = (
     "all worker processes must stay until the job is over, got one that ended, as when memory is short; run it again "
     "with fewer --direct_num_workers."
 )
+UNWATCHED = (
+    "--direct_running_mode=multi_processing must have workers that can be watched, got a Beam that starts them in "
+    "another way; leave the flag out: rows are added up on all cores without it."
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REASONS = (
     (re.compile(r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded"), FULL_DISK),

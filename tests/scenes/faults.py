@@ -129,12 +129,8 @@ class Run:
 
 
 def workers(pool: Process) -> list[int]:
-    """Processes of a pool that work: those it has started itself, and those that its nursery has forked."""
-    found: list[int] = []
-    for child in children(pool.pid):
-        is_nursery = b"worker_nursery.py" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes()
-        found += children(child) if is_nursery else [child]
-    return found
+    """Processes of a pool that work."""
+    return children(pool.pid)
 
 
 def children(pid: int, name: str = "") -> list[int]:

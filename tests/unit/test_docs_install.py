@@ -86,8 +86,8 @@ def test_every_extra_of_the_metadata_is_on_the_page():
 @pytest.mark.parametrize(
     ("extra", "command"),
     [
-        ("aws", "pip install 'apache-beam[aws]==2.77.*'"),
-        ("hdfs", "pip install 'apache-beam[hadoop]==2.77.*'"),
+        ("aws", "pip install 'apache-beam[aws]<2.78,>=2.76.0'"),
+        ("hdfs", "pip install 'apache-beam[hadoop]<2.78,>=2.76.0'"),
         ("delta", "pip install 'deltalake<2,>=1.6'"),
         ("iceberg", "pip install 'pyiceberg[pyarrow]<0.13,>=0.12'"),
         ("kafka", "pip install 'confluent-kafka<3,>=2.12'"),

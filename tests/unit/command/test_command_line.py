@@ -148,7 +148,7 @@ def test_a_name_that_is_refused_is_refused_early(capsys, folder, flag):
     words = {"--config": str(folder / "job.yaml"), "--output": "out", flag: "hdfs://b/x"}
     code, _, said = answer(capsys, "fit", *(part for pair in words.items() for part in pair))
     assert code == 2
-    assert ("pip install 'apache-beam[hadoop]==2.77.*'" in said) == (flag == "--output")
+    assert ("pip install 'apache-beam[hadoop]<2.78,>=2.76.0'" in said) == (flag == "--output")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_missing_library_of_a_store_is_named(capsys, folder, monkeypatch, plac
     assert (code, out) == (2, "")
     assert said == (
         f"dapple: data.path must be on a file system that is installed, got {place.partition('b/')[0]} without its "
-        f"library; run pip install 'apache-beam[{'hadoop' if extra == 'hdfs' else extra}]==2.77.*'.\n"
+        f"library; run pip install 'apache-beam[{'hadoop' if extra == 'hdfs' else extra}]<2.78,>=2.76.0'.\n"
     )
 
 
