@@ -1,6 +1,6 @@
 """What a ledger says of a run that has not been charged."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from schemas.errors import LedgerRefusedError
@@ -43,7 +43,3 @@ class Budget(NamedTuple):
         except LedgerRefusedError as error:
             refused = str(error)
         return cls(charge.dataset, limit.epsilon, left, ledger_filter.largest_epsilon(limit, held, charge), refused)
-
-    def to_json(self) -> dict[str, Any]:
-        """For the summary."""
-        return self._asdict()

@@ -226,7 +226,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         summary["stream"] = stream_json(config)
         summary["warnings"] += stream_warnings(summary["stream"])
     charge = charge_of(expected.statement, config.data, "fit", expected.fit.plan.rounds)
-    summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge).to_json()
+    summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge)._asdict()
     if given.accuracy is not None:
         summary["accuracy"] = {"asked": given.accuracy, "epsilon": needed_epsilon(expected, given.accuracy)}
     sys.stdout.write(plan_words.text(summary))

@@ -61,10 +61,6 @@ class Leftover:
         """Whether it is removed."""
         return given.delete and not self.alien and (given.abandon or not self.kept)
 
-    def to_json(self) -> dict[str, Any]:
-        """For the summary."""
-        return dataclasses.asdict(self)
-
 
 def run(argv: Sequence[str]) -> dict[str, Any]:
     """The command; returns the summary that is printed last.
@@ -93,7 +89,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     others = [job.name for job in going if job.name not in known]
     sys.stdout.writelines(f"{name}: goes on in the cluster; no folder here is of its run.\n" for name in others)
     jobs = {"stopped": stopped, "others": others} if given.flink_master is not None else {}
-    return {"folder": given.folder, "found": [each.to_json() for each in found], "deleted": deleted} | jobs
+    return {"folder": given.folder, "found": [dataclasses.asdict(each) for each in found], "deleted": deleted} | jobs
 
 
 def _with_jobs(found: Leftover, going: Sequence[FlinkJob]) -> Leftover:

@@ -4,9 +4,12 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
+import pydantic
+
 from schemas.privacy import corrections
 from schemas.privacy.plan import Mechanism, PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
+from schemas.settings.json_schema import FILE_CONTENT, checked
 
 
 class LatticeNoise(NamedTuple):
@@ -27,9 +30,10 @@ class LatticeNoise(NamedTuple):
 _NO_LATTICE = LatticeNoise()
 
 
+@pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What all runs on a data set may spend together.
+    """What all runs on a data set may spend together, as a ledger entry holds it.
 
     Attributes:
       epsilon: total.
@@ -45,17 +49,8 @@ class Limit:
     basic_delta: float = 0.0
     unit: PrivacyUnit | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Content of a ledger entry."""
-        return dataclasses.asdict(self)
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Limit":
-        """Inverse of `to_json`."""
-        unit = content["unit"]
-        return cls(**content | {"unit": None if unit is None else PrivacyUnit(unit)})
-
-
+@pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
     """What one run spends, settled before it reads data.
@@ -136,14 +131,8 @@ class Charge:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Charge":
-        """Inverse of `to_json`."""
-        changed = {
-            "unit": PrivacyUnit(content["unit"]),
-            "events": tuple(content["events"]),
-            "noise": LatticeNoise(**content["noise"]),
-            "corrections": content.get("corrections", 0),
-        }
-        return cls(**content | changed)
+        """Inverse of `to_json`; what does not name its corrections was written before there were any."""
+        return checked({"corrections": 0} | content, cls)
 
 
 def canonical(content: Any) -> str:

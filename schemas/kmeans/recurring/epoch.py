@@ -95,17 +95,4 @@ class EpochConfig(Section):
 
     def to_json(self) -> dict[str, Any]:
         """What `privacy.json`, `run.json` and the ledger say of it."""
-        found = {
-            "name": self.name,
-            "window": self.window,
-            "index": self.index,
-            "windows": self.windows,
-            "first": self.first,
-            "days": self.days,
-            "column": self.column,
-            "band": self.band,
-            "once": self.once,
-            "max_windows": self.max_windows,
-            "min_separation": self.min_separation,
-        }
-        return {name: value for name, value in found.items() if value is not None}
+        return self.model_dump(exclude_none=True) | {"index": self.index}
