@@ -26,9 +26,9 @@ from pipelines.kmeans.plan.planned_fit import (
 )
 from pipelines.kmeans.plan.previous_run import PreviousRun
 from pipelines.kmeans.plan.public_fit import PublicFit
+from pipelines.ledger.remaining import Budget
 from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
-from pipelines.plan.budget import Budget
 from pipelines.plan.command_line import parsed
 from pipelines.plan.sharp_edges import edges_of
 from pipelines.plan.stream_noise import stream_json, stream_warnings

@@ -6,10 +6,16 @@ from typing import Any, NamedTuple
 
 import pydantic
 
-from schemas.privacy import corrections
 from schemas.privacy.plan import Mechanism, PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
 from schemas.settings.json_schema import FILE_CONTENT, checked
+
+_KNOWN_CORRECTIONS = 1
+"""Corrections of faults of earlier versions that this one knows. A charge holds how many its own version knew."""
+_RELATIVE_UNITS = 1 << 26
+"""Lattice units: the sensitivity of relative sums, by which they are told from other sums."""
+_SAFE_FEATURES, _SAFE_FEATURES_OF_MEAN = 1024, 4096
+"""So many features were safe with centers in the clipping ball."""
 
 
 class LatticeNoise(NamedTuple):
@@ -81,7 +87,7 @@ class Charge:
     scope: str | None = None
     reason: str | None = None
     epoch: dict[str, Any] | None = None
-    corrections: int = corrections.KNOWN
+    corrections: int = _KNOWN_CORRECTIONS
 
     @classmethod
     def of(cls, statement: PrivacyStatement, *, dataset: str, job: str, **more: Any) -> "Charge":
@@ -115,7 +121,15 @@ class Charge:
     @property
     def correction(self) -> str | None:
         """What is wrong with `epsilon`, if the version that charged it had a fault; in words, None if nothing is."""
-        return corrections.correction(self.events, self.corrections)
+        relative = [] if self.corrections >= 1 else [each for each in self.events if _is_relative(each)]
+        if any(each["shape"][-1] > _safe_features(each) for each in relative):
+            return "its epsilon is too small: a row changed what thousands of others added (sharp edge edge-wide-rows)"
+        if relative:
+            return (
+                "its epsilon is too small if centers could lie far outside the clipping ball (sharp edge "
+                "edge-wide-rows)"
+            )
+        return None
 
     @property
     def is_gaussian(self) -> bool:
@@ -133,6 +147,20 @@ class Charge:
     def from_json(cls, content: dict[str, Any]) -> "Charge":
         """Inverse of `to_json`; what does not name its corrections was written before there were any."""
         return checked({"corrections": 0} | content, cls)
+
+
+def _is_relative(event: dict[str, Any]) -> bool:
+    """Whether an event is the release of relative sums."""
+    return (
+        str(event.get("path")).endswith("sums")
+        and event.get("mechanism") == str(Mechanism.DISCRETE_GAUSSIAN)
+        and event.get("sensitivity_lattice", 0) >= _RELATIVE_UNITS
+    )
+
+
+def _safe_features(event: dict[str, Any]) -> int:
+    """So many features were safe in the round of an event: the mean is measured from the middle of the ball."""
+    return _SAFE_FEATURES_OF_MEAN if event["path"].endswith("/mean/sums") else _SAFE_FEATURES
 
 
 def canonical(content: Any) -> str:

@@ -8,13 +8,12 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas.errors import ConfigError
-from schemas.kmeans.model_job import parse_model_job
+from schemas.kmeans.model_job import ModelJob, parse_model_job
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, Epsilon, Finite, Positive, Scalar, Section, Share, Text, python_scalar
 from schemas.tables.data_section import LedgerPath, named_for_ledger
 from schemas.tables.encoding import Category, are_bounds
-from schemas.tables.model_job import ModelJob
 
 MOST_PERCENTILES = 99
 MOST_VALUES = 10_000
