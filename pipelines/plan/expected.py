@@ -228,12 +228,12 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     charge = charge_of(expected.statement, config.data, "fit", expected.fit.plan.rounds)
     summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge)._asdict()
     if given.accuracy is not None:
-        summary["accuracy"] = {"asked": given.accuracy, "epsilon": needed_epsilon(expected, given.accuracy)}
+        summary["accuracy"] = {"asked": given.accuracy, "epsilon": _needed_epsilon(expected, given.accuracy)}
     sys.stdout.write(plan_words.text(summary))
     return summary
 
 
-def needed_epsilon(expected: Expected, accuracy: float) -> float | None:
+def _needed_epsilon(expected: Expected, accuracy: float) -> float | None:
     """The least epsilon with which noise costs at most a share of the cost without it, to about ten percent.
 
     Args:

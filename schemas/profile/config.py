@@ -76,10 +76,10 @@ class CategoricalColumn(Section):
     @property
     def texts(self) -> tuple[str, ...] | None:
         """The vocabulary as it is compared and released; None if it is not public."""
-        return None if self.values is None else tuple(map(category_text, self.values))
+        return None if self.values is None else tuple(map(_category_text, self.values))
 
 
-def category_text(value: Category) -> str:
+def _category_text(value: Category) -> str:
     """A category as text: booleans as YAML writes them."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
