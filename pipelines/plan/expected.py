@@ -40,8 +40,7 @@ from schemas.errors import ConfigError, InputError
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.pooled_config import is_pooled
-from schemas.kmeans.stream_config import stream_config
-from schemas.kmeans.stream_words import in_stream_words
+from schemas.kmeans.stream_config import in_stream_words, stream_config
 from schemas.privacy.plan import PrivacyUnit, ReleasePlan
 from schemas.privacy.release import Release
 from schemas.privacy.statement import PrivacyStatement
