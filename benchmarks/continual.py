@@ -24,9 +24,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import machine, measurement
 from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.kmeans.recurring.epoch import EpochConfig
+from schemas.kmeans.recurring.epoch import EpochConfig, coefficients
 from schemas.kmeans.recurring.remembered import Memory
-from schemas.kmeans.recurring.weights import coefficients
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.dp_lloyd import window_rounds as windows

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from dapple_dp import DPKMeans, PrivateScaler
 from schemas import errors
 from schemas.clustered_fl.config import ClusteredFLConfig
-from schemas.kmeans.feddp_fit import FedDPKMeansFit, ServerStartFit
+from schemas.kmeans.fit_config import FedDPKMeansFit, ServerStartFit
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.kmeans.tree_config import CentralTreeFit

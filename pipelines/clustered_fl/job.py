@@ -5,7 +5,7 @@ import functools
 import logging
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -42,7 +42,6 @@ from schemas.privacy.charge import Charge
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings.digest import config_digest
-from schemas.settings.json_schema import FromList
 from transforms.clustered_fl.judge_models import ClientModels, JudgeModels
 from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
 from transforms.files import gate
@@ -97,7 +96,7 @@ def judge(
     with staged_listing(evaluation_source(evaluation.path), folder) as source:
         add = functools.partial(_build_judgment, planned=planned, used=used, source=source, path=path)
         run_graph(add, options, TRUSTED_ZONE)
-    counts = gate.read_json(path, list[Annotated[tuple[str, int, int], FromList]], gate.staged(path))
+    counts = gate.read_json(path, list[tuple[str, int, int]], gate.staged(path))
     FileSystems.delete([path])
     return tuple(Judged(*each) for each in counts)
 

@@ -65,7 +65,7 @@ def _limit(book: Ledger, given: argparse.Namespace) -> dict[str, Any]:
         unit=None if given.unit is None else PrivacyUnit(given.unit),
     )
     book.set_limit(given.dataset, limit)
-    return limit.to_json() | {"ledger": given.ledger, "dataset": given.dataset}
+    return dataclasses.asdict(limit) | {"ledger": given.ledger, "dataset": given.dataset}
 
 
 def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
     for name, limit in limits_of(entries).items():
         spent = ledger_filter.most_spent(limit, charges_of(entries, name))
         epsilon, delta = ledger_filter.spent_epsilon(limit, spent)
-        datasets[name] = {"limit": limit.to_json(), "spent": {"epsilon": epsilon, "delta": delta}}
+        datasets[name] = {"limit": dataclasses.asdict(limit), "spent": {"epsilon": epsilon, "delta": delta}}
         charges = charges_of(entries, name)
         given = math.fsum(each.delta for each in charges)
         sys.stdout.write(

@@ -1,4 +1,4 @@
-"""What a ledger leaves of a data set's budget, for the report of a run."""
+"""What a ledger leaves of a data set's budget, to a run that has not been charged and after one that has."""
 
 import logging
 from collections.abc import Sequence
@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from pipelines.run.failures import describe_unexpected
+from schemas.errors import LedgerRefusedError
+from schemas.privacy.charge import Charge
 from schemas.privacy.ledger_entry import LedgerEntry
 from transforms.privacy import ledger_filter
 
@@ -74,3 +76,39 @@ def left_words(ledger: str | None, left: Remaining | None) -> str:
     if left is not None:
         return f"epsilon {left.epsilon:.4g}, delta {left.delta:.3g} after this run, as the ledger composes"
     return "no ledger" if ledger is None else "as the ledger says: dapple ledger show"
+
+
+class Budget(NamedTuple):
+    """A data set's budget before a run; None where the ledger has no limit for it.
+
+    Attributes:
+      dataset: its name.
+      limit: epsilon of all runs.
+      left: epsilon of it.
+      largest_epsilon: of one run of the same kind that fits, rounded down; 0 if none does.
+      refused: why the run would be refused; "" if it fits.
+    """
+
+    dataset: str
+    limit: float | None
+    left: float | None
+    largest_epsilon: float | None
+    refused: str
+
+    @classmethod
+    def of(cls, ledger: str, charge: Charge) -> "Budget":
+        """The budget that a charge meets; reads the ledger alone."""
+        try:
+            entries = Ledger(ledger).entries()
+        except LedgerRefusedError as error:
+            return cls(charge.dataset, None, None, None, str(error))
+        limit = limits_of(entries).get(charge.dataset)
+        if limit is None:
+            return cls(charge.dataset, None, None, None, f"{charge.dataset} has no limit; see `dapple ledger limit`.")
+        held, refused = charges_of(entries, charge.dataset), ""
+        try:
+            ledger_filter.check(limit, held, charge)
+        except LedgerRefusedError as error:
+            refused = str(error)
+        left, largest = _left(entries, charge.dataset).epsilon, ledger_filter.largest_epsilon(limit, held, charge)
+        return cls(charge.dataset, limit.epsilon, left, largest, refused)

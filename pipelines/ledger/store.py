@@ -25,6 +25,7 @@ from schemas.privacy.ledger_entry import (
     check_chain,
     run_states,
 )
+from schemas.settings.json_schema import checked
 from transforms.privacy import ledger_filter
 
 _WAIT_SECONDS = 120.0
@@ -64,7 +65,7 @@ class Ledger:
     def set_limit(self, dataset: str, limit: Limit) -> None:
         """Says what a data set may spend from now on, past runs included."""
         with self._writing(new=True) as book:
-            book.append(EntryKind.LIMIT, dataset, "", limit.to_json())
+            book.append(EntryKind.LIMIT, dataset, "", dataclasses.asdict(limit))
 
     def require_limit(self, dataset: str) -> Limit:
         """The limit of a data set; raises LedgerRefusedError if it has none."""
@@ -270,7 +271,7 @@ def _refuse_known_keys(entries: Sequence[LedgerEntry], digests: dict[str, str]) 
 
 def limits_of(entries: Sequence[LedgerEntry]) -> dict[str, Limit]:
     """The last limit of every data set."""
-    return {each.dataset: Limit.from_json(each.body) for each in entries if each.kind == EntryKind.LIMIT}
+    return {each.dataset: checked(each.body, Limit) for each in entries if each.kind == EntryKind.LIMIT}
 
 
 def charges_of(entries: Sequence[LedgerEntry], dataset: str) -> list[Charge]:

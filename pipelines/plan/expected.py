@@ -26,9 +26,9 @@ from pipelines.kmeans.plan.planned_fit import (
 )
 from pipelines.kmeans.plan.previous_run import PreviousRun
 from pipelines.kmeans.plan.public_fit import PublicFit
+from pipelines.ledger.remaining import Budget
 from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
-from pipelines.plan.budget import Budget
 from pipelines.plan.command_line import parsed
 from pipelines.plan.sharp_edges import edges_of
 from pipelines.plan.stream_noise import stream_json, stream_warnings
@@ -40,8 +40,7 @@ from schemas.errors import ConfigError, InputError
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.pooled_config import is_pooled
-from schemas.kmeans.stream_config import stream_config
-from schemas.kmeans.stream_words import in_stream_words
+from schemas.kmeans.stream_config import in_stream_words, stream_config
 from schemas.privacy.plan import ReleasePlan
 from schemas.privacy.release import Release
 from schemas.privacy.statement import PrivacyStatement
@@ -226,14 +225,14 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         summary["stream"] = stream_json(config)
         summary["warnings"] += stream_warnings(summary["stream"])
     charge = charge_of(expected.statement, config.data, "fit", expected.fit.plan.rounds)
-    summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge).to_json()
+    summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge)._asdict()
     if given.accuracy is not None:
-        summary["accuracy"] = {"asked": given.accuracy, "epsilon": needed_epsilon(expected, given.accuracy)}
+        summary["accuracy"] = {"asked": given.accuracy, "epsilon": _needed_epsilon(expected, given.accuracy)}
     sys.stdout.write(plan_words.text(summary))
     return summary
 
 
-def needed_epsilon(expected: Expected, accuracy: float) -> float | None:
+def _needed_epsilon(expected: Expected, accuracy: float) -> float | None:
     """The least epsilon with which noise costs at most a share of the cost without it, to about ten percent.
 
     Args:

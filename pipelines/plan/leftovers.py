@@ -38,7 +38,7 @@ _SECONDS = 3600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover:
+class _Leftover:
     """A folder that a run may have left.
 
     Attributes:
@@ -60,10 +60,6 @@ class Leftover:
     def goes(self, given: argparse.Namespace) -> bool:
         """Whether it is removed."""
         return given.delete and not self.alien and (given.abandon or not self.kept)
-
-    def to_json(self) -> dict[str, Any]:
-        """For the summary."""
-        return dataclasses.asdict(self)
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:
@@ -93,15 +89,15 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     others = [job.name for job in going if job.name not in known]
     sys.stdout.writelines(f"{name}: goes on in the cluster; no folder here is of its run.\n" for name in others)
     jobs = {"stopped": stopped, "others": others} if given.flink_master is not None else {}
-    return {"folder": given.folder, "found": [each.to_json() for each in found], "deleted": deleted} | jobs
+    return {"folder": given.folder, "found": [dataclasses.asdict(each) for each in found], "deleted": deleted} | jobs
 
 
-def _with_jobs(found: Leftover, going: Sequence[FlinkJob]) -> Leftover:
+def _with_jobs(found: _Leftover, going: Sequence[FlinkJob]) -> _Leftover:
     """A folder, with the jobs of its run that go on."""
     return dataclasses.replace(found, jobs=tuple(job.name for job in going if job.is_of(found.run_id)))
 
 
-def _stops(found: Leftover, job: FlinkJob, given: argparse.Namespace) -> bool:
+def _stops(found: _Leftover, job: FlinkJob, given: argparse.Namespace) -> bool:
     """Whether a job is stopped for a folder: nobody waits for it, whether the run can be taken up or not."""
     return given.delete and not found.alien and job.name in found.jobs
 
@@ -113,18 +109,18 @@ def _stopped(given: argparse.Namespace, jobs: Sequence[FlinkJob]) -> list[str]:
     return [job.name for job in jobs]
 
 
-def _leftovers(folder: str, states: Mapping[str, RunStatus] | None) -> Iterator[Leftover]:
+def _leftovers(folder: str, states: Mapping[str, RunStatus] | None) -> Iterator[_Leftover]:
     """Folders with the name of a staging folder, in order of their names."""
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
         match = _NAME.fullmatch(entry.name)
         if match is None:
             continue
         if entry.is_symlink() or not entry.is_dir():
-            yield Leftover(path=entry.path, run_id=match["run"], hours=0.0, kept="", alien="it is no folder")
+            yield _Leftover(path=entry.path, run_id=match["run"], hours=0.0, kept="", alien="it is no folder")
             continue
         names = set(os.listdir(entry.path))
         staging = entry.path.removesuffix(".clients") if match["copy"] else entry.path
-        yield Leftover(
+        yield _Leftover(
             path=entry.path,
             run_id=match["run"],
             hours=max(0.0, time.time() - _last_change(entry.path)) / _SECONDS,
@@ -203,7 +199,7 @@ def _removed(path: str) -> bool:
     return True
 
 
-def _line(found: Leftover, deleted: bool, stopped: Sequence[str] = ()) -> str:
+def _line(found: _Leftover, deleted: bool, stopped: Sequence[str] = ()) -> str:
     """What is said of a folder."""
     head = f"{found.path}: run {found.run_id}, untouched for {found.hours:.0f} hours"
     for job in found.jobs:

@@ -1,6 +1,7 @@
 """The `profile` job: a differentially private description of each cluster of a released model, by PipelineDP."""
 
 import contextlib
+import dataclasses
 import functools
 import logging
 from typing import Any, NamedTuple
@@ -180,7 +181,7 @@ def _manifest(planned: PlannedProfile, model: SavedModel, fingerprint: str) -> d
         "max_rows_per_client": plan.unit_rows if plan.by_client else None,
         "config_digest": config_digest(planned.config),
         "input_fingerprint": fingerprint,
-        "snapshot": None if snapshot is None else snapshot.to_json(),
+        "snapshot": None if snapshot is None else dataclasses.asdict(snapshot),
     }
 
 

@@ -94,7 +94,7 @@ def _warnings(parameters: CollectionParameters, n_reports: int) -> tuple[Notice,
     """What a reader should mind."""
     if isinstance(parameters, SplitParameters) or parameters.variant is ReportVariant.PAPER:
         return ()
-    error = expected_error(parameters, n_reports)
+    error = _expected_error(parameters, n_reports)
     if error < 0.25:
         return ()
     text = (
@@ -108,7 +108,7 @@ def _shortened(parameters: CollectionParameters, model: ClusterModel, n_reports:
     """Centers as long as the radius to which vectors are shortened, where noise leaves it to be told."""
     if isinstance(parameters, SplitParameters) or parameters.variant is ReportVariant.PAPER or not n_reports:
         return ()
-    noise = parameters.radius * math.sqrt(expected_error(parameters, n_reports) / parameters.n_features)
+    noise = parameters.radius * math.sqrt(_expected_error(parameters, n_reports) / parameters.n_features)
     judged, there = at_sphere(model.centers, parameters.radius, np.full(len(model.centers), noise))
     sizes = np.maximum(model.noisy_sizes, 0.0)
     if not judged.any() or not sizes[there].sum() >= 0.95 * sizes.sum():
@@ -121,7 +121,7 @@ def _shortened(parameters: CollectionParameters, model: ClusterModel, n_reports:
     return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
 
 
-def expected_error(parameters: ReportParameters, n_reports: int) -> float:
+def _expected_error(parameters: ReportParameters, n_reports: int) -> float:
     """Expected squared error of the center of an average cluster by noise alone, in squared radii."""
     mean = codeword_moments(parameters.choices[-1][0]).mean
     typical = n_reports / parameters.n_clusters

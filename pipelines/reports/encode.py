@@ -55,7 +55,7 @@ class PlannedEncode:
     parameters: CollectionParameters
 
 
-def plan_encode(config: EncodeConfig) -> PlannedEncode:
+def _plan_encode(config: EncodeConfig) -> PlannedEncode:
     """Reads what is public: names of features, what encodings learn, and parameters that exist already.
 
     Raises:
@@ -112,7 +112,7 @@ def build(root: beam.Pipeline, job: PlannedEncode, key_uri: str, folder: str, sp
 
 
 def _plan(run: Run[EncodeConfig]) -> PlannedEncode:
-    job = plan_encode(run.settings)
+    job = _plan_encode(run.settings)
     _LOGGER.info("run %s: %s, %s", run.options.run_id, job.parameters.guarantee.mode, job.parameters.cost)
     return job
 

@@ -22,8 +22,7 @@ from schemas.reports.split_parameters import CollectionParameters
 from transforms.files.written import LISTING_FILE, WrittenFile, written_files
 from transforms.reports.batches import ReadArrivals
 from transforms.reports.shuffle import ShuffleReports
-from transforms.reports.split_messages import ShuffleMessages
-from transforms.reports.uploads import ReadUploads
+from transforms.reports.split_messages import ReadUploads, ShuffleMessages
 from transforms.tables.file_seal import open_parquet
 
 _LOGGER = logging.getLogger(__name__)

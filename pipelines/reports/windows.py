@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.jobs.forewarnings import counted
 from pipelines.jobs.job import Job, JobChoice, Outcome, Run
@@ -31,24 +32,28 @@ from pipelines.jobs.windows import (
 )
 from pipelines.reports import decode
 from pipelines.reports import outputs as report_outputs
-from pipelines.reports.arriving import topic_windows
 from pipelines.reports.decode import PlannedDecode
 from pipelines.reports.source import ReportSource, any_files, check_shuffled, find_reports
 from pipelines.run.flags import OUTPUT_FLAGS
-from pipelines.tables.arrivals.window_rows import FolderRows, arriving
+from pipelines.tables.arrivals.landing import Landing
+from pipelines.tables.arrivals.records import Records
+from pipelines.tables.arrivals.window_rows import FolderRows, TopicWindows, arriving
+from schemas.choices import ReportMode
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import Zone
 from schemas.reports.parameters import MOST_PARAMETER_BYTES
-from schemas.reports.rows import PARAMETERS_FILE
-from schemas.reports.split_parameters import collection_from_json
+from schemas.reports.rows import PARAMETERS_FILE, message_columns
+from schemas.reports.split_parameters import SplitParameters, collection_from_json
 from schemas.reports.windows import (
     DecodeWindow,
     WindowedDecode,
     has_windows,
     load_windowed_decode,
+    shuffled_in_order,
 )
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import CollectionManifest
+from transforms.arrivals.consume import TopicClient
 from transforms.files import gate
 from transforms.reports.decode import DecodedBatch
 from transforms.tables.file_seal import is_local, local_path
@@ -90,7 +95,7 @@ def _arrived(
     run: Run[WindowedDecode], warned: list[int | None], indices: tuple[int, ...], watch: Watch
 ) -> Iterator[str]:
     """Decodes windows whose reports are made readable first."""
-    with arriving(topic_windows(run.settings, run.options.beam), run.options.output) as rows:
+    with arriving(_topic_windows(run.settings, run.options.beam), run.options.output) as rows:
         yield from _decoded(run, warned, rows, indices, watch)
 
 
@@ -190,6 +195,24 @@ def _stage_window(run: Run[DecodeWindow], planned: PlannedWindow, batch: Decoded
 
 def _no_text(text: str) -> DecodeWindow:
     raise NotImplementedError("a window follows from the settings of all, never from a text of its own.")
+
+
+def _topic_windows(config: WindowedDecode, options: PipelineOptions) -> TopicWindows | None:
+    """The windows of a job's topic; None if its reports lie in folders.
+
+    Raises:
+      ConfigError: if reports of a shuffled batch are to come from a topic.
+    """
+    given = config.windows
+    if given.kafka is None:
+        return None
+    parameters = find_reports(config.window(0).config, config.root, "reports.path").parameters
+    if isinstance(parameters, SplitParameters) or parameters.guarantee.mode is ReportMode.SHUFFLE:
+        raise ConfigError(shuffled_in_order())
+    client, columns = TopicClient.of(given.kafka), message_columns(parameters)
+    records = Records(client=client, folder=config.root, epoch=given.name, days=given.days)
+    landing = Landing(records=records, columns=columns, column=given.column, setting="reports.path", options=options)
+    return TopicWindows(calendar=config.calendar, band=1, landing=landing)
 
 
 _WINDOW = Job("decode", _no_text, _plan_window, _work_window, _stage_window, Zone.PUBLIC, place=WindowFolder.of)

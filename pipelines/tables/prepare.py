@@ -108,7 +108,7 @@ def _work(run: Run[PrepareConfig], config: PrepareConfig) -> PreparedManifest:
     return manifest
 
 
-class PreparedFolder(OutputFolder):
+class _PreparedFolder(OutputFolder):
     """An output folder whose manifest workers write, in place of `run.json`."""
 
     def publish(self, manifest: dict[str, Any]) -> None:
@@ -133,6 +133,6 @@ JOB = Job(
     _write,
     Zone.TRUSTED,
     shows="",
-    place=PreparedFolder.of,
+    place=_PreparedFolder.of,
     resolve=with_features,
 )

@@ -28,7 +28,7 @@ def build(root: beam.Pipeline, source: Source, params: ScoreParams, folder: str)
     _ = shards | "Score" >> ScoreModel(params=params) | "Publish" >> WriteMetrics(folder=folder)
 
 
-def score_params(config: EvaluateConfig, model: SavedModel) -> ScoreParams:
+def _score_params(config: EvaluateConfig, model: SavedModel) -> ScoreParams:
     """What a job scores, reference centers read.
 
     Raises:
@@ -47,7 +47,7 @@ def score_params(config: EvaluateConfig, model: SavedModel) -> ScoreParams:
 def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
     """The scores; `metrics.json` lies in the staging folder afterwards."""
     config, folder = run.settings, run.folder.staging
-    params = score_params(config, model)
+    params = _score_params(config, model)
     run_on_rows(run, build, params=params)
     path = FileSystems.join(folder, METRICS_FILE)
     return Metrics.from_json(gate.read_octets(path, gate.staged(path)))

@@ -293,7 +293,7 @@ def _run_part(
         new_file.rename(partial, part)
 
 
-class SweepPlace(Place):
+class _SweepPlace(Place):
     """A folder of parts outside of released ones; `execute` makes it, charges every part, and completes it."""
 
     @property
@@ -324,5 +324,5 @@ JOB = Job(
     lambda *_: Outcome(UNPROTECTED),
     Zone.TRUSTED,
     shows=REPORT_FILE,
-    place=SweepPlace.of,
+    place=_SweepPlace.of,
 )

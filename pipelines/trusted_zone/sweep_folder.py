@@ -67,7 +67,7 @@ class SweepFolder:
                 )
         self._make()
         content = NOT_PRIVATE | {"cells_digest": self._config.digest, "n_cells": len(self._config.cells)}
-        write_atomically(state, json.dumps(content | {"versions": versions()}, indent=2).encode())
+        _write_atomically(state, json.dumps(content | {"versions": versions()}, indent=2).encode())
 
     def _make(self) -> None:
         """Creates what is missing and removes what was private."""
@@ -141,15 +141,15 @@ class SweepFolder:
         results = pa.Table.from_pylist(rows, schema=self._schema)
         points = summary(results)
         drawn = sweep_page.render(self._config, points)
-        write_atomically(self._path(REPORT_FILE), drawn.page.encode())
+        _write_atomically(self._path(REPORT_FILE), drawn.page.encode())
         if drawn.svg is not None:
-            write_atomically(self._path(PLOT_FILE), drawn.svg.encode())
-        write_atomically(self._path(SUMMARY_FILE), table_bytes(points))
-        write_atomically(self._path(RESULTS_FILE), table_bytes(results))
+            _write_atomically(self._path(PLOT_FILE), drawn.svg.encode())
+        _write_atomically(self._path(SUMMARY_FILE), table_bytes(points))
+        _write_atomically(self._path(RESULTS_FILE), table_bytes(results))
         return results, points
 
 
-def write_atomically(path: str, content: bytes) -> None:
+def _write_atomically(path: str, content: bytes) -> None:
     """Writes a local file that is whole or absent."""
     partial = f"{path}.partial"
     write_bytes(partial, content)

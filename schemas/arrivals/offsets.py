@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple, Self
 import pydantic
 from pydantic import Field
 
-from schemas.settings.json_schema import FileContent, FromList
+from schemas.settings.json_schema import FileContent
 
 CHUNK_MESSAGES = 1 << 16
 """Offsets that one reader reads, at most."""
@@ -62,7 +62,7 @@ class WindowOffsets(FileContent):
     topic_id: str
     window: str
     cut: int
-    ranges: Annotated[tuple[OffsetRange, ...], FromList]
+    ranges: tuple[OffsetRange, ...]
 
     @pydantic.model_validator(mode="after")
     def _names_every_partition_once(self) -> Self:

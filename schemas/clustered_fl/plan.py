@@ -75,14 +75,3 @@ class SiloPlan:
     adjacency: Adjacency
     accountant: SiloAccountant
     events: tuple[SiloEvent, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """What manifests say of it."""
-        return {
-            "n_rows": self.n_rows,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "adjacency": str(self.adjacency),
-            "accountant": str(self.accountant),
-            "events": [event.to_json() for event in self.events],
-        }

@@ -13,8 +13,7 @@ from pydantic import Field
 from schemas.choices import Algorithm, Allocation, Assignment, Auto, ClippingCenter, ClippingRule, StartSpace, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.recurring.config import RecurringConfig
-from schemas.kmeans.recurring.epoch import EpochConfig
-from schemas.kmeans.recurring.weights import coefficients
+from schemas.kmeans.recurring.epoch import EpochConfig, coefficients
 from schemas.kmeans.sections.chunks_config import ChunksConfig
 from schemas.kmeans.sections.clipping_config import ClippingConfig
 from schemas.kmeans.sections.cluster_choice import ClusterChoice, ClusterCount

@@ -2,12 +2,22 @@
 
 from typing import TypeVar
 
+from pydantic import Field
+
 from schemas.kmeans.fit_config import SETTINGS, validated
 from schemas.kmeans.pooled_config import PooledFitConfig, is_pooled, pooled
 from schemas.settings import rejection, yaml_text
-from schemas.tables.model_job import ModelJob
+from schemas.settings.section import Section, Text
+from schemas.tables.data_section import DataConfig
 
 _SECTIONS = ("assign", "evaluate", "profile")
+
+
+class ModelJob(Section):
+    """A job that applies a model to a data set."""
+
+    model: Text = Field(description="the output folder of a fit")
+    data: DataConfig = Field(description="a section with path and the model's features")
 
 
 Job = TypeVar("Job", bound=ModelJob)

@@ -1,8 +1,10 @@
 """Config of a `stream` job: the settings of a fit, and a `stream` section with the calendar of its windows."""
 
+import contextlib
 import dataclasses
 import datetime
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,7 +13,6 @@ from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
-from schemas.kmeans.stream_words import in_stream_words
 from schemas.settings import rejection, yaml_text
 from schemas.settings.calendar import Calendar
 from schemas.settings.section import Count, Section, Text
@@ -19,6 +20,20 @@ from schemas.settings.section import Count, Section, Text
 _SEPARATOR = "/"
 _OF_EPOCH = ("name", "column", "first", "days", "windows", "band", "once", "max_windows", "min_separation")
 _DAY_SECONDS = 86_400
+_WORDS = (
+    (r"use algorithm feddp_kmeans\b", "use the fit job"),
+    (r"recurring\.epoch\.(?=\w)", "stream."),
+    (r"windows of an epoch \(stream, recurring\.epoch\)", "a stream"),
+    (r"recurring\.(?=(?:memory|short_memory)\b(?! alone))", "stream."),
+    (r"use recurring\.memory alone", "use the fit job with recurring.memory"),
+    (r"\bto recurring\.epoch\b", "to stream.column"),
+    (r"\brecurring\.epoch\b", "a stream"),
+    (r"leave epoch out", "use the fit job"),
+    (r"recurring\.previous\b", "{place}"),
+    (r"leave (?:recurring|memory) out", "choose another start"),
+    (r"(?:write )?recurring\.warm_start: false", "choose another start"),
+)
+"""What errors about the fit of a window say, and the words of a stream for it."""
 
 
 class StreamOptions(Section):
@@ -160,3 +175,22 @@ def _check_messages(options: StreamOptions, topic: RowTopicConfig, template: Fit
             "encode must be left out where rows come from a topic, got a section; let messages hold numbers."
         )
     check_settle("stream.settle", options.settle)
+
+
+@contextlib.contextmanager
+def in_stream_words(index: int = 0) -> Iterator[None]:
+    """Says errors about settings of a window as a user of a stream has written them.
+
+    Args:
+      index: of the window; the first one follows the start, and others the window before.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(_in_words(str(error), "stream.start" if index == 0 else "the window before")) from error
+
+
+def _in_words(sentence: str, place: str) -> str:
+    for pattern, words in _WORDS:
+        sentence = re.sub(pattern, words.format(place=place), sentence)
+    return sentence

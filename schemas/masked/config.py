@@ -9,7 +9,7 @@ from pydantic import Field
 from schemas.choices import MaskScheme, NoiseBy, Trust
 from schemas.errors import ConfigError
 from schemas.masked.parties import PartyKeys, check_identity
-from schemas.privacy.noise_shares import MOST_CORRUPT, ShareLaw
+from schemas.privacy.noise_shares import MOST_CORRUPT, CorruptShare, DropoutShare, ShareLaw
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, Positive, Scalar, Section, Share, Text
@@ -25,8 +25,8 @@ Portion = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), 
 class PairwiseParams(NamedTuple):
     """Attributes: corrupt and dropout, the largest shares of clients that collude and that drop out."""
 
-    corrupt: float
-    dropout: float
+    corrupt: CorruptShare
+    dropout: DropoutShare
 
 
 class MaskedConfig(Section):

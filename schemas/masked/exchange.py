@@ -5,7 +5,7 @@ The plan is public; messages and sums are uniform to whoever lacks the clients' 
 
 import dataclasses
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from schemas.errors import ProtocolError
 from schemas.masked.config import PairwiseParams
 from schemas.masked.message import MaskedMessages
 from schemas.privacy.masked_sum import MaskedReleases
-from schemas.privacy.noise_shares import MOST_CORRUPT, ShareLaw
+from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import Release
 from schemas.settings.json_schema import FileContent, parsed
@@ -49,34 +49,25 @@ _LARGEST_SCALE = 2.0**62
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,255}$")]
 _Length = Annotated[int, Field(ge=1, le=_MOST_WORDS)]
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_RateBelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
-_Corrupt = Annotated[float, Field(ge=0.0, le=MOST_CORRUPT)]
 
 
 class _ReleaseContent(FileContent):
     """A `ReleasePlan` in `plan.json`."""
 
     name: _Name
-    shape: Annotated[list[_Length], Field(max_length=4)]
-    mechanism: Literal["discrete_gaussian", "discrete_laplace"]
+    shape: Annotated[tuple[_Length, ...], Field(max_length=4)]
+    mechanism: Mechanism
     sensitivity: Annotated[int, Field(ge=1, lt=1 << 62)]
     share: Annotated[float, Field(gt=0.0)]
-    geometry: Literal["vector", "symmetric"]
+    geometry: Geometry
     noise_multiplier: Annotated[float, Field(gt=0.0)]
 
     def plan(self) -> ReleasePlan:
         """The release; raises MalformedError if its noise would leave the lattice."""
         if self.noise_multiplier * self.sensitivity >= _LARGEST_SCALE:
             raise MalformedError("noise beyond the lattice")
-        spec = ReleaseSpec(
-            name=self.name,
-            shape=tuple(self.shape),
-            mechanism=Mechanism(self.mechanism),
-            sensitivity=self.sensitivity,
-            share=self.share,
-            geometry=Geometry(self.geometry),
-        )
-        return ReleasePlan(spec=spec, noise_multiplier=self.noise_multiplier)
+        spec = dict(self)
+        return ReleasePlan(noise_multiplier=spec.pop("noise_multiplier"), spec=ReleaseSpec(**spec))
 
 
 class _RoundContent(FileContent):
@@ -93,21 +84,6 @@ class _RoundContent(FileContent):
         return found
 
 
-class _PairwiseContent(FileContent):
-    """`PairwiseParams` in `plan.json`."""
-
-    corrupt: _Corrupt
-    dropout: _RateBelowOne
-
-
-class _SharesContent(FileContent):
-    """A `ShareLaw` in `plan.json`."""
-
-    threshold: Annotated[int, Field(ge=1, lt=1 << 62)]
-    corrupt: _Corrupt
-    dropout: _RateBelowOne | None
-
-
 class _PlanContent(FileContent):
     """All of `plan.json`."""
 
@@ -115,9 +91,9 @@ class _PlanContent(FileContent):
     nonce: Annotated[str, Field(pattern=rf"^(?:[0-9a-f]{{2}}){{{NONCE_BYTES},255}}$")]
     settings: _Name
     rounds: Annotated[list[_RoundContent], Field(max_length=_MOST_ROUNDS)]
-    pairwise: _PairwiseContent | None
+    pairwise: PairwiseParams | None
     collector: PublicKey | None
-    shares: _SharesContent | None
+    shares: ShareLaw | None
 
 
 class AggregatorContent(FileContent):
@@ -168,7 +144,7 @@ class ExchangePlan:
         found: dict[str, Any] = {"run": self.run, "nonce": self.nonce.hex(), "settings": self.settings}
         found |= {"rounds": rounds, "pairwise": pairwise}
         found["collector"] = None if self.collector is None else self.collector.hex()
-        found["shares"] = None if self.shares is None else self.shares.to_json()
+        found["shares"] = None if self.shares is None else dataclasses.asdict(self.shares)
         return json.dumps(found, indent=2, sort_keys=True)
 
     @classmethod
@@ -185,25 +161,18 @@ class ExchangePlan:
             rounds = tuple(each.plan() for each in content.rounds)
             if len({each.path for each in rounds}) < len(rounds):
                 raise MalformedError("a round twice")
-            pairwise = None if content.pairwise is None else PairwiseParams(**dict(content.pairwise))
-            shares = None if content.shares is None else ShareLaw(**dict(content.shares))
+            pairwise, shares = content.pairwise, content.shares
             if pairwise and shares and pairwise != (shares.corrupt, shares.dropout):
                 raise MalformedError("two counts of those who collude or drop out")
-            return cls(
-                run=content.run,
-                nonce=bytes.fromhex(content.nonce),
-                settings=content.settings,
-                rounds=rounds,
-                pairwise=pairwise,
-                collector=None if content.collector is None else bytes.fromhex(content.collector),
-                shares=shares,
-            )
+            collector = None if content.collector is None else bytes.fromhex(content.collector)
+            nonce = bytes.fromhex(content.nonce)
+            return cls(**dict(content) | {"nonce": nonce, "collector": collector, "rounds": rounds})
 
 
 def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:
-    spec = dataclasses.asdict(plan.spec) | {"mechanism": str(plan.spec.mechanism), "geometry": str(plan.spec.geometry)}
-    del spec["windows"]  # No window of an epoch is masked.
-    return spec | {"noise_multiplier": plan.noise_multiplier}
+    found = dataclasses.asdict(plan.spec) | {"noise_multiplier": plan.noise_multiplier}
+    del found["windows"]  # No window of an epoch is masked.
+    return found
 
 
 def messages_to_table(messages: MaskedMessages, plan: RoundPlan) -> pa.Table:

@@ -4,9 +4,18 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
-from schemas.privacy import corrections
+import pydantic
+
 from schemas.privacy.plan import Mechanism, PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
+from schemas.settings.json_schema import FILE_CONTENT, checked
+
+_KNOWN_CORRECTIONS = 1
+"""Corrections of faults of earlier versions that this one knows. A charge holds how many its own version knew."""
+_RELATIVE_UNITS = 1 << 26
+"""Lattice units: the sensitivity of relative sums, by which they are told from other sums."""
+_SAFE_FEATURES, _SAFE_FEATURES_OF_MEAN = 1024, 4096
+"""So many features were safe with centers in the clipping ball."""
 
 
 class LatticeNoise(NamedTuple):
@@ -27,9 +36,10 @@ class LatticeNoise(NamedTuple):
 _NO_LATTICE = LatticeNoise()
 
 
+@pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What all runs on a data set may spend together.
+    """What all runs on a data set may spend together, as a ledger entry holds it.
 
     Attributes:
       epsilon: total.
@@ -45,17 +55,8 @@ class Limit:
     basic_delta: float = 0.0
     unit: PrivacyUnit | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Content of a ledger entry."""
-        return dataclasses.asdict(self)
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Limit":
-        """Inverse of `to_json`."""
-        unit = content["unit"]
-        return cls(**content | {"unit": None if unit is None else PrivacyUnit(unit)})
-
-
+@pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
     """What one run spends, settled before it reads data.
@@ -86,7 +87,7 @@ class Charge:
     scope: str | None = None
     reason: str | None = None
     epoch: dict[str, Any] | None = None
-    corrections: int = corrections.KNOWN
+    corrections: int = _KNOWN_CORRECTIONS
 
     @classmethod
     def of(cls, statement: PrivacyStatement, *, dataset: str, job: str, **more: Any) -> "Charge":
@@ -120,7 +121,15 @@ class Charge:
     @property
     def correction(self) -> str | None:
         """What is wrong with `epsilon`, if the version that charged it had a fault; in words, None if nothing is."""
-        return corrections.correction(self.events, self.corrections)
+        relative = [] if self.corrections >= 1 else [each for each in self.events if _is_relative(each)]
+        if any(each["shape"][-1] > _safe_features(each) for each in relative):
+            return "its epsilon is too small: a row changed what thousands of others added (sharp edge edge-wide-rows)"
+        if relative:
+            return (
+                "its epsilon is too small if centers could lie far outside the clipping ball (sharp edge "
+                "edge-wide-rows)"
+            )
+        return None
 
     @property
     def is_gaussian(self) -> bool:
@@ -136,14 +145,22 @@ class Charge:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Charge":
-        """Inverse of `to_json`."""
-        changed = {
-            "unit": PrivacyUnit(content["unit"]),
-            "events": tuple(content["events"]),
-            "noise": LatticeNoise(**content["noise"]),
-            "corrections": content.get("corrections", 0),
-        }
-        return cls(**content | changed)
+        """Inverse of `to_json`; what does not name its corrections was written before there were any."""
+        return checked({"corrections": 0} | content, cls)
+
+
+def _is_relative(event: dict[str, Any]) -> bool:
+    """Whether an event is the release of relative sums."""
+    return (
+        str(event.get("path")).endswith("sums")
+        and event.get("mechanism") == str(Mechanism.DISCRETE_GAUSSIAN)
+        and event.get("sensitivity_lattice", 0) >= _RELATIVE_UNITS
+    )
+
+
+def _safe_features(event: dict[str, Any]) -> int:
+    """So many features were safe in the round of an event: the mean is measured from the middle of the ball."""
+    return _SAFE_FEATURES_OF_MEAN if event["path"].endswith("/mean/sums") else _SAFE_FEATURES
 
 
 def canonical(content: Any) -> str:

@@ -3,17 +3,24 @@
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Annotated
+
+import pydantic
+from pydantic import Field
 
 from schemas.errors import ProtocolError
+from schemas.settings.json_schema import FILE_CONTENT
 
 MOST_CORRUPT = 0.5
 """The largest share of senders that may pool what they know: no promise here is for a majority of colluders."""
+CorruptShare = Annotated[float, Field(ge=0.0, le=MOST_CORRUPT)]
+DropoutShare = Annotated[float, Field(ge=0.0, lt=1.0)]
 _MANY = 10_000
 ZEROED_OUT = "zeroed_out"
 """The neighboring relation: one unit is left out of its sender's statistic, and its sender sends in both cases."""
 
 
+@pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ShareLaw:
     """Which part of the noise each sender adds: so much that those who are left have all of it.
@@ -25,9 +32,9 @@ class ShareLaw:
         Then `threshold` alone says who is left.
     """
 
-    threshold: int
-    corrupt: float = 0.0
-    dropout: float | None = None
+    threshold: Annotated[int, Field(ge=1, lt=1 << 62)]
+    corrupt: CorruptShare = 0.0
+    dropout: DropoutShare | None = None
 
     def fewest(self, n_listed: int | None) -> int:
         """The fewest senders that a sum may be of.
@@ -95,10 +102,6 @@ class ShareLaw:
                 f"a sum must have noise shares of at least {fewest} senders (masked.threshold, masked.dropout), got "
                 "fewer; its masks stay, open a new run."
             )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return dataclasses.asdict(self)
 
 
 def n_corrupt(share: float, n: int) -> int:

@@ -3,15 +3,20 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import Field
 
 from schemas.choices import ReportMode, Trust
 from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import GraphPrivacy
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
 from schemas.privacy.unit import UNITS
+from schemas.settings.json_schema import FILE_CONTENT, checked
 
 NEIGHBORING_RELATION = "add_or_remove_one"
+_Spent = Annotated[float, Field(ge=0.0)]
 _ACTORS: dict[Trust | ReportMode, str] = {
     Trust.CENTRAL: "the pipeline is the trusted aggregator",
     Trust.MASKED: "the aggregator adds up masked messages and adds noise; clients hold the masks",
@@ -20,6 +25,7 @@ _ACTORS: dict[Trust | ReportMode, str] = {
 }
 
 
+@pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyStatement:
     """The guarantee of a run.
@@ -41,8 +47,8 @@ class PrivacyStatement:
 
     unit: PrivacyUnit
     neighboring_relation: str
-    epsilon: float
-    delta: float
+    epsilon: _Spent
+    delta: _Spent
     events: tuple[dict[str, Any], ...]
     trust: Trust | ReportMode
     masked: dict[str, Any] | None = None
@@ -110,9 +116,8 @@ class PrivacyStatement:
 
     def to_json(self) -> dict[str, Any]:
         """Content of `privacy.json`."""
-        content = dataclasses.asdict(self) | {"unit": str(self.unit), "events": list(self.events)}
-        content["extended"] = list(self.extended)
-        content["trust"], content["covers"] = str(self.trust), self.covers
+        lists = {"events": list(self.events), "extended": list(self.extended)}
+        content = dataclasses.asdict(self) | lists | {"covers": self.covers}
         for name in ("masked", "extended", "epoch", "chosen", "covers"):
             if not content[name]:
                 del content[name]
@@ -120,20 +125,6 @@ class PrivacyStatement:
 
 
 def statement_from_json(content: Mapping[str, Any]) -> PrivacyStatement:
-    """Inverse of `PrivacyStatement.to_json`; raises KeyError, TypeError or ValueError for another content."""
-    trust = str(content["trust"])
-    numbers = {name: float(content[name]) for name in ("epsilon", "delta")}
-    if not all(math.isfinite(each) and each >= 0.0 for each in numbers.values()):
-        raise ValueError("epsilon and delta must be finite and not negative; fit again.")
-    return PrivacyStatement(
-        unit=PrivacyUnit(content["unit"]),
-        neighboring_relation=str(content["neighboring_relation"]),
-        events=tuple(dict(event) for event in content["events"]),
-        trust=Trust(trust) if trust in tuple(Trust) else ReportMode(trust),
-        masked=content.get("masked"),
-        extended=tuple(dict(each) for each in content.get("extended", ())),
-        epoch=content.get("epoch"),
-        chosen=content.get("chosen"),
-        epsilon=numbers["epsilon"],
-        delta=numbers["delta"],
-    )
+    """Inverse of `PrivacyStatement.to_json`; raises MalformedError for another content."""
+    names = {field.name for field in dataclasses.fields(PrivacyStatement)}
+    return checked({name: content[name] for name in names & content.keys()}, PrivacyStatement)

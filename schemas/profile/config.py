@@ -8,13 +8,12 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from schemas.errors import ConfigError
-from schemas.kmeans.model_job import parse_model_job
+from schemas.kmeans.model_job import ModelJob, parse_model_job
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Count, Epsilon, Finite, Positive, Scalar, Section, Share, Text, python_scalar
 from schemas.tables.data_section import LedgerPath, named_for_ledger
 from schemas.tables.encoding import Category, are_bounds
-from schemas.tables.model_job import ModelJob
 
 MOST_PERCENTILES = 99
 MOST_VALUES = 10_000
@@ -77,10 +76,10 @@ class CategoricalColumn(Section):
     @property
     def texts(self) -> tuple[str, ...] | None:
         """The vocabulary as it is compared and released; None if it is not public."""
-        return None if self.values is None else tuple(map(category_text, self.values))
+        return None if self.values is None else tuple(map(_category_text, self.values))
 
 
-def category_text(value: Category) -> str:
+def _category_text(value: Category) -> str:
     """A category as text: booleans as YAML writes them."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

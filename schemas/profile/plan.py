@@ -116,7 +116,7 @@ class ProfilePlan:
     @property
     def sums(self) -> tuple[ProfileEvent, ...]:
         """Events of exact sums, in the order of their coordinates in one vector of all."""
-        return tuple(each for each in self.events if is_sum(each))
+        return tuple(each for each in self.events if _is_sum(each))
 
     @property
     def size(self) -> int:
@@ -148,7 +148,7 @@ def selection_path(column: str) -> str:
     return f"profile/selections/{column}"
 
 
-def is_sum(event: ProfileEvent) -> bool:
+def _is_sum(event: ProfileEvent) -> bool:
     """Whether the event noises exact sums over a public set of cells."""
     return event.shape is not None and not event.path.startswith("profile/percentiles/")
 

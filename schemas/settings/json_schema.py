@@ -1,6 +1,8 @@
 """What a JSON file must hold: models of its content, and the one way from text to a checked record."""
 
+import dataclasses
 import functools
+import json
 from typing import Any, TypeVar, cast
 
 import pydantic
@@ -11,14 +13,14 @@ from schemas.settings.refusal import MalformedError, Refusal
 _Content = TypeVar("_Content")
 _LONGEST_NAME = 80
 _EXACT = pydantic.ConfigDict(strict=True, allow_inf_nan=False)
-FromList = pydantic.Field(strict=False)
-"""Marks a tuple, which JSON writes as a list."""
+FILE_CONTENT = pydantic.ConfigDict(**_EXACT, extra="forbid")
+"""Of a dataclass that files hold as it is: exact types, finite numbers, no other keys."""
 
 
 class FileContent(pydantic.BaseModel):
     """Content of a file: exact types, finite numbers, no other keys."""
 
-    model_config = pydantic.ConfigDict(**_EXACT, frozen=True, extra="forbid")
+    model_config = pydantic.ConfigDict(**FILE_CONTENT, frozen=True)
 
 
 class OpenContent(FileContent):
@@ -29,8 +31,8 @@ class OpenContent(FileContent):
 
 @functools.cache
 def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    is_model = isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
-    return pydantic.TypeAdapter(kind) if is_model else pydantic.TypeAdapter(kind, config=_EXACT)
+    has_config = dataclasses.is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, pydantic.BaseModel))
+    return pydantic.TypeAdapter(kind) if has_config else pydantic.TypeAdapter(kind, config=_EXACT)
 
 
 def checked(content: object, kind: type[_Content]) -> _Content:
@@ -43,8 +45,12 @@ def checked(content: object, kind: type[_Content]) -> _Content:
     Raises:
       MalformedError: naming the first place that is wrong, not what is there.
     """
+    return _validated(json.dumps(content), kind)
+
+
+def _validated(text: bytes | str, kind: type[_Content]) -> _Content:
     try:
-        found: _Content = _adapter(cast(Any, kind)).validate_python(content)
+        found: _Content = _adapter(cast(Any, kind)).validate_json(text)
     except pydantic.ValidationError as error:
         place = ".".join(
             map(str, error.errors(include_url=False, include_input=False, include_context=False)[0]["loc"])
@@ -70,4 +76,5 @@ def parsed(
       most_bytes: of the text.
     """
     with refusal.covers():
-        return checked(json_text.parse(text, most_bytes), kind)
+        json_text.parse(text, most_bytes)
+        return _validated(text, kind)

@@ -53,14 +53,14 @@ class ShuffledManifest(CollectionManifest, RunManifest):
     shuffled: bool
 
 
-class ClusterNumbers(OpenContent):
+class _ClusterNumbers(OpenContent):
     """How clusters of a run are numbered."""
 
     released_rows: list[Annotated[int, Field(ge=0)]]
     next_number: Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
-class PublicFrame(OpenContent):
+class _PublicFrame(OpenContent):
     """The public frame of a run."""
 
     clipping_norm: Annotated[float, Field(gt=0.0)]
@@ -81,8 +81,8 @@ class PreviousManifest(ModelManifest):
     """The manifest of a run that a recurring one may follow."""
 
     run_id: str
-    clusters: ClusterNumbers
-    frame: PublicFrame | None
+    clusters: _ClusterNumbers
+    frame: _PublicFrame | None
     epoch: Annotated[dict[str, Any], AfterValidator(_has_weights)] | None = None
 
 
@@ -92,7 +92,7 @@ class PrivacyFile(NumberedContent):
     unit: str
 
 
-class AskedPrivacy(OpenContent):
+class _AskedPrivacy(OpenContent):
     """The guarantee that a job asked for."""
 
     unit: str
@@ -100,7 +100,7 @@ class AskedPrivacy(OpenContent):
     delta: Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
-class AskedMasks(OpenContent):
+class _AskedMasks(OpenContent):
     """Who added noise to masked sums."""
 
     noise_by: str
@@ -109,9 +109,9 @@ class AskedMasks(OpenContent):
 class AskedFit(OpenContent):
     """The part of a fit's settings that its account follows from."""
 
-    privacy: AskedPrivacy
+    privacy: _AskedPrivacy
     trust: str
-    masked: AskedMasks
+    masked: _AskedMasks
 
     @property
     def noised_twice(self) -> bool:
@@ -124,7 +124,7 @@ class AskedFit(OpenContent):
         return (self.trust, self.masked.noise_by) == ("masked", "clients")
 
 
-class LedgerState(OpenContent):
+class _LedgerState(OpenContent):
     """What a run has seen of its ledger."""
 
     head: Digest
@@ -137,7 +137,7 @@ class VerifiedManifest(RunManifest):
     manifest_digest: Digest
     algorithm: str | None = None
     settings: AskedFit | None = None
-    ledger: LedgerState | None = None
+    ledger: _LedgerState | None = None
 
 
 class AccountFile(PrivacyFile):

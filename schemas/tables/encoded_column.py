@@ -5,18 +5,23 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pydantic
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
+from schemas.settings.json_schema import FILE_CONTENT
 from schemas.tables import columns
-from schemas.tables.encoding import Category, ColumnEncoding, OneHot
+from schemas.tables.encoding import Category, ColumnEncoding, OneHot, are_bounds
 
 _CATEGORIES: Mapping[type, str] = {str: "strings", int: "integers", bool: "booleans"}
 _READ_AS: Mapping[type, pa.DataType] = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 """As which types a file without types holds categories."""
+_Positive = Annotated[float, Field(gt=0.0)]
 
 
 def read_as(encoding: ColumnEncoding | None) -> pa.DataType:
@@ -26,9 +31,22 @@ def read_as(encoding: ColumnEncoding | None) -> pa.DataType:
     return _READ_AS[str if encoding.needs_server else type(encoding.vocabulary[0])]
 
 
+def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
+    if any(low >= high for low, high in itertools.pairwise(edges)):
+        raise ValueError("edges must ascend")
+    return edges
+
+
+def _distinct(values: tuple[Category, ...]) -> tuple[Category, ...]:
+    if len(set(values)) < len(values) or len(set(map(type, values))) > 1:
+        raise ValueError("categories must be distinct, and of one type")
+    return values
+
+
+@pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedColumn(abc.ABC):
-    """What every kind of encoded column can do.
+    """What every kind of encoded column can do, and how files hold it.
 
     Attributes:
       column: name in the table.
@@ -36,7 +54,7 @@ class EncodedColumn(abc.ABC):
     """
 
     column: str
-    weight: float = 1.0
+    weight: _Positive = 1.0
 
     @property
     @abc.abstractmethod
@@ -133,7 +151,7 @@ class ScaledColumn(_OneNumber):
     """
 
     mean: float = 0.0
-    stddev: float = 1.0
+    stddev: _Positive = 1.0
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -165,6 +183,11 @@ class BoundedColumn(_OneNumber):
     upper: float
     low: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuses what no row could be clipped to; raises ValueError."""
+        if not are_bounds(self.lower, self.upper) or self.low not in (0.0, -1.0):
+            raise ValueError("bounds must be apart, and become 0 or -1, and 1")
+
     @property
     def ends(self) -> tuple[float, float]:
         """What the bounds become."""
@@ -190,7 +213,7 @@ class BinnedColumn(_Numbers):
       edges: upper ends, inclusive, of all bins but the last; ascending, at least one, in the unit of the column.
     """
 
-    edges: tuple[float, ...]
+    edges: Annotated[tuple[float, ...], Field(min_length=1), AfterValidator(_ascending)]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -220,7 +243,7 @@ class OneHotColumn(EncodedColumn):
       vocabulary: distinct strings, integers or booleans, at least one.
     """
 
-    vocabulary: tuple[Category, ...]
+    vocabulary: Annotated[tuple[Category, ...], Field(min_length=1), AfterValidator(_distinct)]
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -4,19 +4,15 @@ Parameters are written in the job or learned from the public server data, never 
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pydantic
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field
 
 from schemas.errors import InputError
-from schemas.settings.json_schema import FileContent, checked
+from schemas.settings.json_schema import checked
 from schemas.settings.refusal import MalformedError, Refusal
 from schemas.tables import columns
 from schemas.tables.encoded_column import (
@@ -27,70 +23,14 @@ from schemas.tables.encoded_column import (
     ScaledColumn,
     category_type,
 )
-from schemas.tables.encoding import Bounds, ColumnEncoding, OneHot, QuantileBins, Standardize, are_bounds
+from schemas.tables.encoding import Bounds, ColumnEncoding, OneHot, QuantileBins, Standardize
 
 MOST_CATEGORIES = 4096
 """Most distinct values of the server data that become features of one column."""
 
 
-def _ascending(edges: list[float]) -> list[float]:
-    if any(low >= high for low, high in itertools.pairwise(edges)):
-        raise ValueError("edges must ascend")
-    return edges
-
-
-def _distinct(values: list[Any]) -> list[Any]:
-    if len(set(values)) < len(values):
-        raise ValueError("categories must be distinct")
-    return values
-
-
+_KINDS: tuple[type[EncodedColumn], ...] = (ScaledColumn, BoundedColumn, BinnedColumn, OneHotColumn)
 _FOREIGN = Refusal(kind=InputError, rule="an encoding must be one that fit wrote", remedy="fit again")
-_Weight = Annotated[float, Field(gt=0.0)]
-
-
-class _ScaledContent(FileContent):
-    """A `ScaledColumn` in a file."""
-
-    column: str
-    weight: _Weight
-    mean: float
-    stddev: Annotated[float, Field(gt=0.0)]
-
-
-class _BoundedContent(FileContent):
-    """A `BoundedColumn` in a file."""
-
-    column: str
-    weight: _Weight
-    lower: float
-    upper: float
-    low: float
-
-    @pydantic.model_validator(mode="after")
-    def _has_bounds(self) -> Self:
-        if not are_bounds(self.lower, self.upper) or self.low not in (0.0, -1.0):
-            raise ValueError("bounds must be apart, and become 0 or -1, and 1")
-        return self
-
-
-class _BinnedContent(FileContent):
-    """A `BinnedColumn` in a file."""
-
-    column: str
-    weight: _Weight
-    edges: Annotated[list[float], Field(min_length=1), AfterValidator(_ascending)]
-
-
-class _OneHotContent(FileContent):
-    """A `OneHotColumn` in a file."""
-
-    column: str
-    weight: _Weight
-    vocabulary: Annotated[list[str] | list[bool] | list[int], Field(min_length=1), AfterValidator(_distinct)]
-
-
-_ColumnContent: Any = _ScaledContent | _BoundedContent | _BinnedContent | _OneHotContent
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,14 +157,9 @@ class Encoder:
 
 def _from_json(column: Mapping[str, object]) -> EncodedColumn:
     """The column that has these parameters, checked."""
-    checked(dict(column), _ColumnContent)
-    parameters: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in column.items()
-    }
-    kinds: tuple[type[EncodedColumn], ...] = (ScaledColumn, BoundedColumn, BinnedColumn, OneHotColumn)
-    for kind in kinds:
-        if {field.name for field in dataclasses.fields(kind)} == set(parameters):
-            return kind(**parameters)
+    for kind in _KINDS:
+        if {field.name for field in dataclasses.fields(kind)} == column.keys():
+            return checked(column, kind)
     raise MalformedError("other parameters")
 
 

@@ -215,7 +215,7 @@ def _parsed_entry(column: object, settings: object) -> Section:
 Encodings = Annotated[dict[Text, ColumnEncoding], BeforeValidator(_parsed)]
 
 
-def check_encodings(
+def _check_encodings(
     encodings: Mapping[str, ColumnEncoding], features: str | tuple[str, ...], *, has_server: bool
 ) -> None:
     """Checks an `encode` section against the rest of its job.
@@ -252,5 +252,5 @@ _Job = TypeVar("_Job", bound=Any)
 
 def encodings_checked(job: _Job) -> _Job:
     """The job, with sections `data`, `encode` and `server_data`; raises ConfigError if they do not fit together."""
-    check_encodings(job.encode, job.data.features, has_server=job.server_data is not None)
+    _check_encodings(job.encode, job.data.features, has_server=job.server_data is not None)
     return job

@@ -4,10 +4,9 @@ Rows are sharded by client, sorted by client in each file, and no client crosses
 larger than a row group has a run of row groups of its own.
 """
 
-import dataclasses
 import hashlib
 import json
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -34,43 +33,13 @@ class PreparedFile(NamedTuple):
       sha256: of its content, 64 hex digits.
     """
 
-    name: str
-    n_rows: int
-    n_bytes: int
-    sha256: str
-
-
-class _FileContent(FileContent):
-    """A `PreparedFile` in `manifest.json`."""
-
     name: FileName
-    n_rows: int = Field(ge=0)
-    n_bytes: int = Field(ge=0)
+    n_rows: Annotated[int, Field(ge=0)]
+    n_bytes: Annotated[int, Field(ge=0)]
     sha256: Digest
 
 
-class _SnapshotContent(FileContent):
-    """A `Snapshot` in `manifest.json`."""
-
-    format: str
-    version: int
-
-
-class _Content(FileContent):
-    """All of `manifest.json`."""
-
-    layout: str
-    version: int
-    files_digest: Digest
-    client_id: str = Field(min_length=1)
-    features: str | Annotated[list[str], Field(min_length=1)]
-    max_rows_per_client: Annotated[int, Field(ge=1)] | None
-    files: list[_FileContent]
-    snapshot: _SnapshotContent | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedManifest:
+class PreparedManifest(FileContent):
     """What a prepared folder says of itself; private to the trusted zone like its files.
 
     Attributes:
@@ -81,33 +50,21 @@ class PreparedManifest:
       snapshot: of the table that the rows were taken from; None if it has none.
     """
 
-    client_id: str
-    features: str | tuple[str, ...]
-    max_rows_per_client: int | None
+    client_id: str = Field(min_length=1)
+    features: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    max_rows_per_client: Annotated[int, Field(ge=1)] | None
     files: tuple[PreparedFile, ...]
     snapshot: Snapshot | None = None
 
     def to_json(self) -> str:
         """Text of `manifest.json`."""
-        content = {
-            "layout": LAYOUT,
-            "version": LAYOUT_VERSION,
-            "client_id": self.client_id,
-            "features": self.features,
-            "max_rows_per_client": self.max_rows_per_client,
-            "files": [each._asdict() for each in self.files],
-            "files_digest": self.files_digest,
-            "snapshot": None if self.snapshot is None else self.snapshot.to_json(),
-        }
+        marks = {"layout": LAYOUT, "version": LAYOUT_VERSION, "files_digest": _files_digest(self)}
+        content = self.model_dump(mode="json", exclude={"files"}) | marks
+        content["files"] = [each._asdict() for each in self.files]
         return json.dumps(content, indent=2, sort_keys=True)
 
-    @property
-    def files_digest(self) -> str:
-        """SHA-256 of the list of files with sizes and digests, 64 hex digits."""
-        return hashlib.sha256(json.dumps([list(each) for each in self.files]).encode()).hexdigest()
-
     @classmethod
-    def from_json(cls, text: bytes | str, where: str) -> Self:
+    def from_json(cls, text: bytes | str, where: str) -> "PreparedManifest":
         """Reads `to_json`'s text.
 
         Args:
@@ -121,21 +78,12 @@ class PreparedManifest:
             kind=InputError, rule=f"{where} must be a manifest that prepare wrote", remedy="run prepare again"
         )
         content = parsed(text, _Content, refusal)
-        marks = content.layout, content.version, content.files_digest
-        with refusal.covers():
-            manifest = cls(
-                client_id=content.client_id,
-                features=content.features if isinstance(content.features, str) else tuple(content.features),
-                max_rows_per_client=content.max_rows_per_client,
-                files=tuple(PreparedFile(**dict(each)) for each in content.files),
-                snapshot=None if content.snapshot is None else Snapshot.from_json(dict(content.snapshot)),
-            )
-        if marks != (LAYOUT, LAYOUT_VERSION, manifest.files_digest):
+        if (content.layout, content.version, content.files_digest) != (LAYOUT, LAYOUT_VERSION, _files_digest(content)):
             raise InputError(
                 f"{where} must be an unchanged manifest of layout {LAYOUT}, version {LAYOUT_VERSION}, got another; "
                 "run prepare again."
             )
-        return manifest
+        return PreparedManifest(**{name: getattr(content, name) for name in PreparedManifest.model_fields})
 
     def check_files(self, sizes: dict[str, int], where: str) -> None:
         """Checks that a folder holds the listed files, of the listed sizes, and no others.
@@ -149,6 +97,19 @@ class PreparedManifest:
         """
         if sizes != {each.name: each.n_bytes for each in self.files}:
             raise InputError(f"{where} must hold the files of its manifest, got others; run prepare again.")
+
+
+class _Content(PreparedManifest):
+    """All of `manifest.json`."""
+
+    layout: str
+    version: int
+    files_digest: Digest
+
+
+def _files_digest(manifest: PreparedManifest) -> str:
+    """SHA-256 of the list of files with sizes and digests, 64 hex digits."""
+    return hashlib.sha256(json.dumps([list(each) for each in manifest.files]).encode()).hexdigest()
 
 
 def encode_runs(runs: list[int]) -> bytes:

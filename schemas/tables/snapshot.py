@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import pydantic
 from pydantic import Field
 
 from schemas.choices import TableFormat
 from schemas.errors import ConfigError
+from schemas.settings.json_schema import FILE_CONTENT
 from schemas.settings.section import Section, Whole
 
 _CATALOG = r"^[A-Za-z0-9_-]+$"
@@ -64,9 +65,10 @@ class TableConfig(Section):
         return self
 
 
+@pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A snapshot of a table.
+    """A snapshot of a table, as manifests hold it.
 
     Attributes:
       format: of the table.
@@ -75,12 +77,3 @@ class Snapshot:
 
     format: TableFormat
     version: int
-
-    def to_json(self) -> dict[str, Any]:
-        """What manifests say of it."""
-        return {"format": str(self.format), "version": self.version}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        """Reads `to_json`'s result; raises LookupError, TypeError or ValueError for anything else."""
-        return cls(format=TableFormat(content["format"]), version=int(content["version"]))

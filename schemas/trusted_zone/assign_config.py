@@ -7,9 +7,8 @@ import pydantic
 from pydantic import Field
 
 from schemas.errors import ConfigError
-from schemas.kmeans.model_job import parse_model_job
+from schemas.kmeans.model_job import ModelJob, parse_model_job
 from schemas.settings.section import Flag, Section, Text
-from schemas.tables.model_job import ModelJob
 
 CLUSTER = "cluster"
 FILE = "file"

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.kmeans.model_job import parse_model_job
+from schemas.kmeans.model_job import ModelJob, parse_model_job
 from schemas.settings.section import Flag, Scalar, Section, Text
-from schemas.tables.model_job import ModelJob
 
 
 class EvaluateOptions(Section):

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from schemas.errors import InputError
 from schemas.privacy.not_private import NOT_PRIVATE
-from schemas.settings.json_schema import parsed
+from schemas.settings.json_schema import checked, parsed
 from schemas.settings.refusal import Refusal
 
 METRICS_FILE = "metrics.json"
@@ -100,16 +100,7 @@ class Metrics:
         refusal = Refusal(kind=InputError, rule=rule, remedy="run the job again")
         content = parsed(text, dict[str, Any], refusal)
         with refusal.covers():
-            return cls(
-                n_rows=content["n_rows"],
-                cost=content["cost"],
-                cluster_sizes=tuple(content["cluster_sizes"]),
-                separation=_part(Separation, content),
-                classes=_part(ClassAgreement, content) if "adjusted_rand" in content else None,
-                reference=_part(ReferenceMatch, content) if "centroid_mse" in content else None,
-            )
-
-
-def _part(kind: Any, content: dict[str, Any]) -> Any:
-    """The section whose fields are among the content."""
-    return kind(**{field.name: content[field.name] for field in dataclasses.fields(kind)})
+            parts: dict[str, Any] = {"separation": content}
+            parts |= {"classes": content} if "adjusted_rand" in content else {}
+            parts |= {"reference": content} if "centroid_mse" in content else {}
+            return checked(content | parts, cls)

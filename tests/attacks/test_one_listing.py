@@ -463,7 +463,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(place):
     manifest = PreparedManifest.from_json(path.read_text(), str(path))
     outside = manifest.files[0]._replace(name="../lake/part-00.parquet")
     for files in ((outside,), (manifest.files[0]._replace(name="./shard-0000000.parquet"),)):
-        path.write_text(dataclasses.replace(manifest, files=files).to_json())
+        path.write_text(manifest.model_copy(update={"files": files}).to_json())
         with pytest.raises(InputError, match=r"must (be a manifest that prepare wrote|hold the files of its manifest)"):
             _ = grouped_source(str(folder)).listed.files
 

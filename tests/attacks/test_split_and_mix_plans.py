@@ -21,7 +21,7 @@ from tests.scenes.report_uploads import arrived
 from tests.scenes.reports import settings
 from transforms.numerics.reports import split_and_mix, split_reports
 from transforms.numerics.reports.split_and_mix import SENSITIVITY, gaussian_stddev, plan_sums
-from transforms.reports.uploads import one_copy
+from transforms.reports.split_messages import one_copy
 
 EXTREMES = [1e-6, 1e-4, 0.01, 1.0, 20.0, 100.0]
 N_CLIENTS = 40

@@ -6,7 +6,7 @@ import pyarrow as pa
 from schemas.reports.split_parameters import SplitParameters
 from tests.scenes.lake import KEY
 from transforms.numerics.reports import split_reports
-from transforms.reports.uploads import UPLOAD_SCHEMA
+from transforms.reports.split_messages import UPLOAD_SCHEMA
 
 
 def arrived(points: np.ndarray, public: SplitParameters) -> pa.Table:

@@ -13,12 +13,13 @@ from typing import Annotated, Any, Literal
 
 import apache_beam as beam
 import numpy as np
+import pydantic
 from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 from pydantic import Field
 
 from schemas.errors import ConfigError, InputError
-from schemas.settings.json_schema import FileContent
+from schemas.settings.json_schema import FILE_CONTENT, FileContent
 from schemas.settings.refusal import Refusal
 from transforms.files import gate, new_file
 from transforms.files.octets import write_bytes
@@ -37,8 +38,10 @@ _REMEDIES = {
     "plan_digest": ("the privacy plan", "install the same version of dapple"),
     "code_version": ("the version of dapple", "install the same version of dapple"),
 }
+_Digest = Annotated[str, Field(max_length=1 << 12)]
 
 
+@pydantic.with_config(FILE_CONTENT)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunBinding:
     """What a run must share with the interrupted run that it goes on from.
@@ -50,19 +53,6 @@ class RunBinding:
       plan_digest: of the events that the whole run spends.
       code_version: of this program.
     """
-
-    config_digest: str
-    input_fingerprint: str
-    key_digest: str
-    plan_digest: str
-    code_version: str
-
-
-_Digest = Annotated[str, Field(max_length=1 << 12)]
-
-
-class _BindingContent(FileContent):
-    """A `RunBinding` in `checkpoint.json`."""
 
     config_digest: _Digest
     input_fingerprint: _Digest
@@ -83,7 +73,7 @@ class _Content(FileContent):
 
     format: Literal[1]
     rounds: int = Field(ge=0, le=MOST_ROUNDS)
-    binding: _BindingContent
+    binding: RunBinding
     plan: dict[str, Any]
     events: list[dict[str, Any]]
     extended: list[dict[str, Any]]
@@ -191,7 +181,7 @@ class CheckpointFolder:
             raise self.refusal.because("arrays of another round")
         return Checkpoint(
             rounds=manifest.rounds,
-            binding=RunBinding(**dict(manifest.binding)),
+            binding=manifest.binding,
             plan=manifest.plan,
             events=manifest.events,
             extended=tuple(manifest.extended),

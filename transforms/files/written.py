@@ -1,12 +1,11 @@
 """Files that workers write, and the listing by which the launcher learns their names and digests."""
 
 import json
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError
-from schemas.settings.json_schema import FromList
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import Digest, FileName
 from transforms.files import gate
@@ -41,6 +40,6 @@ def written_files(folder: str) -> list[WrittenFile]:
     listing = FileSystems.join(folder, LISTING_FILE)
     rule = "--output must be a folder that workers and launcher share"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another place")
-    found = gate.read_json(listing, list[Annotated[tuple[FileName, Digest], FromList]], refusal)
+    found = gate.read_json(listing, list[tuple[FileName, Digest]], refusal)
     FileSystems.delete([listing])
     return [WrittenFile(*entry) for entry in found]

@@ -147,7 +147,7 @@ AUDITED: dict[str, Rule] = {
     "transforms.reports.split_messages:EncodeMessages": DECLARED,
     "transforms.reports.split_messages:ShuffleMessages": PUBLIC,
     "transforms.reports.split_messages:ReadMessages": PUBLIC,
-    "transforms.reports.uploads:ReadUploads": PUBLIC,
+    "transforms.reports.split_messages:ReadUploads": PUBLIC,
     "transforms.reports.split_messages:DecodeMessages": PUBLIC,
     "pipelines.reports.decode:_write": PUBLIC,
     # Clustered federated learning: DP-SGD per client, then post-processing

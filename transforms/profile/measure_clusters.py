@@ -45,12 +45,12 @@ Piece = tuple[str, int, bytes | Spilled]
 """Path and row group the rows come from, and the rows as an Arrow stream or where that lies."""
 
 
-def percentile_tags(params: ProfileParams) -> list[str]:
+def _percentile_tags(params: ProfileParams) -> list[str]:
     """Paths of what PipelineDP does row by row; each is the tag of an output."""
     return [percentile_path(name) for name, column in params.plan.numeric.items() if column.percentiles]
 
 
-def value_tags(params: ProfileParams) -> list[str]:
+def _value_tags(params: ProfileParams) -> list[str]:
     """Paths of histograms whose vocabulary is not public; each is the tag of an output."""
     return [histogram_path(name) for name, column in params.plan.categorical.items() if column.values is None]
 
@@ -100,7 +100,7 @@ class _MeasureRowsFn(_KeyedFn):
         for rows in read_profile_rows(shard, params):
             total += exact_sums(rows, params, None)
             yield from value_counts(rows, params, None)
-            if percentile_tags(params):
+            if _percentile_tags(params):
                 kept = cluster_profile.sampled_rows(coins, rows.num_rows, params.plan.rate)
                 yield from row_elements(rows.filter(pa.array(kept)), params)
         yield total
@@ -146,7 +146,7 @@ class _MeasureClientsFn(_KeyedFn):
         clients, digests = clients_of(rows)
         yield exact_sums(rows, params, clients)
         yield from value_counts(rows, params, clients)
-        if percentile_tags(params):
+        if _percentile_tags(params):
             secret = int(self._stream("clients").uint64(1)[0])
             kept = cluster_profile.sampled_clients(digests, secret, params.plan.rate)[clients]
             yield from row_elements(rows.filter(pa.array(kept)), params)
@@ -189,7 +189,7 @@ def _join(pieces: list[Piece], client_id: str) -> pa.Table:
 class MeasureClusters(beam.PTransform):
     """`ShardRef`s → a dict of PCollections: `SUMS`, one int64 vector, and what is under each tag.
 
-    Under `percentile_tags` are (cluster, number) of the sampled units' rows, under `value_tags` ((cluster, text),
+    Under `_percentile_tags` are (cluster, number) of the sampled units' rows, under `_value_tags` ((cluster, text),
     count), one per pair that occurs.
 
     Attributes:
@@ -211,8 +211,8 @@ class MeasureClusters(beam.PTransform):
 
     def expand(self, shards: beam.PCollection) -> Any:
         """Reads, bounds, adds up."""
-        values = value_tags(self.params)
-        tags = percentile_tags(self.params) + values
+        values = _value_tags(self.params)
+        tags = _percentile_tags(self.params) + values
         measured = self._measured(shards, tags)
         found = {tag: measured[tag] for tag in tags}
         found |= {tag: found[tag] | f"Count {tag}" >> beam.CombinePerKey(sum) for tag in values}

@@ -153,7 +153,7 @@ class PlannedFit:
         if shares is None:
             return {}
         return {
-            "shares": shares.to_json() | {"closeness_epsilon": closeness_epsilon(self.plan.rounds)},
+            "shares": dataclasses.asdict(shares) | {"closeness_epsilon": closeness_epsilon(self.plan.rounds)},
             "neighbors": "one unit is left out of its sender's statistic; who sends is public, and the same in both",
         }
 

@@ -69,7 +69,7 @@ def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, A
         "ledger": around(planned.config.ledger, planned.config.data.name, run_id),
         "input_fingerprint": result.fingerprint,
         "noisy_cost": None if cost is None else dataclasses.asdict(cost),
-        "snapshot": None if snapshot is None else snapshot.to_json(),
+        "snapshot": None if snapshot is None else dataclasses.asdict(snapshot),
         "versions": versions(),
     } | _when_given(feature_names=None if named is None else list(named), epoch=planned.statement.epoch)
 

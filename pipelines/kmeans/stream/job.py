@@ -22,8 +22,7 @@ from pipelines.kmeans import fit
 from pipelines.kmeans.stream.arriving import topic_windows
 from pipelines.kmeans.stream.windows_page import PAGE, write_page
 from pipelines.tables.arrivals.window_rows import FolderRows, arriving
-from schemas.kmeans.stream_config import StreamConfig, load_stream_config
-from schemas.kmeans.stream_words import in_stream_words
+from schemas.kmeans.stream_config import StreamConfig, in_stream_words, load_stream_config
 from schemas.privacy.flow import Zone
 
 _LOGGER = logging.getLogger(__name__)

@@ -69,23 +69,23 @@ class Drift:
             "resized": list(self.resized),
             "new": list(self.new),
             "gone": list(self.gone),
-            "size_noise_stddev": _number(self.size_stddevs[1]),
-            "previous_size_noise_stddev": _number(self.size_stddevs[0]),
+            "size_noise_stddev": number_or_none(self.size_stddevs[1]),
+            "previous_size_noise_stddev": number_or_none(self.size_stddevs[0]),
             "clusters": [self._cluster(index) for index in range(len(self.numbers))],
         }
 
     def _cluster(self, index: int) -> dict[str, Any]:
         return {
             "cluster": self.numbers[index],
-            "movement": _number(self.movements[index]),
-            "movement_noise": _number(self.noise[index]),
-            "movement_score": _number(self.scores[index]),
-            "noisy_size": _number(self.sizes[index, 1]),
-            "previous_noisy_size": _number(self.sizes[index, 0]),
-            "size_score": _number(self.size_scores[index]),
+            "movement": number_or_none(self.movements[index]),
+            "movement_noise": number_or_none(self.noise[index]),
+            "movement_score": number_or_none(self.scores[index]),
+            "noisy_size": number_or_none(self.sizes[index, 1]),
+            "previous_noisy_size": number_or_none(self.sizes[index, 0]),
+            "size_score": number_or_none(self.size_scores[index]),
         }
 
 
-def _number(value: float) -> float | None:
+def number_or_none(value: float) -> float | None:
     """JSON has no NaN."""
     return float(value) if math.isfinite(value) else None

@@ -11,6 +11,8 @@ from schemas.settings import rejection
 from schemas.settings.section import Scalar, Section, Text
 
 MOST_WINDOWS = 10_000
+_COEFFICIENT_BITS = 4
+"""The weight of a window's own statistic is 2**_COEFFICIENT_BITS; finer weights gain less than a hundredth."""
 
 
 def _date(value: object) -> str:
@@ -95,17 +97,28 @@ class EpochConfig(Section):
 
     def to_json(self) -> dict[str, Any]:
         """What `privacy.json`, `run.json` and the ledger say of it."""
-        found = {
-            "name": self.name,
-            "window": self.window,
-            "index": self.index,
-            "windows": self.windows,
-            "first": self.first,
-            "days": self.days,
-            "column": self.column,
-            "band": self.band,
-            "once": self.once,
-            "max_windows": self.max_windows,
-            "min_separation": self.min_separation,
-        }
-        return {name: value for name, value in found.items() if value is not None}
+        return self.model_dump(exclude_none=True) | {"index": self.index}
+
+
+def coefficients(band: int, length: int) -> tuple[int, ...]:
+    """Weight of the statistic of each age in a release of a window, its own first.
+
+    Source: Fichtenberger, Henzinger, Upadhyay (2022), "Constant matters: Fine-grained complexity of differentially
+    private continual observation", for the square root of the matrix of prefix sums; here with decay, rounded, banded.
+
+    Args:
+      band: how many windows a release adds up, >= 1.
+      length: of the memory that is to have little noise, in windows, >= 2.
+
+    Returns:
+      Positive integers, descending, at most `band`: those that are rounded to zero are left out.
+
+    Example:
+      >>> coefficients(4, 30)
+      (16, 8, 6, 5)
+    """
+    found, factor, decay = [], 1.0, 1.0 - 1.0 / length
+    for age in range(band):
+        factor *= (2 * age - 1) / (2 * age) if age else 1.0
+        found.append(round(2**_COEFFICIENT_BITS * factor * decay**age))
+    return tuple(weight for weight in found if weight)

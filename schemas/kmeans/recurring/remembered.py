@@ -1,13 +1,13 @@
 """What the runs of a series released of each cluster, as a file that the next run reads."""
 
 import dataclasses
-import math
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from schemas.kmeans.recurring.drift import number_or_none
 from schemas.settings.refusal import MalformedError
 
 MEMORY_FILE = "memory.parquet"
@@ -138,7 +138,7 @@ class Remembered:
     def to_json(self, numbers: tuple[int, ...]) -> dict[str, Any]:
         """The part `memory` of `drift.json`."""
         clusters = [
-            {"cluster": number, "noise": _number(self.noise[place]), "score": _number(self.scores[place])}
+            {"cluster": number, "noise": number_or_none(self.noise[place]), "score": number_or_none(self.scores[place])}
             for place, number in enumerate(numbers)
         ]
         return {
@@ -153,8 +153,3 @@ class Remembered:
     def drifting(self, numbers: tuple[int, ...]) -> list[int]:
         """Numbers of the clusters whose two memories differ by more than noise and chance explain."""
         return [number for number, score in zip(numbers, self.scores, strict=True) if score > MEMORY_DRIFT_SCORE]
-
-
-def _number(value: float) -> float | None:
-    """JSON has no NaN."""
-    return float(value) if math.isfinite(value) else None

@@ -135,12 +135,10 @@ def test_a_tenth_of_the_rounds_selects():
     assert selection_rounds(FederatedAlgorithm.LOCAL, 40) == 0
 
 
-def test_json_names_every_event():
-    content = silo_plan(
-        1000, training_params(40, 50), clustering_params(selections=4), silo_budget(4.0, "rdp")
-    ).to_json()
-    assert [event["name"] for event in content["events"]] == ["first_round_steps", "steps", "selections"]
-    assert content["adjacency"] == "add_remove"
+def test_a_plan_names_every_event():
+    plan = silo_plan(1000, training_params(40, 50), clustering_params(selections=4), silo_budget(4.0, "rdp"))
+    assert [event.name for event in plan.events] == ["first_round_steps", "steps", "selections"]
+    assert plan.adjacency == "add_remove"
 
 
 def test_a_replaced_row_moves_sums_twice_as_far():

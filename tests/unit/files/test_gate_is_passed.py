@@ -79,6 +79,7 @@ ALLOWED = {
     ("schemas/settings/yaml_text.py", "yaml.load"): "the gate's parser of YAML",
     ("schemas/settings/json_text.py", "json.loads"): "the gate's parser of JSON",
     ("schemas/settings/json_schema.py", "schemas.settings.json_text.parse"): "the gate's check of JSON",
+    ("schemas/settings/json_schema.py", ".validate_json"): "the gate's check of JSON",
     ("schemas/reports/parameters.py", "schemas.settings.json_text.parse"): "for devices, which have no pydantic",
     ("schemas/reports/split_parameters.py", "schemas.settings.json_text.parse"): "for devices, which have no pydantic",
     ("schemas/arrivals/messages.py", "schemas.settings.json_text.parse"): "messages: a row each, or a broken one",

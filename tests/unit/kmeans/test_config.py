@@ -10,8 +10,7 @@ import pytest
 
 from schemas.choices import Allocation, Auto, ClippingCenter, ClippingRule, InvalidRows
 from schemas.errors import ConfigError
-from schemas.kmeans.feddp_fit import FedDPKMeansFit
-from schemas.kmeans.fit_config import FITS, load_config, validated
+from schemas.kmeans.fit_config import FITS, FedDPKMeansFit, load_config, validated
 from schemas.kmeans.sections.clipping_config import ClippingConfig
 from schemas.kmeans.sections.feddp_config import LloydConfig, SimplifyConfig
 from schemas.kmeans.sections.privacy_config import PrivacyConfig

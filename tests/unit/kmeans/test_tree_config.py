@@ -4,8 +4,7 @@ import pytest
 
 from schemas.choices import Algorithm, Auto, ClippingCenter, TreeDirections
 from schemas.errors import ConfigError
-from schemas.kmeans.feddp_fit import FedDPKMeansFit
-from schemas.kmeans.fit_config import load_config, validated
+from schemas.kmeans.fit_config import FedDPKMeansFit, load_config, validated
 from tests.scenes import job_text
 
 

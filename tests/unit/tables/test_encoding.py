@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import ConfigError
-from schemas.kmeans.feddp_fit import FedDPKMeansFit
-from schemas.kmeans.fit_config import load_config, validated
+from schemas.kmeans.fit_config import FedDPKMeansFit, load_config, validated
 from schemas.settings import yaml_text
 from schemas.settings.digest import config_digest
 from schemas.tables.encoding import EncodingKind, OneHot, PublicSource, QuantileBins, Standardize

@@ -77,7 +77,7 @@ def check_divisible(rounds: Sequence[RoundPlan]) -> None:
                 )
 
 
-def share_of(plan: ReleasePlan, counted: int) -> ReleasePlan:
+def _share_of(plan: ReleasePlan, counted: int) -> ReleasePlan:
     """The law of one share: `counted` of them have at least the variance of the release.
 
     Raises:
@@ -85,11 +85,11 @@ def share_of(plan: ReleasePlan, counted: int) -> ReleasePlan:
     """
     multiplier = math.nextafter(plan.noise_multiplier / math.sqrt(counted), math.inf)
     share = dataclasses.replace(plan, noise_multiplier=multiplier)
-    check_stddev(share, f"{plan.spec.name} among {counted} senders", "lower privacy.epsilon or have fewer senders")
+    _check_stddev(share, f"{plan.spec.name} among {counted} senders", "lower privacy.epsilon or have fewer senders")
     return share
 
 
-def check_stddev(share: ReleasePlan, what: str, remedy: str) -> None:
+def _check_stddev(share: ReleasePlan, what: str, remedy: str) -> None:
     """Stops at a law of shares whose sums would not be as close to one discrete Gaussian as is paid for.
 
     Raises:
@@ -123,7 +123,7 @@ def draw_share(
     shares = []
     for plan in round_plan.releases:
         noise.check_release_noise(plan)
-        share = share_of(plan, counted)
+        share = _share_of(plan, counted)
         law = (plan.spec.name, str(plan.spec.geometry), float(share.noise_scale), encode_label(*plan.spec.shape))
         stream = KeyStream(key, encode_label(_LABEL, sender, round_plan.path, *law, digest))
         shares.append(noise.planned_noise(stream, share))

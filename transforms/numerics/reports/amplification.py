@@ -76,12 +76,12 @@ def amplification_of(parameters: ReportParameters) -> Amplification | None:
         return Amplification.CLONES
     if len(parameters.choices) != 1:
         return None
-    certified = is_certified(parameters.choices[0][0], guarantee.epsilon, guarantee.min_batch, guarantee.delta)
+    certified = _is_certified(parameters.choices[0][0], guarantee.epsilon, guarantee.min_batch, guarantee.delta)
     return Amplification.BLANKET if certified else None
 
 
 @functools.lru_cache(maxsize=256)
-def is_certified(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> bool:
+def _is_certified(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> bool:
     """Whether the privacy blanket of n shuffled reports by this one choice keeps (epsilon, delta); never wrongly true.
 
     Args:
@@ -128,7 +128,7 @@ def local_epsilon_for(
 def _keeps(
     choice_of: Callable[[float], SubsetChoice], epsilon: float, n_reports: int, delta: float, local: float
 ) -> bool:
-    return is_certified(choice_of(local), epsilon, n_reports, delta)
+    return _is_certified(choice_of(local), epsilon, n_reports, delta)
 
 
 def _largest(keeps: Callable[[float], bool], lower: float, upper: float, tolerance: float) -> float:

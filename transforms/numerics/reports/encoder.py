@@ -88,7 +88,7 @@ def encode(
         codes = tree_codes(lattice, parameters)
         indices = published_protocol.encode(lattice, codes, parameters.depth, starts, lies, coins)
         return Reports(nonces, indices, np.zeros((len(points), 0), dtype=np.uint8))
-    vectors = signed_vectors(lattice, parameters, starts)
+    vectors = _signed_vectors(lattice, parameters, starts)
     if parameters.variant is ReportVariant.PRIVUNIT:
         return _private_codewords(vectors, parameters, nonces, starts, ranks, coins)
     indices = _nearest_codewords(vectors, parameters, starts, ranks)
@@ -113,7 +113,7 @@ def tree_codes(lattice: NDArray[np.float64], parameters: ReportParameters) -> ND
     return codebook.sides(lattice, codebook.planes(parameters.key, parameters.depth, parameters.n_features))
 
 
-def signed_vectors(
+def _signed_vectors(
     lattice: NDArray[np.float64], parameters: ReportParameters, starts: NDArray[np.uint64]
 ) -> NDArray[np.float64]:
     """Lifted points times the sign of their subset of levels, shape (n, d + 2)."""

@@ -34,7 +34,7 @@ def sample_rows(
     secret = KeyStream(key, encode_label("rows of a client")).uint64(2)
     digests = _row_digests(points, mix(client_digests ^ secret[0])[clients])
     order = np.lexsort((digests, clients))
-    repeats = position_in_run(clients[order], digests[order])
+    repeats = _position_in_run(clients[order], digests[order])
     ranks = np.empty_like(digests)
     ranks[order] = mix(mix(digests[order] + repeats.astype(np.uint64)) ^ secret[1])
     return bounded_rows(clients, ranks, max_rows)
@@ -58,7 +58,7 @@ def bounded_rows(clients: NDArray[np.int64], ranks: NDArray[np.uint64], max_rows
       [1, 2, 3]
     """
     order = np.lexsort((ranks, clients))
-    return np.sort(order[position_in_run(clients[order]) < max_rows])
+    return np.sort(order[_position_in_run(clients[order]) < max_rows])
 
 
 def _row_digests(points: NDArray[np.floating], seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -70,7 +70,7 @@ def _row_digests(points: NDArray[np.floating], seeds: NDArray[np.uint64]) -> NDA
     return digests
 
 
-def position_in_run(*keys: NDArray) -> NDArray[np.int64]:
+def _position_in_run(*keys: NDArray) -> NDArray[np.int64]:
     """Position of each element in its run of equal keys."""
     n_rows = len(keys[0])
     index = np.arange(n_rows)
