@@ -89,6 +89,7 @@ setup(
     package_dir={"dapple_dp.schedule": "schedule"},
     package_data={
         **{top: ["py.typed"] for top in TOPS},
+        "dapple_dp": ["py.typed", "__init__.pyi"],
         "dapple_dp.schedule": ["*"],
         "pipelines.page": ["templates/*.html.j2", "templates/*.css"],
         "schemas": ["py.typed", "json/*.json"],
