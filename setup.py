@@ -8,6 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parent
 BEAM = "2.77.*"
 INSTALL_REQUIRES = [
     f"apache-beam=={BEAM}",
+    "click>=8.1.8,<9",
     "cryptography>=43",
     "dp-accounting>=0.6,<0.7",
     "jinja2>=3.1",
