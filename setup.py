@@ -8,6 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parent
 BEAM = ">=2.76.0,<2.78"
 INSTALL_REQUIRES = [
     f"apache-beam{BEAM}",
+    "click>=8.1.8,<9",
     "cryptography>=43",
     "dp-accounting>=0.6,<0.7",
     "jinja2>=3.1",
@@ -89,6 +90,7 @@ setup(
     package_dir={"dapple_dp.schedule": "schedule"},
     package_data={
         **{top: ["py.typed"] for top in TOPS},
+        "dapple_dp": ["py.typed", "__init__.pyi"],
         "dapple_dp.schedule": ["*"],
         "pipelines.page": ["templates/*.html.j2", "templates/*.css"],
         "schemas": ["py.typed", "json/*.json"],

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import functools
 import importlib
 import json
 import logging
@@ -12,28 +13,26 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from pipelines.command import help_pages
+import click
+
+from pipelines.command import completion
 from pipelines.command.early import refuse_early
+from pipelines.command.help_pages import Overview, job_page
 from pipelines.command.interruption import INTERRUPTED, SENTENCE, interruptible
 from pipelines.command.words import TOOLS, WORDS
-from pipelines.ledger.command_line import parsed
+from pipelines.ledger.command_line import LEDGER
+from pipelines.masked.command_line import PARTY
 from pipelines.plan import command_line as planning
 from pipelines.run.failures import describe_unexpected
-from pipelines.run.versions import version
-from schemas.errors import DISTRIBUTION, ConfigError, DappleError
+from pipelines.run.flags import Command, one_sentence
+from schemas.errors import ConfigError, DappleError
 
 JOBS = {name: word.module for name, word in WORDS.items()}
 """The module of each job, which holds the record `JOB`; it is imported when its job is asked for."""
 COMMANDS = (*JOBS, *TOOLS)
 """All words: the jobs, and those that read no data."""
 _HELP = ("-h", "--help")
-_NO_WORD = {
-    "party": "dapple party new --output KEY` or `dapple party enroll|forget --config JOB",
-    "schema": "dapple schema JOB",
-    "schedule": "dapple schedule",
-    "completion": "dapple completion bash|zsh|fish",
-}
-"""How the words are used that print something and are done."""
+_REMEDY = "run dapple --help."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,66 +100,64 @@ def _own_stderr(verbose: bool) -> Iterator[TextIO]:
 
 def _summary(words: list[str]) -> dict[str, Any] | None:
     """Runs what is asked for; None if it has printed its answer."""
-    text = _answer(words)
-    if text is not None:
-        sys.stdout.write(text)
+    command = overview(words)
+    if completion.VARIABLE in os.environ:
+        completion.answer(command)
         return None
-    name, rest = words[0], words[1:]
-    if name == "ledger":
-        parsed(rest)
-        # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.
-        from pipelines.ledger import job as ledger_command
+    if words[:1] not in [[word] for word in (*COMMANDS, *_HELP, "--version")]:
+        got, remedy = (words[0], _near(words[0], COMMANDS)) if words else ("nothing", _REMEDY)
+        raise ConfigError(f"the job must be one of {', '.join(COMMANDS)}, got {got}; {remedy}")
+    if words[0] in WORDS and not any(word in _HELP for word in words):
+        refuse_early(words[0], WORDS[words[0]], words[1:])
+    with contextlib.suppress(click.exceptions.Exit), one_sentence(), command.make_context("dapple", words) as context:
+        found = command.invoke(context)
+        if not isinstance(found, str):
+            return found
+        sys.stdout.write(found)
+    return None
 
-        return ledger_command.run(rest)
-    if name in planning.TOOLS:
-        planning.parsed(name, rest)
-        found: dict[str, Any] = importlib.import_module(planning.TOOLS[name].module).run(rest)
-        return found
-    refuse_early(name, WORDS[name], rest)
+
+def overview(words: Sequence[str] = ()) -> Overview:
+    """The command, which runs what `words` ask for."""
+    shell = _argument("shell", completion.SHELLS)
+    tools: list[Command] = [
+        *planning.TOOLS.values(),
+        LEDGER,
+        PARTY,
+        Command("schema", "dapple schema JOB", _argument("job", WORDS), callback=_schema),
+        Command("schedule", "dapple schedule", callback=lambda: f"{schedule_folder()}\n"),
+        Command("completion", "dapple completion bash|zsh|fish", shell, callback=completion.script),
+    ]
+    for each in tools:
+        each.help = f"{TOOLS[str(each.name)]}."
+    return Overview([*(job_page(name, functools.partial(_run_job, name, words[1:])) for name in WORDS), *tools])
+
+
+def _argument(name: str, known: Iterable[str]) -> click.Argument:
+    """One of some words, which shells complete."""
+    return click.Argument([name], shell_complete=lambda ctx, param, start: [w for w in known if w.startswith(start)])
+
+
+def _run_job(name: str, words: Sequence[str]) -> dict[str, Any]:
+    """Runs a job, which reads its words again, with Beam's flags."""
     from pipelines.jobs import run_job as way
 
-    return way.run_job(importlib.import_module(JOBS[name]).JOB, rest)
+    return way.run_job(importlib.import_module(JOBS[name]).JOB, words)
 
 
-def _answer(words: list[str]) -> str | None:
-    """What is printed for words that ask for no job; None if they ask for one, or for the ledger."""
-    if words and words[0] in _HELP:
-        return help_pages.overview()
-    if words and words[0] == "--version":
-        return f"dapple {version(DISTRIBUTION)}\n"
-    if not words or words[0] not in COMMANDS:
-        raise ConfigError(_unknown_word(words))
-    name, rest = words[0], words[1:]
-    asks = any(word in _HELP for word in rest)
-    if name in WORDS:
-        return help_pages.job_page(name, WORDS[name]) if asks else None
-    if name in planning.TOOLS:
-        return help_pages.planning_page(name) if asks else None
-    if name not in _NO_WORD:
-        return help_pages.ledger_page() if asks and rest[0] in _HELP else None
-    return help_pages.tool_page(name, _NO_WORD[name]) if asks else _printed(name, rest)
-
-
-def _printed(name: str, rest: list[str]) -> str:
-    """What a word prints that reads no data."""
-    if name == "party":
-        # Beam writes to stderr while it is imported; see `_summary`.
-        from pipelines.masked import party
-
-        return party.command(rest)
-    if len(rest) != (name != "schedule"):
-        raise ConfigError(f"the command line must be `{_NO_WORD[name]}`, got {len(rest)} words after {name}.")
-    if name == "schedule":
-        return f"{schedule_folder()}\n"
-    if name == "completion":
-        from pipelines.command import completion
-
-        return completion.script(rest[0])
-    if rest[0] not in WORDS:
-        raise ConfigError(f"the job must be one of {', '.join(WORDS)}, got {rest[0]}; {_near(rest[0], WORDS)}")
+def _schema(job: str) -> str:
+    """The schema of the settings of a job."""
+    if job not in WORDS:
+        raise ConfigError(f"the job must be one of {', '.join(WORDS)}, got {job}; {_near(job, WORDS)}")
     from pipelines.command import job_schema
 
-    return job_schema.text_of(job_schema.job_schema(rest[0]))
+    return job_schema.text_of(job_schema.job_schema(job))
+
+
+def _near(got: str, known: Iterable[str]) -> str:
+    """The nearest known word, as a remedy."""
+    found = difflib.get_close_matches(got, list(known), n=1)
+    return f"did you mean {found[0]}?" if found else _REMEDY
 
 
 def schedule_folder() -> pathlib.Path:
@@ -168,18 +165,6 @@ def schedule_folder() -> pathlib.Path:
     root = pathlib.Path(__file__).resolve().parents[2]
     installed = root / "dapple_dp" / "schedule"
     return installed if installed.is_dir() else root / "schedule"
-
-
-def _unknown_word(words: list[str]) -> str:
-    """The sentence about a first word that is none."""
-    got, remedy = (words[0], _near(words[0], COMMANDS)) if words else ("nothing", "run dapple --help.")
-    return f"the job must be one of {', '.join(COMMANDS)}, got {got}; {remedy}"
-
-
-def _near(got: str, known: Iterable[str]) -> str:
-    """The nearest known word, as a remedy."""
-    near = difflib.get_close_matches(got, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else "run dapple --help."
 
 
 def _fail(sentence: str, code: int, stream: TextIO, shown: Exception | None = None) -> int:

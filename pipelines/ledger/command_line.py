@@ -1,35 +1,55 @@
 """The words and flags of the `ledger` command; no Beam here, so that its help and its refusals come at once."""
 
-import argparse
-from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
-from pipelines.run.flags import Parser
+import click
+
+from pipelines.run.flags import PATH, Command, Flag, Words
 from schemas.privacy.plan import PrivacyUnit
 
-_USAGE = "dapple ledger limit|show|plan|verify|export --ledger FILE"
+_FORM = "dapple ledger limit|show|plan|verify|export --ledger FILE"
 
 
-def parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """The command line; raises ConfigError, in one sentence."""
-    parser = Parser(prog="dapple ledger", allow_abbrev=False, form=_USAGE)
-    actions = parser.add_subparsers(dest="action", required=True)
-    for name in ("limit", "show", "plan", "verify", "export"):
-        action = actions.add_parser(name, allow_abbrev=False, form=_USAGE)
-        action.add_argument("--ledger", required=True, help="the ledger's file")
-        if name == "limit":
-            action.add_argument("--dataset", required=True, help="data.name of the jobs")
-            action.add_argument("--epsilon", required=True, type=float, help="of all runs together")
-            action.add_argument("--delta", required=True, type=float, help="of all runs together")
-            action.add_argument("--basic_epsilon", default=0.0, type=float, help="part for other than Gaussian runs")
-            action.add_argument("--basic_delta", default=0.0, type=float, help="part for other than Gaussian runs")
-            action.add_argument("--unit", default=None, choices=tuple(map(str, PrivacyUnit)), help="what is protected")
-        if name == "plan":
-            action.add_argument("--dataset", required=True, help="data.name of the jobs")
-            action.add_argument("--runs", required=True, type=int, help="how many runs are to fit together")
-            action.add_argument("--delta", default=None, type=float, help="of each run; default: that of the limit")
-        if name == "verify":
-            action.add_argument("--head", default=None, help="digest that an earlier verify printed")
-        if name == "export":
-            action.add_argument("--format", default="jsonl", choices=("jsonl", "csv"), help="of the rows")
-            action.add_argument("--output", default=None, help="file to write; default: the standard output")
-    return parser.parse_args(list(argv))
+def _action(name: str, about: str, *flags: Flag) -> Command:
+    """What is done with a ledger."""
+
+    def run(**given: Any) -> Any:
+        # Beam writes to stderr while it is imported, so what needs it is imported where stderr is kept from others.
+        from pipelines.ledger import job
+
+        return job.run(SimpleNamespace(action=name, **given))
+
+    ledger = Flag("--ledger", "the ledger's file", required=True, type=PATH)
+    return Command(name, _FORM, ledger, *flags, callback=run, help=about)
+
+
+_DATASET = Flag("--dataset", "data.name of the jobs", required=True)
+_TOTAL: dict[str, Any] = {"help": "of all runs together", "required": True, "type": float}
+_PART: dict[str, Any] = {"help": "part for other than Gaussian runs", "default": 0.0, "type": float}
+_ACTIONS = [
+    _action(
+        "limit",
+        "set what all runs on a data set may spend",
+        _DATASET,
+        *(Flag(name, **_TOTAL) for name in ("--epsilon", "--delta")),
+        *(Flag(name, **_PART) for name in ("--basic_epsilon", "--basic_delta")),
+        Flag("--unit", "what is protected", type=click.Choice(tuple(map(str, PrivacyUnit)))),
+    ),
+    _action("show", "say what every data set may spend and has spent, and the state of every run"),
+    _action("verify", "say whether the chain holds", Flag("--head", "digest that an earlier verify printed")),
+    _action(
+        "plan",
+        "say the largest epsilon of each of some runs that fit together",
+        _DATASET,
+        Flag("--runs", "how many runs are to fit together", required=True, type=int),
+        Flag("--delta", "of each run; default: that of the limit", type=float),
+    ),
+    _action(
+        "export",
+        "give all entries",
+        Flag("--format", "of the rows", default="jsonl", type=click.Choice(("jsonl", "csv"))),
+        Flag("--output", "file to write; default: the standard output", type=PATH),
+    ),
+]
+LEDGER = Words("ledger", _FORM, commands=_ACTIONS, no_args_is_help=False)

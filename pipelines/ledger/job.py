@@ -1,6 +1,5 @@
 """The `ledger` job: sets limits, and shows, verifies and exports what runs have spent. Reads no data."""
 
-import argparse
 import csv
 import dataclasses
 import io
@@ -8,9 +7,9 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from pipelines.ledger.command_line import parsed
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from schemas.errors import ConfigError, LedgerRefusedError
 from schemas.privacy.charge import Charge, Limit
@@ -21,13 +20,12 @@ from transforms.files.octets import write_bytes
 from transforms.privacy import ledger_filter
 
 
-def run(argv: Sequence[str]) -> dict[str, Any] | None:
+def run(given: SimpleNamespace) -> dict[str, Any] | None:
     """The command; returns the summary that is printed last, or None if rows were printed.
 
     Raises:
       DappleError: what stopped it, in one sentence.
     """
-    given = parsed(argv)
     book = Ledger(given.ledger)
     if given.action == "limit":
         return _limit(book, given)
@@ -45,7 +43,7 @@ def run(argv: Sequence[str]) -> dict[str, Any] | None:
     return {"ledger": given.ledger, "output": given.output}
 
 
-def _limit(book: Ledger, given: argparse.Namespace) -> dict[str, Any]:
+def _limit(book: Ledger, given: SimpleNamespace) -> dict[str, Any]:
     """Sets a limit."""
     for name, value in {"--epsilon": given.epsilon, "--basic_epsilon": given.basic_epsilon}.items():
         if not 0.0 <= value < math.inf or (value == 0.0 and name == "--epsilon"):
@@ -95,7 +93,7 @@ def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
     return {"datasets": datasets, "runs": runs}
 
 
-def _plan(entries: Sequence[LedgerEntry], given: argparse.Namespace) -> dict[str, Any]:
+def _plan(entries: Sequence[LedgerEntry], given: SimpleNamespace) -> dict[str, Any]:
     """The largest epsilon of each of some runs that fit together, after what has been spent."""
     limit = limits_of(entries).get(given.dataset)
     if limit is None:

@@ -1,17 +1,13 @@
 """The word `party`: makes the key of a party of masked aggregation, enrolls it, and has it forget what it has sent."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
-
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.masked.clients_settings import check_keys
-from pipelines.run.flags import Parser, check_name
+from pipelines.run.flags import check_name
 from pipelines.run.folder import absolute
 from pipelines.run.options import read_text
 from pipelines.run.stores import check_stores
 from schemas.choices import MaskScheme
-from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import load_config
 from schemas.masked.config import MaskedConfig
 from transforms.masked.exchange_files import Exchange
@@ -20,36 +16,15 @@ from transforms.masked.signing import signing_parties
 from transforms.numerics.masked.signatures import public_part
 from transforms.privacy.keys import create_key, read_key
 
-_OPTIONAL = ("--client", "--exchange")
 
-
-def command(argv: Sequence[str]) -> str:
-    """Does what the first word says, and gives what is printed.
-
-    Args:
-      argv: words after `party`.
-
-    Raises:
-      ConfigError: if the words are others, or something is in the way.
-    """
-    action = next(iter(argv), "")
-    if action not in _ACTIONS:
-        raise ConfigError(f"the command line must be `{FORM}`, got {action or 'nothing'} after party.")
-    work, form, flags = _ACTIONS[action]
-    parser = Parser(prog=f"dapple party {action}", allow_abbrev=False, add_help=False, form=form)
-    for flag in flags:
-        parser.add_argument(flag, required=flag not in _OPTIONAL, default="")
-    return work(**vars(parser.parse_args(argv[1:])))
-
-
-def _new(output: str) -> str:
+def new(output: str) -> str:
     """Makes a new private key, a file of mode 0600; its public part is printed, 64 hex digits."""
     check_stores({"--output": output})
     create_key(output, "--output")
     return public_part(read_key(output, "--output")).hex() + "\n"
 
 
-def _enroll(config: str, client: str) -> str:
+def enroll(config: str, client: str) -> str:
     """Makes the state of a party, and with pairwise masks its secret where there is none; the folder is printed."""
     masked = _masked(config, client)
     secret = str(masked.secret_uri)
@@ -58,7 +33,7 @@ def _enroll(config: str, client: str) -> str:
     return PartyState.enroll(str(masked.state_uri), secret, client).folder + "\n"
 
 
-def _forget(config: str, client: str, exchange: str) -> str:
+def forget(config: str, client: str, exchange: str) -> str:
     """Destroys what a party has sent in the run of an exchange, or in all runs; how many they were is printed."""
     masked = _masked(config, client)
     party = PartyState.of(str(masked.state_uri), str(masked.secret_uri), client)
@@ -80,22 +55,3 @@ def _masked(config: str, client: str) -> MaskedConfig:
     check_stores(settings)
     check_keys(settings)
     return settings.masked
-
-
-class _Action(NamedTuple):
-    """Attributes: what is done, how it is asked for, and its flags."""
-
-    work: Callable[..., str]
-    form: str
-    flags: tuple[str, ...]
-
-
-_PARTY = "--config JOB [--client NAME]"
-_ACTIONS = {
-    "new": _Action(_new, "dapple party new --output KEY", ("--output",)),
-    "enroll": _Action(_enroll, f"dapple party enroll {_PARTY}", ("--config", "--client")),
-    "forget": _Action(
-        _forget, f"dapple party forget {_PARTY} [--exchange EXCHANGE]", ("--config", "--client", "--exchange")
-    ),
-}
-FORM = "` or `".join(each.form for each in _ACTIONS.values())

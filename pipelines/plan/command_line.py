@@ -1,30 +1,36 @@
 """The words of planning and verifying, and their flags; no Beam here, so that help and refusals come at once."""
 
-import argparse
-import dataclasses
+import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from pipelines.run.flags import Parser
+import click
+
+from pipelines.run.flags import PATH, Command, Flag
 from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 from schemas.tables.encoding import are_bounds
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class Tool(Command):
     """A word that reads no private row.
 
-    Attributes:
+    Args:
+      name: the word.
+      form: how it is written.
       module: that holds its function `run`.
-      usage: how it is written.
-      flags: its flags, with the arguments of argparse.
+      params: its flags.
     """
 
-    module: str
-    usage: str
-    flags: Mapping[str, Mapping[str, Any]]
+    def __init__(self, name: str, form: str, module: str, *params: click.Parameter):
+        super().__init__(name, form, *params, callback=self._run)
+        self._module = module
+
+    def _run(self, **given: Any) -> Any:
+        """What the module says; it is imported when what is given has been checked."""
+        return importlib.import_module(self._module).run(checked(given))
 
 
 def _number(text: str) -> float:
@@ -69,75 +75,61 @@ KINDS: Mapping[str, Callable[[str], Any]] = {
     "server_data": str,
 }
 """How what `dapple init` asks for is read."""
-_LEDGER = {"default": None, "help": "the ledger's file, if the run has been charged"}
-TOOLS: Mapping[str, Tool] = {
-    "init": Tool(
-        module="pipelines.plan.starter",
-        usage="dapple init --data PATH --output job.yaml [--algorithm NAME] ...",
-        flags={
-            "--data": {"required": True, "help": "a Parquet or CSV file, a glob or a folder; names and types are read"},
-            "--output": {"required": True, "help": "the job to write; must be new"},
-            "--algorithm": {"default": "dp_lloyd", "help": "dp_lloyd, central_tree or feddp_kmeans"},
-            "--clusters": {"default": 5, "type": int, "help": "number of centers; default: 5"},
-            "--epsilon": {"default": 1.0, "type": float, "help": "of the run; default: 1"},
-            "--delta": {"default": 1e-6, "type": float, "help": "of the run; default: 1e-6"},
-            "--client_id": {"default": None, "help": "column of clients; makes the client the privacy unit"},
-            "--client_rows": {"default": None, "help": "public typical number of rows of a client"},
-            "--server_data": {"default": None, "help": "public rows, for feddp_kmeans"},
-            "--domain": {"default": None, "help": "one public interval for every feature, such as 0,100"},
-            "--radius": {"default": None, "help": "public largest distance of a row from the origin"},
-        },
+_LEDGER = Flag("--ledger", "the ledger's file, if the run has been charged", type=PATH)
+_TOOLS = (
+    Tool(
+        "init",
+        "dapple init --data PATH --output job.yaml [--algorithm NAME] ...",
+        "pipelines.plan.starter",
+        Flag("--data", "a Parquet or CSV file, a glob or a folder; names and types are read", required=True, type=PATH),
+        Flag("--output", "the job to write; must be new", required=True, type=PATH),
+        Flag("--algorithm", "dp_lloyd, central_tree or feddp_kmeans", default="dp_lloyd"),
+        Flag("--clusters", "number of centers; default: 5", default=5, type=int),
+        Flag("--epsilon", "of the run; default: 1", default=1.0, type=float),
+        Flag("--delta", "of the run; default: 1e-6", default=1e-6, type=float),
+        Flag("--client_id", "column of clients; makes the client the privacy unit"),
+        Flag("--client_rows", "public typical number of rows of a client"),
+        Flag("--server_data", "public rows, for feddp_kmeans", type=PATH),
+        Flag("--domain", "one public interval for every feature, such as 0,100"),
+        Flag("--radius", "public largest distance of a row from the origin"),
     ),
-    "plan": Tool(
-        module="pipelines.plan.expected",
-        usage="dapple plan --config job.yaml [--rows N | --clients N] [--accuracy X]",
-        flags={
-            "--config": {"required": True, "help": "the YAML file of a private fit or a stream"},
-            "--rows": {"default": None, "type": int, "help": "assumed number of rows, never that of the data"},
-            "--clients": {"default": None, "type": int, "help": "assumed number of clients, at unit client"},
-            "--accuracy": {"default": None, "type": float, "help": "finds epsilon: 0.05 lets noise cost five percent"},
-            "--width": {
-                "default": None,
-                "type": int,
-                "help": "number of features, for a list column of no public data",
-            },
-        },
+    Tool(
+        "plan",
+        "dapple plan --config job.yaml [--rows N | --clients N] [--accuracy X]",
+        "pipelines.plan.expected",
+        Flag("--config", "the YAML file of a private fit or a stream", required=True, type=PATH),
+        Flag("--rows", "assumed number of rows, never that of the data", type=int),
+        Flag("--clients", "assumed number of clients, at unit client", type=int),
+        Flag("--accuracy", "finds epsilon: 0.05 lets noise cost five percent", type=float),
+        Flag("--width", "number of features, for a list column of no public data", type=int),
     ),
-    "verify": Tool(
-        module="pipelines.plan.verify",
-        usage="dapple verify FOLDER [--ledger FILE] [--sign PRIVATE | --key PUBLIC]",
-        flags={
-            "folder": {"help": "output of a run"},
-            "--ledger": _LEDGER,
-            "--sign": {"default": None, "help": "Ed25519 private key (PEM); writes signature.json if the run is whole"},
-            "--key": {"default": None, "help": "Ed25519 public key (PEM) that must have signed the run"},
-        },
+    Tool(
+        "verify",
+        "dapple verify FOLDER [--ledger FILE] [--sign PRIVATE | --key PUBLIC]",
+        "pipelines.plan.verify",
+        click.Argument(["folder"], type=PATH),
+        _LEDGER,
+        Flag("--sign", "Ed25519 private key (PEM); writes signature.json if the run is whole", type=PATH),
+        Flag("--key", "Ed25519 public key (PEM) that must have signed the run", type=PATH),
     ),
-    "clean": Tool(
-        module="pipelines.plan.leftovers",
-        usage="dapple clean FOLDER [--ledger FILE] [--hours N] [--flink_master HOST:PORT] [--delete] [--abandon]",
-        flags={
-            "folder": {"help": "in which outputs of runs lie"},
-            "--ledger": _LEDGER,
-            "--hours": {"default": 24.0, "type": float, "help": "untouched for so long; default: 24"},
-            "--flink_master": {
-                "default": None,
-                "help": "Flink's REST interface; jobs there of killed runs are named, and stopped with --delete",
-            },
-            "--delete": {"action": "store_true", "help": "remove what is listed, keys and copies of rows included"},
-            "--abandon": {"action": "store_true", "help": "also what a run could still take up"},
-        },
+    Tool(
+        "clean",
+        "dapple clean FOLDER [--ledger FILE] [--hours N] [--flink_master HOST:PORT] [--delete] [--abandon]",
+        "pipelines.plan.leftovers",
+        click.Argument(["folder"], type=PATH),
+        _LEDGER,
+        Flag("--hours", "untouched for so long; default: 24", default=24.0, type=float),
+        Flag("--flink_master", "Flink's REST interface; killed runs' jobs there are named, and stopped with --delete"),
+        Flag("--delete", "remove what is listed, keys and copies of rows included", is_flag=True),
+        Flag("--abandon", "also what a run could still take up", is_flag=True),
     ),
-}
+)
+TOOLS: Mapping[str, Tool] = {str(each.name): each for each in _TOOLS}
 
 
-def parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
-    """The command line of a word; raises ConfigError, in one sentence."""
-    tool = TOOLS[name]
-    parser = Parser(prog=f"dapple {name}", allow_abbrev=False, form=tool.usage)
-    for flag, about in tool.flags.items():
-        parser.add_argument(flag, **about)
-    found = parser.parse_args(list(argv))
+def checked(given: Mapping[str, Any]) -> SimpleNamespace:
+    """What is given for the flags of a word, read and checked; raises ConfigError, in one sentence."""
+    found = SimpleNamespace(**given)
     for flag, kind in KINDS.items():
         if isinstance(getattr(found, flag, None), str):
             setattr(found, flag, kind(getattr(found, flag)))

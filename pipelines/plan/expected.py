@@ -5,11 +5,11 @@ compared with those of public ones; their rows, numbers of rows and statistics a
 patterns, then names of columns are read from the first private file, as the fit itself does.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.ledger.remaining import Budget
 from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
-from pipelines.plan.command_line import parsed
 from pipelines.plan.sharp_edges import edges_of
 from pipelines.plan.stream_noise import stream_json, stream_warnings
 from pipelines.run.options import beam_options, read_text
@@ -80,7 +79,7 @@ class Expected:
     previous: PreviousRun | None = None
 
     @classmethod
-    def of(cls, config: FitConfig, given: argparse.Namespace) -> "Expected":
+    def of(cls, config: FitConfig, given: SimpleNamespace) -> "Expected":
         """Plans and simulates a job; raises DappleError as the job itself would before it reads rows."""
         check_stores(config)
         n_units = _assumed(config, given)
@@ -209,13 +208,12 @@ class Expected:
         return float(self.n_units * unit_of(self.config.privacy.unit, self.config.clipping.client_rows).rows)
 
 
-def run(argv: Sequence[str]) -> dict[str, Any]:
+def run(given: SimpleNamespace) -> dict[str, Any]:
     """The command; returns the summary that is printed last.
 
     Raises:
       DappleError: what stopped it, in one sentence.
     """
-    given = parsed("plan", argv)
     beam_options([])
     config, words = _config(given.config)
     with words:
@@ -291,7 +289,7 @@ def _compare(config: FitConfig) -> None:
     check_public(source)
 
 
-def _assumed(config: FitConfig, given: argparse.Namespace) -> int:
+def _assumed(config: FitConfig, given: SimpleNamespace) -> int:
     """The number of privacy units: of the flag, the job, or a round one; never that of the data."""
     flag = UNITS[config.privacy.unit].words
     for other in {each.words for each in UNITS.values()} - {flag}:
@@ -307,7 +305,7 @@ def _assumed(config: FitConfig, given: argparse.Namespace) -> int:
     return known or config.data.public_rows or ASSUMED_UNITS
 
 
-def _width(config: FitConfig, given: argparse.Namespace) -> int:
+def _width(config: FitConfig, given: SimpleNamespace) -> int:
     """Number of features, where no public data tell it; private files are not asked."""
     data, encoder = config.data, learned_encoder(config, server_files(config))
     if not isinstance(data.features, str):

@@ -4,7 +4,6 @@ A job in a Flink cluster goes on when its driver is killed. It is found by the n
 folder goes.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import fcntl
@@ -14,12 +13,12 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from pipelines.jobs import on_flink
 from pipelines.jobs.on_flink import FlinkJob
 from pipelines.ledger.store import Ledger
-from pipelines.plan.command_line import parsed
 from pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE
 from pipelines.tables.private_source import LISTING_FILE
 from schemas.errors import ConfigError, InputError
@@ -57,12 +56,12 @@ class _Leftover:
     alien: str
     jobs: tuple[str, ...] = ()
 
-    def goes(self, given: argparse.Namespace) -> bool:
+    def goes(self, given: SimpleNamespace) -> bool:
         """Whether it is removed."""
         return given.delete and not self.alien and (given.abandon or not self.kept)
 
 
-def run(argv: Sequence[str]) -> dict[str, Any]:
+def run(given: SimpleNamespace) -> dict[str, Any]:
     """The command; returns the summary that is printed last.
 
     Raises:
@@ -70,7 +69,6 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
       LedgerRefusedError: if the ledger cannot be read.
       RunnerError: if a cluster is named and does not answer, or a job there does not end.
     """
-    given = parsed("clean", argv)
     if not os.path.isdir(given.folder):
         raise ConfigError(
             f"the folder must be one on a local disk, got {given.folder}; give that in which outputs lie."
@@ -97,12 +95,12 @@ def _with_jobs(found: _Leftover, going: Sequence[FlinkJob]) -> _Leftover:
     return dataclasses.replace(found, jobs=tuple(job.name for job in going if job.is_of(found.run_id)))
 
 
-def _stops(found: _Leftover, job: FlinkJob, given: argparse.Namespace) -> bool:
+def _stops(found: _Leftover, job: FlinkJob, given: SimpleNamespace) -> bool:
     """Whether a job is stopped for a folder: nobody waits for it, whether the run can be taken up or not."""
     return given.delete and not found.alien and job.name in found.jobs
 
 
-def _stopped(given: argparse.Namespace, jobs: Sequence[FlinkJob]) -> list[str]:
+def _stopped(given: SimpleNamespace, jobs: Sequence[FlinkJob]) -> list[str]:
     """Stops jobs; returns their names."""
     if jobs:
         on_flink.stop(given.flink_master, jobs)

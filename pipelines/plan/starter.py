@@ -1,6 +1,5 @@
 """`dapple init`: a first job with comments, from names and types of columns; no value and no statistic is read."""
 
-import argparse
 import json
 import os
 import sys
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import yaml
 
-from pipelines.plan.command_line import KINDS, is_constant, parsed
+from pipelines.plan.command_line import KINDS, is_constant
 from pipelines.plan.proposal import ID, TEXT, Proposal
 from pipelines.run.options import beam_options
 from pipelines.run.stores import check_stores
@@ -40,13 +39,12 @@ _BESIDE_ENCODE = (
 _TAKEN = "--output must be a new file, got {}; choose another one."
 
 
-def run(argv: Sequence[str]) -> dict[str, Any]:
+def run(given: SimpleNamespace) -> dict[str, Any]:
     """The command; returns the summary that is printed last.
 
     Raises:
       DappleError: what stopped it, in one sentence.
     """
-    given = parsed("init", argv)
     check_stores({f"--{name}": getattr(given, name) for name in ("data", "output")})
     beam_options([])
     if given.algorithm not in _ALGORITHMS:
@@ -93,7 +91,7 @@ class _Question(NamedTuple):
     name: str
 
 
-def _questions(given: argparse.Namespace, proposal: Proposal) -> list[_Question]:
+def _questions(given: SimpleNamespace, proposal: Proposal) -> list[_Question]:
     """What flags and types of columns leave open; the intervals of columns get a place of their own in `given`."""
     flags, wanted = vars(given), {}
     if given.algorithm == Algorithm.DP_LLOYD and isinstance(proposal.features, str):
@@ -113,7 +111,7 @@ def _questions(given: argparse.Namespace, proposal: Proposal) -> list[_Question]
     return found
 
 
-def _without_constants(given: argparse.Namespace, proposal: Proposal) -> Proposal:
+def _without_constants(given: SimpleNamespace, proposal: Proposal) -> Proposal:
     """Leaves out columns that are constant by what was answered; whether private values vary is not looked at."""
     if given.algorithm != Algorithm.DP_LLOYD:
         return proposal
@@ -172,7 +170,7 @@ def _is_answered(question: _Question) -> bool:
     return True
 
 
-def job_text(given: argparse.Namespace, proposal: Proposal) -> str:
+def job_text(given: SimpleNamespace, proposal: Proposal) -> str:
     """A job as YAML with comments.
 
     Args:
@@ -201,7 +199,7 @@ def job_text(given: argparse.Namespace, proposal: Proposal) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _bounds(given: argparse.Namespace, proposal: Proposal, unit: PrivacyUnit) -> Iterator[str]:
+def _bounds(given: SimpleNamespace, proposal: Proposal, unit: PrivacyUnit) -> Iterator[str]:
     """Bounds on rows, and the sections of the algorithm."""
     clipping: dict[str, Any] = {}
     if given.algorithm == Algorithm.FEDDP_KMEANS:
@@ -221,7 +219,7 @@ def _bounds(given: argparse.Namespace, proposal: Proposal, unit: PrivacyUnit) ->
         yield from _yaml({"tree": {"radius": given.radius}})
 
 
-def _domain(given: argparse.Namespace, proposal: Proposal) -> Iterator[str]:
+def _domain(given: SimpleNamespace, proposal: Proposal) -> Iterator[str]:
     """Intervals of DP-Lloyd: one for each column, a line each, or that of the numbers in a list."""
     if isinstance(proposal.features, str):
         yield f"# The public interval of all numbers; what lies outside is clipped to it.{_todo(given.domain)}"

@@ -8,13 +8,13 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.ledger.store import Ledger
 from pipelines.plan import signature
-from pipelines.plan.command_line import parsed
 from pipelines.run.folder import MANIFEST, PRIVACY_FILE, manifest_digest
 from pipelines.run.options import beam_options
 from schemas.choices import Algorithm
@@ -96,13 +96,12 @@ class RunCopy:
         return octets
 
 
-def run(argv: Sequence[str]) -> dict[str, Any]:
+def run(given: SimpleNamespace) -> dict[str, Any]:
     """The command; returns the summary that is printed last.
 
     Raises:
       ProtocolError: naming the first file that was altered or does not add up.
     """
-    given = parsed("verify", argv)
     beam_options([])
     copy = RunCopy.of(given.folder)
     n_files = copy.check_files()

@@ -1,41 +1,107 @@
-"""Dapple's own flags: what they mean, and what is refused of them before Beam is imported."""
+"""Dapple's own flags and words: what they mean, and what is refused of them before Beam is imported."""
 
-import argparse
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import click
 
 from schemas.errors import ConfigError
 
 CONFIG_FLAG = "--config"
 OUTPUT_FLAGS = ("--output", "--run_id")
-FLAG_HELP = {
-    "--config": "the job's YAML file",
-    "--output": "folder of the results; must be new or empty",
-    "--run_id": "name of the run; default: time and a random part",
-    "--exchange": "folder that all roles can reach",
-    "--released": "folder of the releases so far, out of the aggregator's reach",
-    "--client": "name of the client that sends",
-    "--once": "do what is due and end, instead of waiting for more",
-}
-OPTIONAL_FLAGS = ("--run_id", "--once")
-SWITCHES = ("--once",)
-"""Flags without a value."""
+FORM = "dapple JOB --config FILE --output DIR [Beam flags]"
+OR = "` or `"
+"""Between forms of a word."""
+PATH = click.Path(readable=False)
+"""Shells complete it; what is there is the job's own to check."""
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are `ConfigError`s.
+class Flag(click.Option):
+    """A flag, by its name, a line on it, and what click knows besides; another flag is never its value."""
 
-    Args:
-      form: of the command, for errors; other arguments are argparse's.
+    def __init__(self, name: str, help: str, **more: Any):
+        super().__init__([name], help=help, **more)
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """As click's."""
+        if isinstance(value, str) and value.startswith("--"):
+            flag = value.partition("=")[0]
+            raise click.BadOptionUsage(self.opts[0], f"{self.opts[0]} needs a value, got the flag {flag}", ctx)
+        return super().process_value(ctx, value)
+
+
+_NEEDED: dict[str, Any] = {"metavar": "DIR", "type": PATH, "required": True}
+_OWN = (
+    Flag("--config", "the job's YAML file", **_NEEDED | {"metavar": "FILE"}),
+    Flag("--output", "folder of the results; must be new or empty", **_NEEDED),
+    Flag("--run_id", "name of the run; default: time and a random part", metavar="ID"),
+    Flag("--exchange", "folder that all roles can reach", **_NEEDED),
+    Flag("--released", "folder of the releases so far, out of the aggregator's reach", **_NEEDED),
+    Flag("--client", "name of the client that sends", metavar="NAME", required=True),
+    Flag("--once", "do what is due and end, instead of waiting for more", is_flag=True, flag_value="once"),
+)
+FLAGS = {each.opts[0]: each for each in _OWN}
+
+
+class Command(click.Command):
+    """A word of the command: its name, how it is written, its flags, and what click knows besides.
+
+    Attributes:
+      after: what its page says after the flags.
+      codes: its exit codes, and what they mean.
     """
 
-    def __init__(self, *, form: str = "dapple JOB --config FILE --output DIR [Beam flags]", **more: Any):
-        super().__init__(**more)
-        self._form = form
+    after = ""
+    codes: Mapping[int, str] = {}
 
-    def error(self, message: str) -> None:  # type: ignore[override]
-        """Raises instead of exiting."""
-        raise ConfigError(f"the command line must be `{self._form}`: {message}.")
+    def __init__(self, name: str, form: str, *params: click.Parameter, **more: Any):
+        super().__init__(name, params=list(params), **more)
+        self.form = form
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The forms."""
+        for form in self.form.split(OR):
+            formatter.write_usage("dapple", form.removeprefix("dapple "), prefix="usage: ")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What comes after the flags, and the exit codes."""
+        formatter.write(self.after)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), text) for code, text in self.codes.items()])
+
+
+class Words(Command, click.Group):
+    """A word that another one follows."""
+
+
+def job_command(name: str, form: str, flags: Sequence[str], *params: Flag, **more: Any) -> Command:
+    """A job with flags of `FLAGS`, whose other words are left for Beam."""
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    own = (FLAGS[flag] for flag in (CONFIG_FLAG, *flags))
+    return Command(name, form, *own, *params, context_settings=settings, **more)
+
+
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """Makes a ConfigError of what click refuses."""
+    try:
+        yield
+    except click.UsageError as error:
+        message = error.format_message().rstrip(".")
+        if error.ctx is not None and isinstance(error, click.MissingParameter):
+            given = error.ctx.params
+            missing = [each for each in error.ctx.command.params if each.required and given.get(str(each.name)) is None]
+            message = f"the following arguments are required: {', '.join(each.opts[0] for each in missing)}"
+        form = getattr(error.ctx and error.ctx.command, "form", FORM)
+        raise ConfigError(f"the command line must be `{form}`: {message}{'' if message[-1] == '?' else '.'}") from error
+
+
+def read(command: click.Command, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """What is given for the flags of a command, by name, and the words that are left; raises ConfigError."""
+    with one_sentence():
+        context = command.make_context(command.name, list(argv))
+    return context.params, context.args
 
 
 def parse_own(job: str, argv: Sequence[str], flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -44,17 +110,13 @@ def parse_own(job: str, argv: Sequence[str], flags: Sequence[str]) -> tuple[dict
     Args:
       job: its name.
       argv: words after it.
-      flags: of this job besides --config; all must be given but `OPTIONAL_FLAGS`.
+      flags: of this job besides --config.
 
     Raises:
       ConfigError: for a missing flag, or a name that can be no part of a file name.
     """
-    parser = Parser(prog=f"dapple {job}", allow_abbrev=False)
-    for flag in (CONFIG_FLAG, *flags):
-        kind: dict[str, Any] = {"action": "store_const", "const": flag} if flag in SWITCHES else {}
-        parser.add_argument(flag, required=flag not in OPTIONAL_FLAGS, help=FLAG_HELP[flag], **kind)
-    known, rest = parser.parse_known_args(list(argv))
-    given = {name: text for name, text in vars(known).items() if text is not None}
+    params, rest = read(job_command(job, FORM, flags), argv)
+    given = {name: text for name, text in params.items() if text is not None}
     for name, setting in {"client": "--client", "run_id": "run_id"}.items():
         if name in given:
             check_name(given[name], setting)

@@ -10,13 +10,13 @@ import secrets
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import joblib
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
 
-from pipelines.run.flags import OUTPUT_FLAGS, Parser, parse_own
+from pipelines.run.flags import FORM, OUTPUT_FLAGS, parse_own
 from pipelines.run.folder import absolute
 from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
@@ -240,8 +240,16 @@ def known_flags() -> list[str]:
     return [text for action in _beam_parser()._actions for text in action.option_strings]
 
 
-def _beam_parser() -> Parser:
-    parser = Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are `ConfigError`s."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises instead of exiting."""
+        raise ConfigError(f"the command line must be `{FORM}`: {message}.")
+
+
+def _beam_parser() -> _Parser:
+    parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
     for option_class in (PipelineOptions, *_subclasses(PipelineOptions)):
         option_class._add_argparse_args(parser)
     return parser

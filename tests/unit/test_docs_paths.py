@@ -77,7 +77,7 @@ def resolves(dotted: str) -> bool:
         return True
     for cut in range(len(parts), 0, -1):
         stem = "/".join(parts[:cut])
-        modules = [*ROOT.glob(f"{stem}.py"), *ROOT.glob(f"{stem}/__init__.py")]
+        modules = [*ROOT.glob(f"{stem}.py"), *ROOT.glob(f"{stem}/__init__.py*")]
         if modules:
             return any(defines(path, dotted.split(".")[cut:]) for path in modules)
     return False

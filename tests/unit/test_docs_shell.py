@@ -7,12 +7,10 @@ import subprocess
 
 import pytest
 
-from pipelines.command.main import COMMANDS
+from pipelines.command.main import COMMANDS, overview
 from pipelines.command.words import WORDS
-from pipelines.ledger import command_line as of_the_ledger
-from pipelines.masked.party import _ACTIONS as PARTY
-from pipelines.plan import command_line as planning
-from pipelines.run import options
+from pipelines.plan.command_line import checked
+from pipelines.run import flags, options
 from schemas.errors import ConfigError
 from tests.scenes import pages
 from tests.scenes.pages import calls
@@ -50,17 +48,17 @@ def refusal(words):
 
 def _parse(name, rest, asks):
     """As the command does, as if all extras were there; a job that is asked for help needs no flags."""
-    if name == "ledger":
-        of_the_ledger.parsed(rest)
-    elif name in planning.TOOLS:
-        planning.parsed(name, rest)
-    elif name == "party":
-        flags = {word.partition("=")[0] for word in rest if word.startswith("--")}
-        if rest[0] not in PARTY or not flags <= set(PARTY[rest[0]].flags):
-            raise ConfigError(f"party must be asked as in {[each.form for each in PARTY.values()]}, got {rest}.")
-    elif name in WORDS and not (asks and not rest):
-        options.parse_job(name, [re.sub("[a-z0-9]+://", "", word) for word in rest], WORDS[name].flags)
-    elif name == "schema" and rest[0] not in WORDS:
+    if name in WORDS:
+        if rest or not asks:
+            options.parse_job(name, [re.sub("[a-z0-9]+://", "", word) for word in rest], WORDS[name].flags)
+        return
+    command = overview().commands[name]
+    if isinstance(command, flags.Words):
+        if rest[0] not in command.commands:
+            raise ConfigError(f"{name} must be followed by one of {[*command.commands]}, got {rest}.")
+        command, rest = command.commands[rest[0]], rest[1:]
+    checked(flags.read(command, rest)[0])
+    if name == "schema" and rest[0] not in WORDS:
         raise ConfigError(f"schema must be asked of a job, got {rest}.")
 
 

@@ -72,7 +72,8 @@ def test_data_files_are_in_the_wheel(names):
     assert {f"{top}/py.typed" for top in ("dapple_dp", "schemas", "transforms", "pipelines")} <= names
     assert {f"dapple_dp/schedule/{each.name}" for each in (ROOT / "schedule").iterdir() if each.is_file()} <= names
     assert {f"schemas/json/{name}.json" for name in WORDS} <= names
-    assert {"pipelines/page/templates/report.html.j2", "pipelines/page/templates/report.css"} <= names
+    templates = {"pipelines/page/templates/report.html.j2", "pipelines/page/templates/report.css"}
+    assert templates | {"dapple_dp/__init__.pyi"} <= names
 
 
 def test_nothing_else_lies_at_the_top(names):

@@ -258,8 +258,8 @@ def test_verify_knows_a_ledger_that_was_started_over(ledger, tmp_path):
     [
         (["show"], "the command line must be `dapple ledger limit|show|plan|verify|export --ledger FILE`"),
         (["limit", "--ledger", "F"], "the following arguments are required"),
-        (["shw", "--ledger", "F"], "invalid choice"),
-        (["show", "--ledger", "F", "--datset", "x"], "unrecognized arguments"),
+        (["shw", "--ledger", "F"], "No such command 'shw'"),
+        (["show", "--ledger", "F", "--datset", "x"], "No such option '--datset'"),
         (["limit", "--ledger", "F", "--dataset", "x", "--epsilon", "0", "--delta", "1e-6"], "--epsilon must be"),
         (["limit", "--ledger", "F", "--dataset", "x", "--epsilon", "inf", "--delta", "1e-6"], "--epsilon must be"),
         (["limit", "--ledger", "F", "--dataset", "x", "--epsilon", "1", "--delta", "1"], "--delta must be"),

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from pipelines.plan import expected
-from pipelines.plan.command_line import parsed
+from pipelines.plan.command_line import TOOLS, checked
+from pipelines.run.flags import read
 from tests.scenes import example_jobs, lake, pages
 
 JOBS = list(example_jobs.jobs())
@@ -97,7 +98,7 @@ def test_the_other_way_round_starts_as_the_job_does(settings, tmp_path, monkeypa
     planned = []
     for epsilon in (1.0, 0.1):
         pathlib.Path("job.yaml").write_text(yaml.safe_dump(job | {"privacy": job["privacy"] | {"epsilon": epsilon}}))
-        given = parsed("plan", ["--config", "job.yaml", "--rows", "2000"])
+        given = checked(read(TOOLS["plan"], ["--config", "job.yaml", "--rows", "2000"])[0])
         planned.append(expected.Expected.of(expected._config("job.yaml")[0], given))
     found = planned[1].fit.simulated(planned[1].config, planned[1].server, 2000, draws=3)
     excess = found.mean / found.without_noise - 1.0

@@ -12,7 +12,7 @@ import pytest
 from pipelines.command import completion, interruption
 from pipelines.command import main as command
 from pipelines.command.words import TOOLS, WORDS
-from pipelines.run.flags import FLAG_HELP
+from pipelines.run.flags import FLAGS
 from schemas.errors import InputError
 from tests.scenes.json_schema import plain
 
@@ -90,7 +90,7 @@ def test_the_page_of_a_job_has_flags_example_and_exit_codes(capsys, name):
     assert code == 0
     for flag in ("--config", *WORDS[name].flags):
         assert f"  {flag} " in page
-        assert FLAG_HELP[flag] in page
+        assert FLAGS[flag].help in page
     assert {"--verbose", "--help"} <= set(page.split())
     example = page.partition(f"({name}.yaml):\n")[2].partition("\n\n")[0]
     assert plain(example) == plain(WORDS[name].example)
@@ -165,11 +165,21 @@ def test_a_missing_library_of_a_store_is_named(capsys, folder, monkeypatch, plac
     )
 
 
-def complete(script, *words):
-    """What bash offers for the last of some words."""
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The command, as a program that a shell may ask."""
+    path = tmp_path_factory.mktemp("bin") / "dapple"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -m dapple_dp "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def complete(program, *words):
+    """What bash offers for the last of some words, and what it is told to look for itself."""
     line = (
-        f"{script}\nCOMP_WORDS=({' '.join(words)} {chr(39) * 2 if words[-1] == 'dapple' else ''})\n"
-        f"COMP_CWORD={len(words) - 1}\ncompopt() {{ :; }}\n_dapple\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
+        f'complete() {{ :; }}\ncompopt() {{ echo "$2"; }}\n{completion.script("bash")}\n'
+        f"COMP_WORDS=({' '.join(words)})\nCOMP_CWORD={len(words) - 1}\n_dapple_completion {program}\n"
+        "printf '%s\\n' \"${COMPREPLY[@]}\"\n"
     )
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout.split()
 
@@ -182,26 +192,38 @@ def complete(script, *words):
         (["dapple", "--v"], {"--version"}),
         (["dapple", "upload", "--c"], {"--config", "--client"}),
         (["dapple", "fit", "--out"], {"--output"}),
+        (["dapple", "fit", "--runner=x", "--runner", "y", "--out"], {"--output"}),
         (["dapple", "ledger", "s"], {"show"}),
+        (["dapple", "ledger", "limit", "--ep"], {"--epsilon"}),
+        (["dapple", "party", "e"], {"enroll"}),
         (["dapple", "schema", "pro"], {"profile"}),
         (["dapple", "completion", "z"], {"zsh"}),
         (["dapple", "fit", "--run_id", "x"], set()),
+        (["dapple", "fit", "--config", "jo"], {"default"}),
+        (["dapple", "verify", "ru"], {"default"}),
     ],
 )
-def test_bash_completes(words, offered):
-    assert set(complete(completion.script("bash"), *words)) == offered
+def test_bash_completes(program, words, offered):
+    """By `default` bash itself looks for files."""
+    assert set(complete(program, *words)) == offered
 
 
-def test_bash_completes_files(folder):
-    script = f"cd {folder}\n{completion.script('bash')}"
-    assert complete(script, "dapple", "fit", "--config", "jo") == ["job.yaml"]
+def test_a_shell_is_answered_before_beam_is_imported():
+    script = (
+        "import sys\nfrom dapple_dp.command import main\ncode = main()\n"
+        "assert 'apache_beam' not in sys.modules\nsys.exit(code)\n"
+    )
+    asked = {"_DAPPLE_COMPLETE": "bash_complete", "COMP_WORDS": "dapple fit --out", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | asked, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("plain,--output\n", "")
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_completion_is_a_script_of_its_shell(shell):
     script = completion.script(shell)
-    for name in (*WORDS, *TOOLS):
-        assert name in script
+    assert f"_DAPPLE_COMPLETE={shell}_complete" in script
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
@@ -212,7 +234,7 @@ def test_a_shell_that_is_not_known_is_refused(capsys):
 
 
 def interrupted_job(monkeypatch, job):
-    monkeypatch.setattr(command, "_answer", lambda words: job())
+    monkeypatch.setattr(command, "_summary", lambda words: job())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -240,7 +262,7 @@ def test_a_signal_that_was_switched_off_stays_so(capsys, monkeypatch, number):
 
     def job():
         os.kill(os.getpid(), number)
-        return "{}\n"
+        return {}
 
     before = signal.signal(number, signal.SIG_IGN)
     try:

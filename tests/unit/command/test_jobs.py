@@ -8,7 +8,7 @@ from pipelines.command import main as command
 from pipelines.command.words import WORDS
 from pipelines.jobs.job import Job, JobChoice
 from pipelines.kmeans import fit
-from pipelines.run.flags import SWITCHES
+from pipelines.run.flags import FLAGS
 from pipelines.trusted_zone import pooled_fit
 from schemas.privacy.flow import Zone
 
@@ -31,7 +31,7 @@ def test_a_job_has_no_way_around(name, monkeypatch, tmp_path):
     monkeypatch.setattr("pipelines.jobs.run_job.run_job", lambda job, argv: asked.append((job, list(argv))))
     config = tmp_path / "job.yaml"
     config.write_text(WORDS[name].example)
-    words = [f"--config={config}", *(flag if flag in SWITCHES else f"{flag}=x" for flag in WORDS[name].flags)]
+    words = [f"--config={config}", *(flag if FLAGS[flag].is_flag else f"{flag}=x" for flag in WORDS[name].flags)]
     assert command.main([name, *words]) == 0
     assert asked == [(record(name), words)]
     assert not hasattr(importlib.import_module(command.JOBS[name]), "run")

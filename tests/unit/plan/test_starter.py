@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from pipelines.plan import proposal, starter
-from pipelines.plan.command_line import parsed
+from pipelines.plan.command_line import TOOLS, checked
 from pipelines.plan.proposal import Proposal
+from pipelines.run.flags import read
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import load_config
 from tests.scenes import lake
@@ -81,7 +82,7 @@ def text_of(given, schema):
 
 
 def test_features_may_have_any_name_or_be_a_list(place):
-    given = parsed("init", words(place, "--domain", "0,1"))
+    given = checked(read(TOOLS["init"], words(place, "--domain", "0,1"))[0])
     for odd in (
         "a: [b]\n# c, 'd' \"e\" " + 40 * "long ",
         "\x1b[2J",

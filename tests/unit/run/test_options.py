@@ -98,6 +98,12 @@ def test_the_value_of_an_unknown_flag_is_not_repeated():
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize("flag", ["--run_id", "--config"])
+def test_a_flag_is_not_the_value_of_another(flag):
+    with pytest.raises(ConfigError, match=f": {flag} needs a value, got the flag --pasword\\.$"):
+        options.parse_job("fit", [*NEEDED, flag, "--pasword=hunter2"])
+
+
 def test_a_beam_flag_of_the_wrong_type_is_refused():
     with pytest.raises(ConfigError, match="--direct_num_workers: invalid int value"):
         options.parse_job("fit", [*NEEDED, "--direct_num_workers=two"])
