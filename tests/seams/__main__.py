@@ -75,7 +75,7 @@ def _run(name: str, rows: list[Row], told: Told, root: pathlib.Path, only: list[
             continue
         start = time.perf_counter()
         try:
-            told.tell(row, place, root / name / str(index))
+            told.story(row, place, root / name / str(index)).tell()
             word = "ok"
         except Exception as error:  # noqa: BLE001 - a row that fails must not stop the others
             last = traceback.extract_tb(error.__traceback__)[-1]
