@@ -14,6 +14,8 @@ from tests.seams.array import Excluded, Factor, Row, Table
 from tests.seams.invariants import Run, summary
 from tests.seams.places import DATASET, Place, Settings
 
+RUN_ID = "seam"
+
 
 class Desk:
     """A folder with the files of jobs and what they wrote."""
@@ -92,13 +94,23 @@ class RowStory(Desk):
         """The job of the row, but for its ledger."""
         raise NotImplementedError
 
-    def started(self, *words: str) -> tuple[Run, Outcome] | None:
+    def started(self) -> tuple[Run, Outcome] | None:
         """The job, run once; None where the ledger has too little, and nothing is written."""
         if self.row.get("ledger") != "lacking":
-            return self.made(self.word, self.job, self.word, *words)
-        outcome = self.run(self.word, self.job, *self.output(self.word), *words)
+            return self.made(self.word, self.job, self.word, "--run_id", RUN_ID)
+        outcome = self.run(self.word, self.job, *self.output(self.word), "--run_id", RUN_ID)
         assert (outcome.code, (self.folder / self.word).exists()) == (3, False), outcome.err
         return None
+
+    def ask_again(self, first: Outcome) -> None:
+        """A run that a ledger knows is done; without one its folder is in the way, and either way its files stay."""
+        folder = self.folder / self.word
+        before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        again = self.run(self.word, self.job, *self.output(self.word), "--run_id", RUN_ID)
+        assert again.code == (0 if "ledger" in self.job else 2), again.err
+        if again.code == 0:
+            assert summary(again) == summary(first)
+        assert before == {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
     def check_charge(self, epsilon: float) -> None:
         """The ledger has one charge, of an epsilon; and what is asked for again is charged to nobody."""

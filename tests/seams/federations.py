@@ -125,7 +125,7 @@ class FederationStory(RowStory):
 
     def tell(self) -> None:
         """A run whose page, statement and last line say one epsilon, and which is run once."""
-        found = self.started("--run_id", "seam")
+        found = self.started()
         if found is None:
             return
         run, outcome = found
@@ -136,8 +136,7 @@ class FederationStory(RowStory):
         self._check_page(run)
         self.verify(run)
         self._check_models(run)
-        again = self.run("clustered_fl", self.job, *self.output("clustered_fl"), "--run_id", "seam")
-        assert again.code == 2, again.err
+        self.ask_again(outcome)
         # Noise is calibrated after the charge, to spend no more than it.
         self.check_charge(self.job["privacy"]["epsilon"])
 

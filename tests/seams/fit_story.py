@@ -9,7 +9,6 @@ from tests.seams.desk import RowStory
 from tests.seams.invariants import Run, summary
 from tests.seams.places import CLIENT_ROWS, DATASET, N_CLIENTS, N_ROWS, Place, Settings, changed
 
-RUN_ID = "seam"
 EXCESS = {"aggregator": (1.0, 1.0), "both": (2.0, 2.0), "clients": (1.0, float(N_ROWS))}
 """Drawn over promised variance, least and most, by who draws the noise."""
 
@@ -32,7 +31,7 @@ class Story(RowStory):
         self._begin()
         planned = self.plan()
         assert planned.code == 0, planned.err
-        found = self.started("--run_id", RUN_ID)
+        found = self.started()
         if found is None:
             return
         run, outcome = found
@@ -88,15 +87,6 @@ class Story(RowStory):
         self.check_charge(run.json("privacy.json")["epsilon"])
         shown = self.command("ledger", "show", "--ledger", self.job["ledger"])
         invariants.check_left(run, summary(shown), DATASET)
-
-    def ask_again(self, first: Outcome) -> None:
-        """A run that a ledger knows is not run again; without one its folder is in the way."""
-        before = {path.name: path.read_bytes() for path in (self.folder / "fit").iterdir() if path.is_file()}
-        again = self.run("fit", self.job, *self.output("fit"), "--run_id", RUN_ID)
-        assert again.code == (0 if "ledger" in self.job else 2), again.err
-        if again.code == 0:
-            assert summary(again) == summary(first)
-        assert before == {path.name: path.read_bytes() for path in (self.folder / "fit").iterdir() if path.is_file()}
 
     def _model_job(self) -> Settings:
         own = ("public_rows", "name", "max_rows_per_client")

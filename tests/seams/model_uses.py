@@ -168,7 +168,7 @@ class ModelStory(RowStory):
         """Labels, scores, and a profile twice."""
         self._assign()
         self._evaluate()
-        found = self.started("--run_id", "seam")
+        found = self.started()
         if found is None:
             return
         run, outcome = found
@@ -178,8 +178,7 @@ class ModelStory(RowStory):
         text, epsilon = run.page.text, run.json("privacy.json")["epsilon"]
         assert re.search(r"\bnan\b|\bNone\b|\binf\b", text) is None
         assert float(run.page.after("ε")[0]) == float(f"{epsilon:.4g}")
-        again = self.run("profile", self.job, *self.output("profile"), "--run_id", "seam")
-        assert again.code == 2, again.err
+        self.ask_again(outcome)
         self.check_charge(epsilon)
 
     def _assign(self) -> None:

@@ -117,7 +117,7 @@ class ReportStory(RowStory):
             before = changed(self.job, {"ledger": None, "data.name": None})
             first, _ = self.made("encode", before, "before")
             self.job = changed(self.job, {"reports.parameters": str(first.folder / "parameters.json")})
-        found = self.started("--run_id", "seam")
+        found = self.started()
         if found is None:
             return
         encoded, _ = found

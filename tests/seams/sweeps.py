@@ -98,7 +98,7 @@ class SweepStory(RowStory):
 
     def tell(self) -> None:
         """Every cell ran once, spent what it may, and is charged; the page says what the files say."""
-        found = self.started("--run_id", "seam")
+        found = self.started()
         if found is None:
             return
         run, outcome = found
