@@ -37,7 +37,6 @@ TEST_REQUIRES = [
     *DELTA_REQUIRES,
     *ICEBERG_REQUIRES,
     *KAFKA_REQUIRES,
-    "allpairspy>=2.5",
     "boto3>=1.40",
     "flask-cors>=6",
     "hypothesis>=6.100",

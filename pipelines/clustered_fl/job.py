@@ -17,7 +17,7 @@ from pipelines.clustered_fl.models_page import FederationView, Judged
 from pipelines.clustered_fl.planned import PlannedFederation, plan_federation
 from pipelines.jobs.forewarnings import counted
 from pipelines.jobs.job import Job, Outcome, Run
-from pipelines.jobs.place import OutputFolder
+from pipelines.jobs.place import ChargedFolder
 from pipelines.ledger.spending import Draw, Reservation
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
@@ -154,7 +154,7 @@ def _manifest(planned: PlannedFederation, state: FederatedState, fingerprint: st
     }
 
 
-class ResumedFolder(OutputFolder):
+class ResumedFolder(ChargedFolder):
     """An output folder whose staging folder outlives a run that was stopped."""
 
     @contextlib.contextmanager

@@ -1,13 +1,23 @@
 """Where a run writes, and under which reservation of the ledger."""
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any, Self
 
-from pipelines.ledger.spending import Draw, Reservation, spending
-from pipelines.run.folder import RunFolder, check_no_link
-from pipelines.run.options import JobOptions
+from apache_beam.io.filesystems import FileSystems
 
+from pipelines.ledger.spending import Draw, Reservation, spending
+from pipelines.ledger.store import Ledger
+from pipelines.run.folder import MANIFEST, PRIVACY_FILE, RunFolder, check_no_link
+from pipelines.run.options import JobOptions
+from schemas.errors import ConfigError
+from schemas.settings.digest import config_digest
+from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import ChargedManifest, Spent
+from transforms.files import gate
+
+_LOGGER = logging.getLogger(__name__)
 Summary = dict[str, Any]
 
 
@@ -99,3 +109,41 @@ class OutputFolder(Place):
     def publish(self, manifest: dict[str, Any]) -> None:
         """Makes the staging folder, with its manifest, the output."""
         self.folder.publish(manifest)
+
+
+class ChargedFolder(OutputFolder):
+    """An output folder of a job with a ledger or without: a run that is complete and charged is not made again.
+
+    Args:
+      options: of the run.
+      ledger: its path; None without one.
+      digest: of the settings.
+    """
+
+    def __init__(self, options: JobOptions, ledger: str | None, digest: str):
+        super().__init__(options)
+        self._ledger, self._digest = ledger, digest
+
+    @classmethod
+    def of(cls, settings: Any, options: JobOptions) -> Self:
+        """The place of a run."""
+        return cls(options, settings.ledger, config_digest(settings))
+
+    def complete(self) -> Summary | None:
+        """The summary of this run of these settings, if its ledger has it as committed and its output is there."""
+        path, run = FileSystems.join(self._options.output, MANIFEST), self._options.run_id
+        status = None if self._ledger is None else Ledger(self._ledger).status(run)
+        if status is None or status.state != "committed" or not FileSystems.exists(path):
+            return None
+        found = gate.read_json(path, ChargedManifest, _not_of_run(path))
+        if (found.run_id, found.config_digest) != (run, self._digest):
+            return None
+        path = FileSystems.join(self._options.output, PRIVACY_FILE)
+        spent = gate.read_json(path, Spent, _not_of_run(path))
+        _LOGGER.info("run %s is complete: nothing is read or charged", run)
+        return self.summary | {"epsilon": spent.epsilon, "delta": spent.delta}
+
+
+def _not_of_run(path: str) -> Refusal:
+    """What is said of a file that a run did not leave so."""
+    return Refusal(kind=ConfigError, rule=f"{path} must be as a run wrote it", remedy="choose another --output")

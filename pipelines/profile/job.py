@@ -10,6 +10,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs.job import Job, Outcome, Run, charging
+from pipelines.jobs.place import ChargedFolder
 from pipelines.kmeans.plan.fingerprint import source_fingerprint
 from pipelines.ledger.remaining import remaining
 from pipelines.ledger.spending import charge_of
@@ -193,6 +194,7 @@ JOB = Job(
     _write,
     Zone.PUBLIC,
     reserve=charging(_charge),
+    place=ChargedFolder.of,
     shows=REPORT_FILE,
     resolve=with_features,
 )

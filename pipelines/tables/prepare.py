@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.jobs.job import Job, Outcome, Run
+from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.jobs.place import OutputFolder
 from pipelines.run.graph import run_graph
 from pipelines.run.run_keys import own_key
@@ -122,7 +122,7 @@ def _plan(run: Run[PrepareConfig]) -> PrepareConfig:
 
 
 def _write(run: Run[PrepareConfig], config: PrepareConfig, manifest: PreparedManifest) -> Outcome:
-    return Outcome({"epsilon": 0.0, "delta": 0.0}, {"files": [file.name for file in manifest.files]})
+    return Outcome(UNPROTECTED, {"files": [file.name for file in manifest.files]})
 
 
 JOB = Job(

@@ -104,10 +104,11 @@ def _plan(run: Run[PooledFitConfig]) -> PooledFitConfig:
 
 def _work(run: Run[PooledFitConfig], config: PooledFitConfig) -> Encoder | None:
     """`centers.parquet` lies in the staging folder afterwards, as private as the input; how rows were encoded."""
-    folder, options = run.folder.staging, run.options.beam
-    with own_key(folder) as key_uri, staged_by_client(job_rows(config), options, key_uri, folder) as rows:
+    folder, options, given = run.folder.staging, run.options.beam, job_rows(config)
+    with own_key(folder) as key_uri, staged_by_client(given, options, key_uri, folder) as rows:
         run_graph(functools.partial(build, config=config, rows=rows, folder=folder), options, TRUSTED_ZONE)
-        return rows.contract.encoder
+    # Rows that were brought together are encoded already, and know no encoder.
+    return given.contract.encoder
 
 
 def _write(run: Run[PooledFitConfig], config: PooledFitConfig, encoder: Encoder | None) -> Outcome:

@@ -47,6 +47,20 @@ class WindowManifest(NumberedContent):
     run_id: str
 
 
+class ChargedManifest(NumberedContent):
+    """The manifest of a run that a ledger knows."""
+
+    run_id: str
+    config_digest: Digest
+
+
+class Spent(NumberedContent):
+    """What a statement says was spent."""
+
+    epsilon: Annotated[float, Field(gt=0.0)]
+    delta: Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
 class ShuffledManifest(CollectionManifest, RunManifest):
     """The manifest of shuffled reports."""
 

@@ -1,5 +1,6 @@
 """Covering arrays: few rows of levels, among which each pair of levels that may meet stands at least once."""
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -8,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from allpairspy import AllPairs
-
 Row = dict[str, str]
 Cell = tuple[str, str]
 Settings = dict[str, Any]
+_TRIES = 6
+"""Rows among which the one with most new pairs is taken; more make the array hardly shorter."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,8 @@ class Factor:
 
     Attributes:
       name: of the factor.
-      levels: each level with what it changes in a job; `section.setting` or a whole section.
+      levels: each level with what it changes in a job; `section.setting` or a whole section. The first is what rows
+        have that need no other, so it should be the one that runs fastest.
       covers: settings of the schema, as `section.setting`, that the levels give other values than the default.
     """
 
@@ -83,9 +85,9 @@ class Table:
         rules = [rule for rule in self._beside[factor.name] if rule.has_but(row, factor.name)]
         return [each for each in factor.levels if not any(each in rule.cells[factor.name] for rule in rules)]
 
-    def _is_open(self, row: Row) -> bool:
-        """Whether a valid row leaves each of the other factors a level."""
-        return self.is_valid(row) and all(self._levels(each, row) for each in self.factors if each.name not in row)
+    def _left(self, row: Row) -> dict[str, list[str]]:
+        """By factor that a row lacks: levels that may stand in it."""
+        return {each.name: self._levels(each, row) for each in self.factors if each.name not in row}
 
     def pairs(self) -> Iterator[tuple[Cell, Cell]]:
         """All pairs of levels of two factors."""
@@ -97,7 +99,7 @@ class Table:
         """A whole valid row around some levels, as close to the first levels as may be; None if there is none."""
         if not self.is_valid(row):
             return None
-        left = {each.name: self._levels(each, row) for each in self.factors if each.name not in row}
+        left = self._left(row)
         if not left:
             return row
         name = min(left, key=lambda each: len(left[each]))
@@ -107,32 +109,62 @@ class Table:
         return None
 
     def rows(self) -> list[Row]:
-        """A covering array: each pair that some valid row holds stands in one of its rows."""
-        names = [each.name for each in self.factors]
-        # Levels that are always refused would let the search go on and on.
-        valid = [[level for level in each.levels if self.completed({each.name: level})] for each in self.factors]
-        begun = AllPairs(valid, filter_func=lambda part: self.is_valid(dict(zip(names, part, strict=False))))
-        rows = [dict(zip(names, part, strict=True)) for part in begun]
-        return rows + self._missing(rows)
+        """A covering array: each pair that some valid row holds stands in one of its rows.
 
-    def _missing(self, rows: Sequence[Row]) -> list[Row]:
-        """Rows for the pairs that others leave out, each with as many of these pairs as fit."""
-        held = {pair for row in rows for pair in _pairs_of(row, self.factors)}
-        left = [pair for pair in self.pairs() if pair not in held and self.is_valid(dict(pair))]
-        left = [pair for pair in left if self.completed(dict(pair)) is not None]
-        added = []
-        while left:
-            row = dict(left[0])
-            for pair in left[1:]:
-                wider = row | dict(pair)
-                if all(row.get(name, level) == level for name, level in pair) and self._is_open(wider):
+        Each row begins with a pair that no row before it holds, and takes levels by how many such pairs they add. What
+        a row then need not have becomes the first level.
+
+        Source: Cohen, Dalal, Fredman, Patton (1997), The AETG system, IEEE Transactions on Software Engineering 23 (7).
+        """
+        rng, rows = random.Random(0), []
+        new = {pair: None for pair in self.pairs() if self.is_valid(dict(pair))}
+        while new:
+            begun = [next(iter(new)), *rng.sample(list(new), min(len(new), _TRIES) - 1)]
+            tries = [row for row in (self._grown(pair, new, rng) for pair in begun) if row is not None]
+            if tries:
+                rows.append(max(tries, key=lambda row: sum(pair in new for pair in self._pairs_of(row))))
+            # What nothing can be built around needs no row.
+            for pair in self._pairs_of(rows[-1]) if tries else begun[:1]:
+                new.pop(pair, None)
+        return self._simplified(rows)
+
+    def _grown(self, pair: tuple[Cell, Cell], new: Mapping[tuple[Cell, Cell], None], rng: random.Random) -> Row | None:
+        """A valid row around a pair, each level the one that adds most new pairs; None if there is none."""
+        row: Row = dict(pair)
+        for each in sorted(rng.sample(list(self.factors), len(self.factors)), key=lambda each: -len(each.levels)):
+            if each.name in row:
+                continue
+            gains = {level: self._gain((each.name, level), row, new) for level in self._levels(each, row)}
+            for level in sorted(gains, key=lambda level: -gains[level]):
+                wider = row | {each.name: level}
+                if all(self._left(wider).values()):
                     row = wider
-            whole = self.completed(row) or self.completed(dict(left[0]))
-            assert whole is not None
-            added.append(whole)
-            held = set(_pairs_of(whole, self.factors))
-            left = [pair for pair in left if pair not in held]
-        return added
+                    break
+            else:
+                return self.completed(dict(pair))
+        return row
+
+    def _gain(self, cell: Cell, row: Row, new: Mapping[tuple[Cell, Cell], None]) -> int:
+        """How many new pairs a level makes with those of a row."""
+        return sum((cell, other) in new or (other, cell) in new for other in row.items())
+
+    def _simplified(self, rows: list[Row]) -> list[Row]:
+        """The rows with first levels wherever all pairs of another level stand in other rows, too."""
+        held = collections.Counter(pair for row in rows for pair in self._pairs_of(row))
+        kept = []
+        for row in reversed(rows):
+            for each in self.factors:
+                first = row | {each.name: next(iter(each.levels))}
+                lost = set(self._pairs_of(row)) - set(self._pairs_of(first))
+                if lost and self.is_valid(first) and all(held[pair] > 1 for pair in lost):
+                    held.subtract(self._pairs_of(row))
+                    held.update(self._pairs_of(first))
+                    row = first
+            if all(held[pair] > 1 for pair in self._pairs_of(row)):
+                held.subtract(self._pairs_of(row))
+            else:
+                kept.append(row)
+        return [{each.name: row[each.name] for each in self.factors} for row in reversed(kept)]
 
     def drawn(self, rng: random.Random) -> Row:
         """A valid row at random, by which triples meet that no pair stands for."""
@@ -161,9 +193,8 @@ class Table:
 
     def holds(self, rows: Sequence[Row]) -> int:
         """How many pairs of levels stand in rows."""
-        return len({pair for row in rows for pair in _pairs_of(row, self.factors)})
+        return len({pair for row in rows for pair in self._pairs_of(row)})
 
-
-def _pairs_of(row: Row, factors: Sequence[Factor]) -> Iterator[tuple[Cell, Cell]]:
-    """All pairs of a row, in the order of `Table.pairs`."""
-    yield from itertools.combinations([(each.name, row[each.name]) for each in factors], 2)
+    def _pairs_of(self, row: Row) -> Iterator[tuple[Cell, Cell]]:
+        """All pairs of a row, in the order of `pairs`."""
+        yield from itertools.combinations([(each.name, row[each.name]) for each in self.factors], 2)

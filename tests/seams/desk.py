@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,9 +10,11 @@ import yaml
 
 from tests.scenes.lake import Outcome, run_command
 from tests.seams import invariants
-from tests.seams.array import Excluded, Factor, Table
+from tests.seams.array import Excluded, Factor, Row, Table
 from tests.seams.invariants import Run, summary
-from tests.seams.places import Settings
+from tests.seams.places import DATASET, Place, Settings
+
+RUN_ID = "seam"
 
 
 class Desk:
@@ -66,6 +69,60 @@ class Desk:
         # Only the account of a fit is composed anew.
         assert (found["epsilon"], found["delta"]) == (told if "algorithm" in statement else (None, None))
         return found
+
+
+class RowStory(Desk):
+    """One row of a table about one job, in a folder of its own.
+
+    Args:
+      row: of the table.
+      place: where rows lie.
+      folder: new.
+    """
+
+    word, dataset, limit = "", DATASET, 200.0
+
+    def __init__(self, row: Row, place: Place, folder: pathlib.Path):
+        super().__init__(folder)
+        self.row, self.place = row, place
+        self.job = self.settings()
+        if row.get("ledger", "none") != "none":
+            self.job["ledger"] = self.ledger(self.dataset, 0.01 if row["ledger"] == "lacking" else self.limit)
+            self.job["data"]["name"] = self.dataset
+
+    def settings(self) -> Settings:
+        """The job of the row, but for its ledger."""
+        raise NotImplementedError
+
+    def started(self) -> tuple[Run, Outcome] | None:
+        """The job, run once; None where the ledger has too little, and nothing is written."""
+        if self.row.get("ledger") != "lacking":
+            return self.made(self.word, self.job, self.word, "--run_id", RUN_ID)
+        outcome = self.run(self.word, self.job, *self.output(self.word), "--run_id", RUN_ID)
+        assert (outcome.code, (self.folder / self.word).exists()) == (3, False), outcome.err
+        return None
+
+    def ask_again(self, first: Outcome) -> None:
+        """A run that a ledger knows is done; without one its folder is in the way, and either way its files stay."""
+        folder = self.folder / self.word
+        before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        again = self.run(self.word, self.job, *self.output(self.word), "--run_id", RUN_ID)
+        assert again.code == (0 if "ledger" in self.job else 2), again.err
+        if again.code == 0:
+            assert summary(again) == summary(first)
+        assert before == {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    def check_charge(self, epsilon: float) -> None:
+        """The ledger has one charge, of an epsilon; and what is asked for again is charged to nobody."""
+        if "ledger" in self.job:
+            (reserved,) = entries(self.job["ledger"], "reserve")
+            assert reserved["content"]["charge"]["epsilon"] == epsilon
+
+    def be_refused(self, refusal: str) -> None:
+        """In a sentence, before anything is written."""
+        outcome = self.run(self.word, self.job, *self.output("refused"), name="refused")
+        assert (outcome.code, bool(re.search(refusal, outcome.err))) == (2, True), outcome.err
+        assert not (self.folder / "refused").exists()
 
 
 def entries(ledger: str, kind: str) -> list[dict[str, Any]]:

@@ -9,12 +9,11 @@ import pyarrow.parquet as pq
 from tests.scenes import federation, lake
 from tests.seams import invariants
 from tests.seams.array import Row, excluded
-from tests.seams.desk import Desk, entries, table_of
+from tests.seams.desk import RowStory, table_of
 from tests.seams.fits import factor
 from tests.seams.invariants import Run
 from tests.seams.places import Settings, changed
 
-DATASET = "silos"
 FACTORS = (
     factor(
         "algorithm", "algorithm", "data.group", r_dpcfl={}, ifca={}, oracle={}, local={}, mr_mtl={}, **{"global": {}}
@@ -115,24 +114,21 @@ def settings(row: Row, folder: pathlib.Path) -> Settings:
     return found
 
 
-class FederationStory(Desk):
+class FederationStory(RowStory):
     """One row of the table, in a folder of its own."""
 
-    def __init__(self, row: Row, folder: pathlib.Path):
-        super().__init__(folder)
-        self.row, self.job = row, settings(row, folder)
-        if row["ledger"] != "none":
-            self.job["ledger"] = self.ledger(DATASET, 0.01 if row["ledger"] == "lacking" else 5000.0)
-            self.job["data"]["name"] = DATASET
+    word, dataset, limit = "clustered_fl", "silos", 5000.0
+
+    def settings(self) -> Settings:
+        """The job of the row, with its silos."""
+        return settings(self.row, self.folder)
 
     def tell(self) -> None:
         """A run whose page, statement and last line say one epsilon, and which is run once."""
-        outcome = self.run("clustered_fl", self.job, *self.output("models"), "--run_id", "seam")
-        if self.row["ledger"] == "lacking":
-            assert (outcome.code, (self.folder / "models").exists()) == (3, False), outcome.err
+        found = self.started()
+        if found is None:
             return
-        assert outcome.code == 0, outcome.err
-        run = Run(folder=self.folder / "models")
+        run, outcome = found
         invariants.check_files(run)
         asked = self.job["privacy"] | {"unit": run.json("privacy.json")["unit"]}
         invariants.check_statement(run, asked, outcome)
@@ -140,12 +136,9 @@ class FederationStory(Desk):
         self._check_page(run)
         self.verify(run)
         self._check_models(run)
-        again = self.run("clustered_fl", self.job, *self.output("models"), "--run_id", "seam")
-        assert again.code == 2, again.err
-        if "ledger" in self.job:
-            (reserved,) = entries(self.job["ledger"], "reserve")
-            # Noise is calibrated after the charge, to spend no more than it.
-            assert reserved["content"]["charge"]["epsilon"] == self.job["privacy"]["epsilon"]
+        self.ask_again(outcome)
+        # Noise is calibrated after the charge, to spend no more than it.
+        self.check_charge(self.job["privacy"]["epsilon"])
 
     def _check_page(self, run: Run) -> None:
         page, statement, manifest = run.page, run.json("privacy.json"), run.json("run.json")
@@ -165,9 +158,3 @@ class FederationStory(Desk):
         for model in models:
             numbers = [each for value in model.values() if isinstance(value, list) for each in value]
             assert all(math.isfinite(each) for each in numbers if isinstance(each, float))
-
-    def be_refused(self, refusal: str) -> None:
-        """In a sentence, before anything is written."""
-        outcome = self.run("clustered_fl", self.job, *self.output("refused"))
-        assert (outcome.code, bool(re.search(refusal, outcome.err))) == (2, True), outcome.err
-        assert not (self.folder / "refused").exists()

@@ -1,39 +1,40 @@
 """What a user does with one job of the table of `fit`: plan, fit, verify, ask again, and use what came out."""
 
 import pathlib
-import re
 
 from tests.scenes.lake import Outcome
 from tests.seams import fits, invariants
 from tests.seams.array import Row
-from tests.seams.desk import Desk, entries
+from tests.seams.desk import RowStory
 from tests.seams.invariants import Run, summary
 from tests.seams.places import CLIENT_ROWS, DATASET, N_CLIENTS, N_ROWS, Place, Settings, changed
 
-RUN_ID = "seam"
 EXCESS = {"aggregator": (1.0, 1.0), "both": (2.0, 2.0), "clients": (1.0, float(N_ROWS))}
 """Drawn over promised variance, least and most, by who draws the noise."""
 
 
-class Story(Desk):
+class Story(RowStory):
     """One row of the table, in a folder of its own; `accuracy` has the plan look for an epsilon, which takes long."""
 
+    word = "fit"
+
     def __init__(self, row: Row, place: Place, folder: pathlib.Path, *, accuracy: bool = False):
-        super().__init__(folder)
-        self.row, self.accuracy = row, accuracy
-        self.job = fits.settings(row, place)
+        super().__init__(row, place, folder)
+        self.accuracy = accuracy
+
+    def settings(self) -> Settings:
+        """The job of the row, but for its ledger and the run that it follows."""
+        return fits.settings(self.row, self.place)
 
     def tell(self) -> None:
         """The whole story."""
         self._begin()
         planned = self.plan()
-        outcome = self.run("fit", self.job, *self.output("fit"), "--run_id", RUN_ID)
-        if self.row["ledger"] == "lacking":
-            assert (planned.code, outcome.code) == (0, 3), outcome.err
-            assert not (self.folder / "fit").exists()
+        assert planned.code == 0, planned.err
+        found = self.started()
+        if found is None:
             return
-        assert (planned.code, outcome.code) == (0, 0), planned.err + outcome.err
-        run = Run(folder=self.folder / "fit")
+        run, outcome = found
         invariants.check_run(run, self.job["privacy"], outcome, EXCESS[self.row["noise_by"]])
         by_shares = self.row["noise_by"] == "clients"
         invariants.check_plan(summary(planned), run, (1.0 / N_ROWS, float(N_ROWS)) if by_shares else (1.0, 1.0))
@@ -46,23 +47,15 @@ class Story(Desk):
         getattr(self, f"_{self.row['command']}", lambda run: None)(run)
 
     def be_refused(self, refusal: str) -> None:
-        """The job is refused in a sentence, and so is its plan where the sentence is about the job alone."""
+        """The job is refused in a sentence."""
         if self.row["start"] != "fresh":
             self.job = changed(self.job, {"recurring.previous": str(self.folder / "before")})
-        if self.row["ledger"] != "none":
-            self.job["ledger"] = self.ledger(DATASET, 200.0)
-        word, job = "fit", self.job
         if self.row["command"] == "sweep":
-            word, job = "sweep", self.sweep_job()
-        outcome = self.run(word, job, *self.output("refused"), name="refused")
-        assert outcome.code == 2, (outcome.code, outcome.err)
-        assert re.search(refusal, outcome.err), outcome.err
-        assert not (self.folder / "refused").exists()
+            self.word, self.job = "sweep", self.sweep_job()
+        super().be_refused(refusal)
 
     def _begin(self) -> None:
-        """The ledger, and the run that the job follows."""
-        if self.row["ledger"] != "none":
-            self.job["ledger"] = self.ledger(DATASET, 0.01 if self.row["ledger"] == "lacking" else 200.0)
+        """The run that the job follows."""
         if self.row["start"] != "fresh":
             before = changed(self.job, {"recurring": None, "ledger": None})
             outcome = self.run("fit", before, *self.output("before"), "--run_id", "before", name="before")
@@ -91,19 +84,9 @@ class Story(Desk):
         if "ledger" not in self.job:
             assert run.page.labels["Budget left"] == "no ledger"
             return
-        (reserved,) = entries(self.job["ledger"], "reserve")
-        assert reserved["content"]["charge"]["epsilon"] == run.json("privacy.json")["epsilon"]
+        self.check_charge(run.json("privacy.json")["epsilon"])
         shown = self.command("ledger", "show", "--ledger", self.job["ledger"])
         invariants.check_left(run, summary(shown), DATASET)
-
-    def ask_again(self, first: Outcome) -> None:
-        """A run that a ledger knows is not run again; without one its folder is in the way."""
-        before = {path.name: path.read_bytes() for path in (self.folder / "fit").iterdir() if path.is_file()}
-        again = self.run("fit", self.job, *self.output("fit"), "--run_id", RUN_ID)
-        assert again.code == (0 if "ledger" in self.job else 2), again.err
-        if again.code == 0:
-            assert summary(again) == summary(first)
-        assert before == {path.name: path.read_bytes() for path in (self.folder / "fit").iterdir() if path.is_file()}
 
     def _model_job(self) -> Settings:
         own = ("public_rows", "name", "max_rows_per_client")

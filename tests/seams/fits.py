@@ -207,7 +207,7 @@ FACTORS = (
 )
 
 
-def _columns(row: Row) -> Settings:
+def columns(row: Row) -> Settings:
     """Features, and how they are encoded."""
     level = row["columns"]
     features: Any = list(NAMES)
@@ -270,7 +270,7 @@ def _unit(row: Row) -> Settings:
     return found
 
 
-def _storage(row: Row, place: Place) -> Settings:
+def storage(row: Row, place: Place) -> Settings:
     form = {"invalid": "parquet", "disjoint": "hive"}.get(row["storage"], row["storage"])
     found: Settings = {
         "data.path": place.rows(
@@ -313,7 +313,7 @@ def settings(row: Row, place: Place) -> Settings:
         "privacy": {"epsilon": 2.0, "delta": 1e-6},
         "server_data": {"path": place.server} if row["server"] == "rows" else "none",
     }
-    parts = (_algorithm(row), _columns(row), _unit(row), _storage(row, place), _masked(row, place))
+    parts = (_algorithm(row), columns(row), _unit(row), storage(row, place), _masked(row, place))
     for part in parts:
         found = changed(found, part)
     for each in FACTORS:
@@ -466,3 +466,12 @@ EXCLUDED = (
     excluded(ledger="lacking", command="use|sweep"),
 )
 TABLE = Table(factors=FACTORS, excluded=EXCLUDED)
+UNVARIED = {
+    "recurring.epoch": "of the windows of a stream, which writes it",
+    "masked.parties": "of parties with jobs of their own",
+    "masked.identity_uri": "of parties with jobs of their own",
+    "masked.state_uri": "of parties with jobs of their own",
+    "data.table.catalog": "needs a catalog beside the table",
+    "data.table.identifier": "needs a catalog beside the table",
+}
+"""Settings, or sections of them, that no factor varies."""

@@ -158,6 +158,15 @@ def check_clusters(run: Run) -> None:
         assert len(row["center"]) == len(manifest["features"])
 
 
+def check_centers(run: Run, n_clusters: int) -> None:
+    """As many finite centers as were asked for, as wide as the features that are named."""
+    rows = pq.read_table(run.folder / "centers.parquet", partitioning=None).to_pylist()
+    assert len(rows) == n_clusters
+    for row in rows:
+        assert np.isfinite(row["center"]).all()
+        assert len(row["center"]) == len(run.json("run.json")["features"])
+
+
 def check_page(run: Run, asked: Mapping[str, Any], more_noises: Sequence[float] = ()) -> None:
     """What the page says of the guarantee is what the files say, as far as its digits go.
 

@@ -1,10 +1,17 @@
 """The table of jobs on a model: `assign`, `evaluate` and `profile`, by the rows that they read."""
 
-from tests.seams import fits, places
+import functools
+import pathlib
+import re
+import shutil
+
+import pyarrow.parquet as pq
+
+from tests.seams import fits, invariants, places
 from tests.seams.array import Row, excluded
-from tests.seams.desk import table_of
+from tests.seams.desk import Desk, RowStory, table_of
 from tests.seams.fits import factor
-from tests.seams.places import CLIENT_ROWS, DATASET, DAYS, N_ROWS, Place, Settings, changed
+from tests.seams.places import CLIENT_ROWS, DAYS, N_ROWS, Place, Settings, changed
 
 _NUMERIC = {"lower": -8, "upper": 8}
 FACTORS = (
@@ -27,7 +34,6 @@ FACTORS = (
         "privacy.unit",
         "data.client_id",
         "profile.max_rows_per_client",
-        "data.max_rows_per_client",
         record={},
         client={},
         unbounded={},
@@ -66,18 +72,29 @@ FACTORS = (
     factor("ledger", "ledger", "data.name", none={}, charged={}, lacking={}),
     factor(
         "scored",
+        *(f"evaluate.{name}" for name in ("label", "reference", "beside_released", "silhouette_rows")),
         usual={"silhouette_rows": 20},
         label={"label": "work", "silhouette_rows": 0},
         reference={"reference": "", "silhouette_rows": 20},
         beside={"beside_released": True, "silhouette_rows": 20},
     ),
-    factor("ids", "model", none={}, work={"id_columns": ["work"]}),
+    factor(
+        "ids",
+        "model",
+        "assign.id_columns",
+        "assign.beside_released",
+        none={},
+        work={"id_columns": ["work"]},
+        beside={"beside_released": True},
+    ),
 )
-COVERED = {f"evaluate.{name}" for name in ("label", "reference", "beside_released", "silhouette_rows")}
-COVERED |= {"assign.id_columns", "assign.beside_released"}
-
 EXCLUDED = (excluded("profile.max_rows_per_client must be", unit="unbounded"),)
 TABLE = table_of(FACTORS, EXCLUDED)
+UNVARIED = {
+    "data.table": "of the table of fits, but for a Delta table",
+    "data.disjoint_partitions": "of the table of fits",
+    "data.max_rows_per_client": "of a fit",
+}
 
 
 def rows_job(row: Row, place: Place, model: str) -> Settings:
@@ -107,18 +124,79 @@ def profile_job(row: Row, base: Settings) -> Settings:
             found = changed(found, dict(each.levels[row[each.name]]))
     if row["unit"] == "client":
         found = changed(found, {"profile.max_rows_per_client": CLIENT_ROWS})
-    if row["ledger"] != "none":
-        found["data"]["name"] = DATASET
     return found
 
 
-def fit_job(row: Row, place: Place) -> Settings:
-    """The fit whose model is used."""
-    features = "x" if row["columns"] == "listed" else list(places.NAMES)
-    return {
-        "algorithm": "dp_lloyd",
-        "data": {"path": place.rows("parquet", ""), "features": features},
-        "n_clusters": 3,
-        "privacy": {"unit": "record", "epsilon": 2.0, "delta": 1e-6},
-        "dp_lloyd": dict(fits.BOX) | {"init": "sphere_packing", "steps": 1},
-    }
+class Models(Place):
+    """Rows in every form, and a model for each form of columns."""
+
+    @functools.cached_property
+    def listed(self) -> pathlib.Path:
+        """Of a list column."""
+        return self._model("listed", "x")
+
+    @functools.cached_property
+    def named(self) -> pathlib.Path:
+        """Of four columns."""
+        return self._model("named", list(places.NAMES))
+
+    def _model(self, name: str, features: str | list[str]) -> pathlib.Path:
+        job = {
+            "algorithm": "dp_lloyd",
+            "data": {"path": self.rows("parquet", ""), "features": features},
+            "n_clusters": 3,
+            "privacy": {"unit": "record", "epsilon": 2.0, "delta": 1e-6},
+            "dp_lloyd": dict(fits.BOX) | {"init": "sphere_packing", "steps": 1},
+        }
+        return Desk(self.folder / "models" / name).made("fit", job, "fit")[0].folder
+
+
+class ModelStory(RowStory):
+    """One row of the table, in a folder of its own, with a copy of the model."""
+
+    word = "profile"
+    place: Models
+
+    def settings(self) -> Settings:
+        """The job `profile`."""
+        model = self.place.listed if self.row["columns"] == "listed" else self.place.named
+        shutil.copytree(model, self.folder / "model")
+        self.base = rows_job(self.row, self.place, str(self.folder / "model"))
+        return profile_job(self.row, self.base)
+
+    def tell(self) -> None:
+        """Labels, scores, and a profile twice."""
+        self._assign()
+        self._evaluate()
+        found = self.started()
+        if found is None:
+            return
+        run, outcome = found
+        invariants.check_files(run)
+        invariants.check_statement(run, self.job["privacy"], outcome)
+        self.verify(run, self.job.get("ledger"))
+        text, epsilon = run.page.text, run.json("privacy.json")["epsilon"]
+        assert re.search(r"\bnan\b|\bNone\b|\binf\b", text) is None
+        assert float(run.page.after("ε")[0]) == float(f"{epsilon:.4g}")
+        self.ask_again(outcome)
+        self.check_charge(epsilon)
+
+    def _assign(self) -> None:
+        ids = dict(_levels("ids")[self.row["ids"]])
+        output = "model/labels" if "beside_released" in ids else "labels"
+        labels, _ = self.made("assign", self.base | {"assign": ids}, output)
+        table = pq.read_table(labels.folder / "assignments.parquet", partitioning=None)
+        n_rows = {"hive": 100, "invalid": N_ROWS - len(range(0, N_ROWS, 7))}.get(self.row["data"], N_ROWS)
+        assert table.num_rows == n_rows
+        assert set(ids.get("id_columns", ())) <= set(table.column_names)
+
+    def _evaluate(self) -> None:
+        scored = dict(_levels("scored")[self.row["scored"]])
+        scored |= {"reference": str(self.folder / "model")} if "reference" in scored else {}
+        output = "model/scores" if "beside_released" in scored else "scores"
+        self.made("evaluate", self.base | {"evaluate": scored}, output)
+
+
+def _levels(name: str) -> dict[str, Settings]:
+    (found,) = (each.levels for each in FACTORS if each.name == name)
+    return {level: dict(settings) for level, settings in found.items()}

@@ -70,6 +70,10 @@ EXCLUDED = (
     excluded(ledger="lacking|small_limit"),
 )
 TABLE = table_of(FACTORS, EXCLUDED)
+UNVARIED = {
+    "recurring.epoch": "of the windows of a stream, which are refused under masks",
+    "data.table": "refused or read as by a fit, which the table of fits has",
+}
 
 
 class Parties(ExchangingParties):

@@ -14,7 +14,7 @@ from tests.seams.array import Row
 from tests.seams.desk import Desk, entries
 from tests.seams.invariants import Run
 from tests.seams.parties import DATASET, HOLDERS, N_SENDERS, Parties
-from tests.seams.places import Settings, changed
+from tests.seams.places import Place, Settings, changed
 
 _OF_ROLES = ("roles", "one_unit")
 """What a statement says otherwise where the roles have jobs of their own."""
@@ -23,7 +23,7 @@ _OF_ROLES = ("roles", "one_unit")
 class PartyStory:
     """One row of the table, in a folder of its own."""
 
-    def __init__(self, row: Row, folder: pathlib.Path):
+    def __init__(self, row: Row, _place: Place, folder: pathlib.Path):
         self.row, self.desk = row, Desk(folder)
         self.about = self._about()
         self.parties = Parties(row, folder, self.about)

@@ -123,6 +123,7 @@ EXCLUDED = (
     excluded(calendar="long", called="once"),
 )
 TABLE = table_of(FACTORS, EXCLUDED)
+UNVARIED = {"stream.kafka": "needs a broker"}
 
 
 class Days(places.Place):

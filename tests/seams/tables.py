@@ -1,50 +1,62 @@
-"""All tables, by the name of their job, with where their rows lie and who tells the story of one."""
+"""All tables, by name, with where their rows lie, who tells the story of one, and which settings no factor varies."""
 
 import pathlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from tests.seams import federations, fits, parties, reports, streams
-from tests.seams.array import Row, Table
+from tests.seams import federations, fits, model_uses, parties, pooled, prepares, reports, streams, sweeps
+from tests.seams.array import Factor, Row, Table
+from tests.seams.federations import FederationStory
 from tests.seams.fit_story import Story
+from tests.seams.model_uses import Models, ModelStory
 from tests.seams.party_story import PartyStory
 from tests.seams.places import Place
+from tests.seams.pooled import PooledStory
+from tests.seams.prepares import PrepareStory
+from tests.seams.reports import ReportStory
 from tests.seams.stream_story import StreamStory
 from tests.seams.streams import Days
+from tests.seams.sweeps import SweepStory
+
+
+class RowTold(Protocol):
+    """What a row is for."""
+
+    def tell(self) -> None:
+        """What a user does with it, which ends well."""
+
+    def be_refused(self, refusal: str) -> None:
+        """A row that holds what is excluded is refused in a sentence."""
 
 
 class Told(NamedTuple):
-    """A table, the class of its place, and what becomes of a row."""
+    """A table.
+
+    Attributes:
+      table: of factors.
+      place: the class of where its rows lie.
+      story: of one row, a place and a new folder.
+      jobs: whose settings it varies.
+      unvaried: a reason for each setting of them, or section of settings, that no factor varies.
+      others: factors of other tables that vary them, too.
+    """
 
     table: Table
     place: type[Place]
-    tell: Callable[[Row, Any, pathlib.Path], None]
-
-
-def _fit(row: Row, place: Place, folder: pathlib.Path) -> None:
-    Story(row, place, folder).tell()
-
-
-def _stream(row: Row, place: Days, folder: pathlib.Path) -> None:
-    StreamStory(row, place, folder).tell()
-
-
-def _roles(row: Row, _place: Place, folder: pathlib.Path) -> None:
-    PartyStory(row, folder).tell()
-
-
-def _reports(row: Row, _place: Place, folder: pathlib.Path) -> None:
-    reports.ReportStory(row, folder).tell()
-
-
-def _federation(row: Row, _place: Place, folder: pathlib.Path) -> None:
-    federations.FederationStory(row, folder).tell()
+    story: Callable[[Row, Any, pathlib.Path], RowTold]
+    jobs: Sequence[str]
+    unvaried: Mapping[str, str] = {}
+    others: Sequence[Factor] = ()
 
 
 TABLES = {
-    "fit": Told(fits.TABLE, Place, _fit),
-    "stream": Told(streams.TABLE, Days, _stream),
-    "roles": Told(parties.TABLE, Place, _roles),
-    "reports": Told(reports.TABLE, Place, _reports),
-    "clustered_fl": Told(federations.TABLE, Place, _federation),
+    "fit": Told(fits.TABLE, Place, Story, ["fit"], fits.UNVARIED, pooled.FACTORS),
+    "pooled": Told(pooled.TABLE, Place, PooledStory, []),
+    "sweep": Told(sweeps.TABLE, Place, SweepStory, ["sweep"]),
+    "prepare": Told(prepares.TABLE, Place, PrepareStory, ["prepare"], fits.UNVARIED, (*fits.FACTORS, *pooled.FACTORS)),
+    "stream": Told(streams.TABLE, Days, StreamStory, ["stream"], streams.UNVARIED),
+    "roles": Told(parties.TABLE, Place, PartyStory, ["upload", "unmask", "aggregate"], parties.UNVARIED, fits.FACTORS),
+    "reports": Told(reports.TABLE, Place, ReportStory, ["encode", "shuffle", "decode"], reports.UNVARIED),
+    "models": Told(model_uses.TABLE, Models, ModelStory, ["assign", "evaluate", "profile"], model_uses.UNVARIED),
+    "clustered_fl": Told(federations.TABLE, Place, FederationStory, ["clustered_fl"], federations.UNVARIED),
 }

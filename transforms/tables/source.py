@@ -98,6 +98,7 @@ def find_files(
         its log says which count.
     """
     formats: set[bool] = set()
+    texts: dict[str, str] = {}
     try:
         root = path if FileSystems.exists(path) else _fixed_part(path)
         _refuse_part_of_table(root, setting)
@@ -109,6 +110,8 @@ def find_files(
                 formats.add(is_csv(entry.path))
                 if len(formats) > 1:
                     raise _two_formats(path, setting)
+                if is_csv(entry.path):
+                    _refuse_packed_twin(entry.path, texts, setting)
                 _refuse_copy(entry.path.removeprefix(path.rstrip("/") + "/").removeprefix(root), entry.path, setting)
                 if is_local(entry.path) and os.path.islink(local_path(entry.path)):
                     _refuse_part_of_table(entry.path, setting)
@@ -127,6 +130,22 @@ def _two_formats(path: str, setting: str) -> InputError:
         f"{setting} must name files of one format, got Parquet and CSV at {path}, so that rows might count twice; name "
         "those of one, such as *.csv."
     )
+
+
+def _refuse_packed_twin(file: str, texts: dict[str, str], setting: str) -> None:
+    """Stops at a CSV file that lies there packed and unpacked: its rows would count twice.
+
+    Args:
+      file: its path.
+      texts: paths of those before, by the path of the unpacked file; gets this one.
+      setting: what the path of the data is called.
+    """
+    plain = file[:-3] if file.lower().endswith(".gz") else file
+    if texts.setdefault(plain, file) != file:
+        raise InputError(
+            f"{setting} must hold every CSV file once, got {plain} and the same name packed, so that rows might count "
+            "twice; remove one of the two, or name those of one ending, such as *.csv."
+        )
 
 
 def would_find(path: str, folder: str) -> bool:

@@ -159,6 +159,11 @@ def test_a_ledger_is_charged_once_whatever_kills_the_run(data, tmp_path):
     assert ledgers.kinds(ledger) == ["limit", "reserve", "start"]
     outcome = run_job(settings, tmp_path, "--run_id", "r")
     assert outcome.code == 0, outcome.err
+    done = run_job(settings, tmp_path, "--run_id", "r")
+    assert (done.code, done.out) == (0, outcome.out)
+    assert "dapple: run r is complete: nothing is read or charged" in done.lines
+    other = run_job(settings | {"seed": 5}, tmp_path, "--run_id", "r")
+    assert other.code == 2
     assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit"]
     again = tmp_path / "again"
     again.mkdir()

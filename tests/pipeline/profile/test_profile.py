@@ -18,7 +18,7 @@ from pipelines.run.options import beam_options
 from schemas.errors import ConfigError, InputError
 from schemas.profile.config import ProfileConfig
 from schemas.profile.result import PROFILE_SCHEMA, clusters_of
-from tests.scenes import lake
+from tests.scenes import lake, ledgers
 from tests.scenes.models import assert_job_refused, run_model_job, write_model
 from transforms.files.saved_model import load_model
 from transforms.numerics.statistics.nearest import NearestCenters
@@ -407,3 +407,18 @@ def test_model_without_rows_in_a_cluster(desk, tmp_path):
 )
 def test_replays_and_processes(desk, unit, flags):
     check_near_the_truth(desk, desk.run(*flags, unit=unit).profile, clients=unit == "client")
+
+
+def test_a_second_call_of_a_run_that_its_ledger_knows_is_done(desk, tmp_path):
+    ledger = ledgers.new_ledger(tmp_path, ledgers.basic_limit(300.0, 1e-3), "people")
+    settings = desk.settings() | {"ledger": str(tmp_path / "ledger.sqlite")}
+    settings["data"] |= {"name": "people"}
+    first = run_model_job("profile", settings, tmp_path, "--run_id", "r")
+    before = {path: path.read_bytes() for path in (tmp_path / "profile").iterdir()}
+    again = run_model_job("profile", settings, tmp_path, "--run_id", "r")
+    assert (first.code, again.code, again.out) == (0, 0, first.out), first.err + again.err
+    assert "dapple: run r is complete: nothing is read or charged" in again.lines
+    assert {path: path.read_bytes() for path in (tmp_path / "profile").iterdir()} == before
+    settings["profile"]["numeric"]["age"]["upper"] = 90
+    assert run_model_job("profile", settings, tmp_path, "--run_id", "r").code == 2
+    assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit"]

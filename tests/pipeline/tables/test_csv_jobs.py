@@ -1,5 +1,6 @@
 """Jobs on CSV files: what they release is what they release of the same rows as Parquet."""
 
+import gzip
 import json
 import shutil
 
@@ -207,6 +208,16 @@ def test_a_folder_of_both_formats_is_refused(desk, tmp_path):
     job = desk.job("csv", server_data={"path": str(tmp_path / "lake")})
     outcome = desk.run("fit", job, f"{tmp_path.name}-server")
     assert (outcome.code, f"server_data.path {MIXED}" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["part-00.csv.gz", "part-00.csv.GZ"])
+def test_a_file_beside_itself_packed_is_refused(desk, tmp_path, name):
+    folder = shutil.copytree(desk.folder / "csv", tmp_path / "lake")
+    (folder / name).write_bytes(gzip.compress((folder / "part-00.csv").read_bytes()))
+    outcome = desk.run("fit", desk.job("csv", data__path=str(folder)), f"{tmp_path.name}-packed")
+    assert outcome.code == 2
+    assert f"data.path must hold every CSV file once, got {folder}/part-00.csv and the same name packed" in outcome.err
+    desk.done("fit", desk.job("csv", data__path=f"{folder}/*.csv"), f"{tmp_path.name}-one")
 
 
 def test_a_column_of_lists_is_refused(desk, tmp_path):

@@ -144,6 +144,18 @@ def test_its_folder_is_a_model_for_other_jobs(desk, done, tmp_path, job):
         np.testing.assert_allclose(found["cost"], desk.cost(centers), rtol=1e-6)
 
 
+def test_a_model_of_rows_brought_together_says_how_they_were_encoded(tmp_path):
+    table = lake.table_of(lake.mixture(60), np.arange(60) % 7)
+    table = table.append_column("work", [np.array(["clerk", "smith"])[np.arange(60) % 2]])
+    data = {"path": lake.write_files(tmp_path / "lake", [table.slice(0, 30), table.slice(30)]), "features": ["work"]}
+    job = {"algorithm": "k_fed", "data": data | {"client_id": "client_id"}, "n_clusters": 2}
+    encode = {"work": {"kind": "one_hot", "vocabulary": ["clerk", "smith"]}}
+    outcome = lake.run_job(job | {"encode": encode}, tmp_path)
+    assert outcome.code == 0, outcome.err
+    manifest = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (len(manifest["features"]), manifest["encoding"] is None) == (2, False)
+
+
 def test_a_privacy_section_is_refused(desk, tmp_path):
     outcome = lake.run_job(desk.settings("k_fed", privacy={"unit": "client", "epsilon": 1.0}), tmp_path)
     assert (outcome.code, outcome.out) == (2, "")

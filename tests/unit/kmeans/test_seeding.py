@@ -102,3 +102,10 @@ def test_points_in_ball_are_a_function_of_the_seed():
     points = seeding.points_in_ball(10, 2, 1.0, 5)
     np.testing.assert_array_equal(points, seeding.points_in_ball(10, 2, 1.0, 5))
     assert not np.array_equal(points, seeding.points_in_ball(10, 2, 1.0, 6))
+
+
+@pytest.mark.parametrize("weight", [0.0, 3.0])
+def test_costs_of_points_that_noise_left_no_weight_are_those_of_equal_weights(weight):
+    points = np.array([[0.0], [1.0], [10.0], [11.0]])
+    costs = seeding.clustering_costs(points, np.full(4, weight), 3, 2, 0)
+    np.testing.assert_allclose(costs, [25.25, 0.25, 0.125])

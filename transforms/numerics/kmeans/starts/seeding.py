@@ -73,12 +73,12 @@ def clustering_costs(
 
     Args:
       points: shape (n_points, n_dims), n_points >= most.
-      weights: shape (n_points,), >= 0, not all zero.
+      weights: shape (n_points,), >= 0; if all are zero, as noise may leave them, every point weighs the same.
       most: >= 1.
       restarts: of k-means, >= 1.
       seed: public.
     """
-    costs = []
+    weights, costs = weights if weights.any() else np.ones(len(weights)), []
     for n_clusters in range(1, most + 1):
         clustering = weighted_kmeans(points, weights, n_clusters, restarts, seed)
         squared = ((points - clustering.centers[clustering.labels]) ** 2).sum(axis=1)

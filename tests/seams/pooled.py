@@ -1,0 +1,166 @@
+"""The table of fits without privacy, which private ones are compared with: `k_fed`, `optimal` and Lloyd's rounds."""
+
+import pyarrow.parquet as pq
+
+from tests.seams import fits, invariants
+from tests.seams.array import Row, excluded
+from tests.seams.desk import RowStory, table_of
+from tests.seams.fits import factor
+from tests.seams.invariants import Run, summary
+from tests.seams.places import CLIENT_ROWS, N_CLIENTS, N_ROWS, Settings, changed
+
+_SHORT = {"restarts": 2, "starts": 1, "steps": 1}
+_BY_LISTS = ("listed", "names_for_people")
+FACTORS = (
+    factor("algorithm", "algorithm", optimal={}, k_fed={}, dp_lloyd={"dp_lloyd.variant": "lloyd"}),
+    factor(
+        "columns",
+        "data.features",
+        "data.except",
+        "data.feature_names",
+        "data.width",
+        "encode",
+        named={},
+        listed={},
+        pattern={},
+        names_for_people={},
+        symmetric={},
+        standardized={},
+        one_hot={},
+        bins={},
+        by_column={},
+    ),
+    factor(
+        "storage",
+        "data.path",
+        "data.partitions",
+        "data.table",
+        "data.on_invalid_rows",
+        "data.disjoint_partitions",
+        parquet={},
+        apart={},
+        hive={},
+        disjoint={},
+        delta={},
+        prepared={},
+        csv={},
+        invalid={},
+    ),
+    factor("unit", "unit", "data.client_id", "data.max_rows_per_client", record={}, client={}, bounded={}, nobody={}),
+    factor("k_fed", usual={}, few={"k_fed.local_clusters": 2, "k_fed.restarts": 2}),
+    factor(
+        "optimal",
+        usual={f"optimal.{name}": value for name, value in _SHORT.items()},
+        sample={f"optimal.{name}": value for name, value in _SHORT.items()} | {"optimal.sample_rows": 50},
+        too_few={"optimal.sample_rows": 2},
+    ),
+    factor("init", usual={}, sphere_packing={"dp_lloyd.init": "sphere_packing"}, server={}),
+    factor("rounds", "dp_lloyd.domain", usual={}, three={"dp_lloyd.steps": 3}),
+    factor("server", "server_data.path", rows={}, none={}),
+    factor("n_clusters", "n_clusters", three={}, one={"n_clusters": 1}, elbow={"n_clusters.max": 4}),
+    factor("facts", "data.name", "data.public_rows", none={}, counted={}),
+    factor("speed", "prepare.shards", "seed", usual={}, seed={"seed": 7, "prepare.shards": 4}),
+    factor("private", none={}, privacy={"privacy": {"epsilon": 1.0}}, ledger={"ledger": "ledger.sqlite"}),
+    factor("then", nothing={}, use={}),
+)
+EXCLUDED = (
+    excluded("privacy must be left out for algorithm", private="privacy"),
+    excluded("ledger is not a setting", private="ledger"),
+    excluded("n_clusters must be an integer", n_clusters="elbow"),
+    excluded("data.client_id must be given for algorithm k_fed", algorithm="k_fed", unit="nobody"),
+    excluded("unit must be left out for algorithm", algorithm="k_fed|optimal", unit="client"),
+    excluded("optimal.sample_rows must be at least n_clusters", algorithm="optimal", optimal="too_few"),
+    excluded("dp_lloyd must be left out for algorithm", algorithm="k_fed|optimal", rounds="three"),
+    excluded("dp_lloyd must be left out for algorithm", algorithm="k_fed|optimal", init="sphere_packing|server"),
+    excluded("server_data must be given for dp_lloyd.init", server="none", init="server"),
+    excluded("must be given by public values where there is no server_data", columns="bins", server="none"),
+    excluded("must exist, got no such column", columns="|".join(_BY_LISTS), storage="csv"),
+    # What has no meaning together.
+    excluded(columns="by_column", algorithm="k_fed|optimal"),
+    excluded(columns="one_hot", storage="prepared"),
+    excluded(storage="prepared", unit="nobody|bounded"),
+)
+TABLE = table_of(FACTORS, EXCLUDED)
+
+
+class PooledStory(RowStory):
+    """One row of the table, in a folder of its own."""
+
+    word = "fit"
+
+    def settings(self) -> Settings:
+        """The job of the row."""
+        row = self.row
+        found: Settings = {
+            "algorithm": row["algorithm"],
+            "n_clusters": 3,
+            "server_data": {"path": self.place.server} if row["server"] == "rows" else "none",
+        }
+        for part in (fits.columns(row), fits.storage(row, self.place)):
+            found = changed(found, part)
+        for each in FACTORS:
+            found = changed(found, dict(each.levels[row[each.name]]))
+        if row["unit"] != "nobody":
+            found["data"]["client_id"] = "client_id"
+        if row["unit"] == "client":
+            found["unit"] = "client"
+        if row["unit"] == "bounded":
+            found["data"]["max_rows_per_client"] = 7
+        if row["facts"] == "counted":
+            found = changed(found, {"data.name": "visits", "data.public_rows": N_ROWS})
+        if "dp_lloyd" in found or row["init"] == "server":
+            found = changed(found, {"dp_lloyd.domain": self._domain()})
+        if row["init"] == "server":
+            found = changed(found, {"dp_lloyd.init": "server_kmeanspp"})
+        return found
+
+    def _domain(self) -> object:
+        if self.row["columns"] == "by_column":
+            return {name: [-8.0, 8.0] for name in fits.NAMES}
+        return list(fits.RANGES.get(self.row["columns"], (-8.0, 8.0)))
+
+    def tell(self) -> None:
+        """A run that promises nothing anywhere, and finds the same centers again."""
+        planned = self.run("plan", self.job, "--rows", str(N_ROWS), name="plan")
+        assert (planned.code, "which spends nothing" in planned.err) == (2, True), planned.err
+        run, outcome = self.made("fit", self.job, "fit")
+        assert {path.name for path in run.folder.iterdir()} == {"run.json", "centers.parquet"}
+        invariants.check_files(run)
+        said, manifest = summary(outcome), run.json("run.json")
+        assert (said["epsilon"], said["delta"]) == (None, None)
+        assert (manifest["private"], manifest["label"]) == (False, "evaluation (not private)")
+        invariants.check_centers(run, self.job["n_clusters"])
+        found = summary(self.command("verify", str(run.folder)))
+        assert (found["verified"], found["epsilon"], found["ledger"]) == (True, None, False)
+        self._run_again(run)
+        if self.row["then"] == "use":
+            self._use()
+
+    def _run_again(self, run: Run) -> None:
+        """Never over a run; elsewhere the same centers."""
+        before = (run.folder / "centers.parquet").read_bytes()
+        again = self.run("fit", self.job, *self.output("fit"))
+        assert again.code == 2, again.err
+        assert (run.folder / "centers.parquet").read_bytes() == before
+        # Which rows of a client are left out is drawn anew.
+        if self.row["then"] == "use" and self.row["unit"] != "bounded":
+            other, _ = self.made("fit", self.job, "other")
+            assert (other.folder / "centers.parquet").read_bytes() == before
+
+    def _use(self) -> None:
+        """Every row has a label and a place in the scores."""
+        own = ("public_rows", "name", "max_rows_per_client")
+        data = {name: value for name, value in self.job["data"].items() if name not in own}
+        job = {"model": str(self.folder / "fit"), "data": data}
+        labels, _ = self.made("assign", job, "labels")
+        n_rows = pq.read_table(labels.folder / "assignments.parquet", partitioning=None).num_rows
+        assert n_rows == count(self.row)
+        scores, _ = self.made("evaluate", job | {"evaluate": {"silhouette_rows": 20}}, "scores")
+        assert scores.json("metrics.json")["n_rows"] == n_rows
+
+
+def count(row: Row) -> int:
+    """How many rows of a lake count."""
+    parts = {"hive": N_CLIENTS // 3 * CLIENT_ROWS, "disjoint": N_CLIENTS // 3 * CLIENT_ROWS}
+    invalid = row["storage"] == "invalid" and row["columns"] != "one_hot"
+    return parts.get(row["storage"], N_ROWS - invalid * len(range(0, N_ROWS, 7)))

@@ -1,0 +1,77 @@
+"""Pairs of settings that may meet: files, pages, plan and words agree. Fits are another file, so that two cores run."""
+
+import pathlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.scenes import lake
+from tests.seams.array import Excluded
+from tests.seams.party_story import PartyStory
+from tests.seams.places import Place
+from tests.seams.settings import unknown_settings
+from tests.seams.stream_story import StreamStory
+from tests.seams.tables import TABLES
+
+pytestmark = pytest.mark.slow
+ROWS = {name: told.table.rows() for name, told in TABLES.items() if name != "fit"}
+EACH = [pytest.param(name, index, id=f"{name}-{index}") for name, rows in ROWS.items() for index in range(len(rows))]
+RULES = [
+    pytest.param(name, rule, id=f"{name} {rule}")
+    for name in ROWS
+    for rule in TABLES[name].table.excluded
+    if rule.refusal
+]
+JOBS = [pytest.param(name, job, id=job) for name, told in TABLES.items() for job in told.jobs]
+Placed = Callable[[str], Place]
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Placed]:
+    """Where the rows of a table lie; keys are those of runs, as users have them."""
+    places: dict[str, Place] = {}
+
+    def of(name: str) -> Place:
+        if name not in places:
+            places[name] = TABLES[name].place(tmp_path_factory.mktemp(name))
+        return places[name]
+
+    with lake.keys_of_runs():
+        yield of
+
+
+@pytest.mark.parametrize(("name", "index"), EACH)
+def test_a_row_is_told(name: str, index: int, place: Placed, tmp_path: pathlib.Path) -> None:
+    TABLES[name].story(ROWS[name][index], place(name), tmp_path / "story").tell()
+
+
+@pytest.mark.parametrize(("name", "rule"), RULES)
+def test_levels_that_exclude_each_other_are_refused_in_a_sentence(
+    name: str, rule: Excluded, place: Placed, tmp_path: pathlib.Path
+) -> None:
+    for index, row in enumerate(TABLES[name].table.only_excluded_by(rule)):
+        TABLES[name].story(row, place(name), tmp_path / str(index)).be_refused(str(rule.refusal))
+
+
+def test_an_epoch_that_the_budget_does_not_cover_is_refused(place: Placed, tmp_path: pathlib.Path) -> None:
+    StreamStory(ROWS["stream"][0], place("stream"), tmp_path / "story").lack_budget()
+
+
+@pytest.mark.parametrize("ledger", ["lacking", "small_limit"])
+def test_an_aggregator_refuses_what_its_budget_does_not_cover(
+    ledger: str, place: Placed, tmp_path: pathlib.Path
+) -> None:
+    PartyStory(ROWS["roles"][0] | {"ledger": ledger}, place("roles"), tmp_path / "story").lack_budget()
+
+
+@pytest.mark.parametrize(("name", "job"), JOBS)
+def test_every_setting_is_in_a_table(name: str, job: str) -> None:
+    told = TABLES[name]
+    assert unknown_settings(job, (*told.table.factors, *told.others), told.unvaried) == set()
+
+
+def test_every_pair_that_may_meet_stands_in_a_row() -> None:
+    for name, rows in (ROWS | {"fit": TABLES["fit"].table.rows()}).items():
+        table = TABLES[name].table
+        held = {(one, other) for row in rows for one in row.items() for other in row.items()}
+        assert [pair for pair in table.pairs() if pair not in held and table.completed(dict(pair))] == []
