@@ -1,5 +1,6 @@
 """The rounds of a fit, in however many graphs the driver cuts them."""
 
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,10 @@ from schemas.settings.refusal import MalformedError
 from transforms.files.checkpoint import Arrays, Checkpoint, RunBinding
 from transforms.files.publish import PublishModel
 from transforms.privacy.keys import key_digest
+from transforms.privacy_flow import extensions
+from transforms.privacy_flow.audited_code import name_of
+from transforms.privacy_flow.audited_types import AUDITED_TYPES
 from transforms.privacy_flow.graph_spending import composed
-from transforms.privacy_flow.known_objects import type_named
 from transforms.rounds.aggregation import Aggregation
 from transforms.rounds.round import RunRounds
 from transforms.rounds.staged_state import StagedArrays
@@ -127,7 +130,16 @@ def _digest(staged: StagedArrays | None) -> bytes:
 
 def _audited_type(name: str) -> type:
     """The type of this name, if a step of a graph may be handed its objects; raises MalformedError for another."""
-    kind = type_named(name)
+    kind: Any = next((each for each in extensions.registered() if name_of(each) == name), None)
+    module, _, path = name.partition(":")
+    if name in AUDITED_TYPES and module.startswith(_HOUSE):
+        kind = importlib.import_module(module)
+        for part in path.split("."):
+            kind = getattr(kind, part)
     if kind is None:
         raise MalformedError("a state of types that no round has")
-    return kind
+    found: type = kind
+    return found
+
+
+_HOUSE = ("schemas.", "transforms.")

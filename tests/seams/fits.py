@@ -203,7 +203,15 @@ FACTORS = (
         centered={},
     ),
     factor("facts", "data.name", none={}, curated=CURATORS, counted={"data.public_rows": N_ROWS}),
-    factor("speed", "key_uri", usual={}, key={}, seed={"seed": 7}, staging={"keep_staging": True, "prepare.shards": 4}),
+    factor(
+        "speed",
+        "key_uri",
+        usual={},
+        key={},
+        seed={"seed": 7},
+        staging={"keep_staging": True, "prepare.shards": 4},
+        chunks={"chunks.rounds": 1},
+    ),
 )
 
 

@@ -7,7 +7,6 @@ bounded and noised.
 
 import enum
 import functools
-import importlib
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -64,23 +63,6 @@ def type_name(kind: type) -> str | None:
     """The name of an audited or registered type; None for any other."""
     name = name_of(kind)
     return name if name in AUDITED_TYPES or extensions.is_registered(kind) else None
-
-
-def type_named(name: str) -> type | None:
-    """The audited type of the house, or the registered one, of this name; None if there is none."""
-    if name not in AUDITED_TYPES:
-        return next((kind for kind in extensions.registered() if name_of(kind) == name), None)
-    module, _, path = name.partition(":")
-    if not module.startswith(_HOUSE):
-        return None
-    found: Any = importlib.import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
-    kind: type = found
-    return kind
-
-
-_HOUSE = ("schemas.", "transforms.")
 
 
 def _inside(value: Any) -> list[Any] | str:

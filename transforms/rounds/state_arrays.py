@@ -15,6 +15,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from schemas.settings import json_text
 from schemas.settings.refusal import MalformedError
 from transforms.rounds.bound_broadcast import state_digest
 
@@ -54,7 +55,7 @@ def state_from_arrays(arrays: Mapping[str, NDArray[Any]], known: Any, type_of: C
     sections: dict[str, pydantic.BaseModel] = {}
     _collect(known, sections)
     try:
-        tree = json.loads(np.asarray(arrays[_TREE], dtype=np.uint8).tobytes())
+        tree = json_text.parse(np.asarray(arrays[_TREE], dtype=np.uint8).tobytes())
         state = _value(tree, arrays, sections, type_of)
         same = state_digest(state) == np.asarray(arrays[_DIGEST], dtype=np.uint8).tobytes()
     except MalformedError:

@@ -104,6 +104,7 @@ ALLOWED = {
     ("transforms/files/row_spill.py", "open"): "octets of this run, by place and length",
     ("transforms/tables/group_clients.py", "pyarrow.ipc.open_stream"): "octets of this run, between its workers",
     ("transforms/profile/measure_clusters.py", "pyarrow.ipc.open_stream"): "octets of this run, between its workers",
+    ("transforms/rounds/state_arrays.py", "schemas.settings.json_text.parse"): "a tree among arrays of the gate",
     (
         "transforms/rounds/sum_processes.py",
         "pickle.loads",
