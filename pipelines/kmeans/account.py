@@ -23,7 +23,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs.place import OutputFolder, Summary
-from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved
+from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved, settings_digest
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.spending import Reservation
 from pipelines.ledger.store import Ledger
@@ -46,14 +46,6 @@ from transforms.masked.clients import SECRET_SETTING
 from transforms.privacy.keys import delete_key, kept_key, key_digest
 
 _LOGGER = logging.getLogger(__name__)
-_PLACES = (
-    ("data", "path"),
-    ("server_data", "path"),
-    ("recurring", "previous"),
-    ("masked", "secret_uri"),
-    ("", "key_uri"),
-)
-_NO_MATTER = ("ledger", "keep_staging", "chunks")
 
 
 class RunAccount(OutputFolder):
@@ -257,16 +249,6 @@ class RunAccount(OutputFolder):
                 f"run {self._run} must have its release at {folder.output}, got none or another one; its budget is "
                 "spent, so choose another run_id, which is charged again."
             )
-
-
-def settings_digest(config: FitConfig) -> str:
-    """SHA-256, 64 hex digits, of what a job asks for, however its paths are spelled and whatever its ledger is."""
-    content = config.model_dump(mode="json", exclude=set(_NO_MATTER))
-    for section, name in _PLACES:
-        holder = content[section] if section else content
-        if holder and holder[name] is not None:
-            holder[name] = resolved(holder[name])
-    return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
 def _secrets(config: FitConfig, folder: RunFolder) -> dict[str, tuple[str, bool]]:

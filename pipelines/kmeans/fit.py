@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging
+from typing import NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -12,15 +13,14 @@ from pipelines.jobs.job import Job, Outcome, Run, charging
 from pipelines.jobs.place import OutputFolder
 from pipelines.kmeans.account import RunAccount
 from pipelines.kmeans.fit_rounds import FitRounds
-from pipelines.kmeans.free_run import FreeRun
-from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
+from pipelines.kmeans.free_run import Account, FreeRun, in_one_go
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
 from pipelines.kmeans.plan.recurrence import followed
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
 from pipelines.run.options import JobOptions, check_rounds, rounds_of_a_graph, worker_limits
-from pipelines.run.round_driver import clear_rounds, run_chunks
-from pipelines.run.run_keys import HoldKey, run_keys
+from pipelines.run.round_driver import run_chunks
+from pipelines.run.run_keys import HoldKey
 from pipelines.tables.client_staging import staged_by_client
 from pipelines.tables.features import with_features
 from schemas.choices import Trust
@@ -45,8 +45,6 @@ from transforms.tables.file_seal import FileSeal
 from transforms.tables.source import Source
 
 _LOGGER = logging.getLogger(__name__)
-Account = RunAccount | FreeRun
-"""Of a run that other processes may take up: who keeps its keys, and who knows its input."""
 
 
 def aggregation_of(
@@ -81,8 +79,15 @@ def _held_secret(config: FitConfig, folder: str, hold: HoldKey) -> contextlib.Ab
     return hold(config.masked.secret_uri or FileSystems.join(folder, SECRET_FILE), SECRET_SETTING)
 
 
-def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: Account | None = None) -> FitResult:
-    """Runs a planned job to its end, or from where an earlier attempt was stopped.
+class Drawn(NamedTuple):
+    """What is known of a run whose rounds are over: its guarantee, and the fingerprint of its input."""
+
+    privacy: PrivacyStatement
+    fingerprint: str
+
+
+def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account: Account | None = None) -> Drawn:
+    """Runs the rounds of a planned job to the last one, or from where an earlier attempt was stopped.
 
     The kept key lies at `config.key_uri`, or in `folder`. A key that exists is used and kept; otherwise one is
     made and deleted when the run is over. What draws is derived from it for this run.
@@ -100,14 +105,14 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
     """
     config = planned.config
     with contextlib.ExitStack() as held:
-        hold = held.enter_context(run_keys(folder)) if account is None else account.held_key
-        key_uri = held.enter_context(hold(config.key_uri or FileSystems.join(folder, KEY_FILE)))
-        secret = held.enter_context(_held_secret(config, folder, hold))
-        fingerprint = keyed_fingerprint(planned, key_uri) if account is None else account.start(planned, key_uri)
+        account = held.enter_context(in_one_go(folder)) if account is None else account
+        key_uri = held.enter_context(account.held_key(config.key_uri or FileSystems.join(folder, KEY_FILE)))
+        secret = held.enter_context(_held_secret(config, folder, account.held_key))
+        fingerprint = account.start(planned, key_uri)
         initial, staged = held.enter_context(staged_state(planned.initial, folder))
         limits = held.enter_context(worker_limits(options))
         with staged_by_client(planned.rows, options, key_uri, folder) as rows:
-            if account is not None and rows.contract.participation is not None:
+            if rows.contract.participation is not None:
                 account.leaves(roll=rows.contract.participation.digest)
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
             aggregation = aggregation_of(job, key_uri, secret, limits)
@@ -115,11 +120,8 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
             aggregation.begin(planned.rounds, _memory(planned.rows.source))
             rounds = FitRounds(job, aggregation, folder, counted=rows.counted, bound=True, staged=staged)
             chunk = rounds_of_a_graph(options, rounds.n_rounds, config.chunks.rounds)
-            binding = rounds.binding(fingerprint, key_uri)
-            done = run_chunks(rounds, folder, binding, options, chunk)
-    if account is None:
-        clear_rounds(folder)
-    return _result(planned, folder, planned.statement.of_graph(rounds.spent(done)), fingerprint)
+            done = run_chunks(rounds, folder, rounds.binding(fingerprint, key_uri), options, chunk)
+    return Drawn(planned.statement.of_graph(rounds.spent(done)), fingerprint)
 
 
 def _memory(source: Source) -> int:
@@ -135,15 +137,15 @@ def _memory(source: Source) -> int:
     return found
 
 
-def _result(planned: PlannedFit, folder: str, statement: PrivacyStatement, fingerprint: str) -> FitResult:
-    """What a run has released, after the runs that it follows; the staged centers are those of the result."""
+def released(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
+    """What a run has released into its folder, after the runs that it follows; the centers there are the result's."""
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
     tables = [gate.read_table(path, gate.staged(path)) for path in paths]
     after = followed(planned, model_from_tables(*tables))
     in_units = planned.in_units(after.model)
     if after.drift is not None or in_units is not None:
         write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(after.model.centers_table(in_units)))
-    return FitResult(after.model, statement, fingerprint, after.drift, in_units, after.remembered)
+    return FitResult(after.model, drawn.privacy, drawn.fingerprint, after.drift, in_units, after.remembered)
 
 
 def _place(config: FitConfig, options: JobOptions) -> OutputFolder:
@@ -176,7 +178,8 @@ def _charge(planned: PlannedFit) -> Charge:
 
 def _work(run: Run[FitConfig], planned: PlannedFit) -> FitResult:
     account = run.place if isinstance(run.place, RunAccount | FreeRun) else None
-    return execute(planned, run.options.beam, run.folder.staging, account)
+    folder = run.folder.staging
+    return released(planned, folder, execute(planned, run.options.beam, folder, account))
 
 
 def _write(run: Run[FitConfig], planned: PlannedFit, result: FitResult) -> Outcome:

@@ -7,11 +7,11 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from pipelines.kmeans.plan.fingerprint import settings_digest
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.run.round_driver import plan_digest
 from pipelines.run.versions import version
 from schemas.privacy.flow import GraphPrivacy, Promise
-from schemas.settings.digest import config_digest
 from schemas.settings.refusal import MalformedError
 from transforms.files.checkpoint import Arrays, Checkpoint, RunBinding
 from transforms.files.publish import PublishModel
@@ -104,7 +104,7 @@ class FitRounds:
     def binding(self, fingerprint: str, key_uri: str) -> RunBinding:
         """What an interrupted run must share with this one."""
         return RunBinding(
-            config_digest=config_digest(self._planned.config.uncut),
+            config_digest=settings_digest(self._planned.config),
             input_fingerprint=fingerprint,
             key_digest=key_digest(key_uri),
             plan_digest=plan_digest(self.events(self.n_rounds)),

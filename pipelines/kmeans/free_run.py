@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from apache_beam.io.filesystems import FileSystems
 
@@ -12,11 +12,44 @@ from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.spending import Reservation
 from pipelines.run.round_driver import clear_rounds, has_begun, rounds_recorded
-from pipelines.run.run_keys import resumed_nonce
+from pipelines.run.run_keys import HoldKey, resumed_nonce, run_keys
 from schemas.errors import ConfigError, LedgerRefusedError
-from transforms.privacy.keys import delete_key, kept_key
+from transforms.privacy.keys import create_key, delete_key
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class Account(Protocol):
+    """Who keeps the keys of a run, and knows its input."""
+
+    def held_key(self, uri: str, setting: str = "key_uri") -> contextlib.AbstractContextManager[str]:
+        """The place of the run's key that is derived from the kept one at `uri`."""
+
+    def start(self, planned: PlannedFit, key_uri: str) -> str:
+        """Is told that noise is about to be drawn; returns the fingerprint of the input."""
+
+    def leaves(self, **digests: str) -> None:
+        """Is told of private state that the run leaves to the next window, by SHA-256."""
+
+
+class _OneGo(NamedTuple):
+    """`Account` of a run that is over with this process."""
+
+    held_key: HoldKey
+
+    def start(self, planned: PlannedFit, key_uri: str) -> str:
+        return keyed_fingerprint(planned, key_uri)
+
+    def leaves(self, **digests: str) -> None:
+        """Nobody goes on from it."""
+
+
+@contextlib.contextmanager
+def in_one_go(folder: str) -> Iterator[Account]:
+    """Of a run that nobody takes up: keys that are made for it, and records of its rounds, go at the end."""
+    with run_keys(folder) as hold:
+        yield _OneGo(hold)
+    clear_rounds(folder)
 
 
 class FreeRun(OutputFolder):
@@ -65,19 +98,21 @@ class FreeRun(OutputFolder):
                 f"--run_id {self.folder.run_id} must be resumed with the {setting} that it started with, got none at "
                 f"{uri}; choose another run_id."
             )
-        if not FileSystems.exists(uri) or uri.startswith(self.folder.staging):
+        own = uri.startswith(self.folder.staging)
+        if own and not begun:
+            delete_key(uri, setting)  # Whoever made it was killed before it drew anything.
+        if made := not FileSystems.exists(uri):
+            create_key(uri, setting)
+        if made or own:
             self._made.append((uri, setting))
-        nonce = resumed_nonce(self.folder.staging, self.folder.run_id, begun=begun)
-        with kept_key(uri, setting):
-            yield nonce.place(uri)
+        yield resumed_nonce(self.folder.staging, self.folder.run_id, begun=begun).place(uri)
 
     def start(self, planned: PlannedFit, key_uri: str) -> str:
         """The fingerprint of the input, before noise is drawn."""
         return keyed_fingerprint(planned, key_uri)
 
     def leaves(self, **digests: str) -> None:
-        """What a run leaves to the next window is of an epoch, which has a ledger."""
-        raise ValueError(f"a run without a ledger must leave nothing, got {', '.join(digests)}; give it one.")
+        """Nobody is told: only a ledger knows of windows."""
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Makes the staging folder, without keys and records, the output."""

@@ -394,7 +394,7 @@ def test_the_nonce_is_private_and_whole_before_the_first_draw(place, monkeypatch
         seen.append((path.stat().st_mode & 0o777, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size))
         raise Stopped
 
-    monkeypatch.setattr("pipelines.kmeans.fit.run_graph", look)
+    monkeypatch.setattr("pipelines.run.round_driver.run_graph", look)
     with pytest.raises(Stopped):
         without_ledger(place).fit()
     assert [(mode, size) for mode, _, size in seen] == [(0o600, 32)]

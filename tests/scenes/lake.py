@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from pipelines.command import main as command
 from pipelines.kmeans.fit import execute
+from pipelines.kmeans.fit import released as released_by
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, plan_fit
 from pipelines.run import run_keys
 from pipelines.run.failures import original_error
@@ -192,7 +193,8 @@ def run_unchecked(build: Callable[[beam.Pipeline], None], options: PipelineOptio
 def run_fit(settings: dict[str, Any], folder: pathlib.Path, *flags: str) -> FitResult:
     """Runs a job without the command; its released files lie in `folder`."""
     folder.mkdir()
-    return execute(planned(settings), beam_options(flags), str(folder))
+    fit = planned(settings)
+    return released_by(fit, str(folder), execute(fit, beam_options(flags), str(folder)))
 
 
 def released(folder: str | pathlib.Path) -> dict[str, bytes]:

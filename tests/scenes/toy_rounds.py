@@ -104,8 +104,8 @@ def run(
             code_version="1",
         )
         with mock.patch("pipelines.run.graph.check_graph"):
-            arrays = round_driver.run_chunks(protocol, folder.staging, binding, beam_options([]), chunk)
-        folder.write("total.txt", str(arrays["total"].tolist()).encode())
+            done = round_driver.run_chunks(protocol, folder.staging, binding, beam_options([]), chunk)
+        folder.write("total.txt", str(done.arrays["total"].tolist()).encode())
         folder.seal({"run_id": run_id})
         round_driver.finish(folder)
-    return arrays["total"]
+    return done.arrays["total"]

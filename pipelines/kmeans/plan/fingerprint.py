@@ -14,6 +14,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.kmeans.plan.file_digests import file_digests
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from schemas.errors import InputError
+from schemas.kmeans.fit_config import FitConfig
+from schemas.privacy.charge import canonical
 from schemas.settings.digest import config_digest
 from schemas.settings.refusal import Refusal
 from schemas.tables.columns import find
@@ -25,6 +27,15 @@ from transforms.tables import hive
 from transforms.tables.listing import FileList, ListedFile
 from transforms.tables.read import first_schema, unlisted
 from transforms.tables.source import Source
+
+_PLACES = (
+    ("data", "path"),
+    ("server_data", "path"),
+    ("recurring", "previous"),
+    ("masked", "secret_uri"),
+    ("", "key_uri"),
+)
+_NO_MATTER = ("ledger", "keep_staging", "chunks")
 
 
 def keyed_fingerprint(planned: PlannedFit, key_uri: str) -> str:
@@ -143,3 +154,13 @@ def _listed(source: Source) -> FileList:
     if source.listed is None:
         raise unlisted()
     return source.listed.files
+
+
+def settings_digest(config: FitConfig) -> str:
+    """SHA-256, 64 hex digits, of what a job asks for, however its paths are spelled and whatever its ledger is."""
+    content = config.model_dump(mode="json", exclude=set(_NO_MATTER))
+    for section, name in _PLACES:
+        holder = content[section] if section else content
+        if holder and holder[name] is not None:
+            holder[name] = resolved(holder[name])
+    return hashlib.sha256(canonical(content).encode()).hexdigest()

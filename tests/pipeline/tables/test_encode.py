@@ -94,7 +94,8 @@ def fitted(config, folder):
     key.write_bytes(KEY)
     key.chmod(0o600)
     config = validated(config.model_dump(mode="json") | {"key_uri": str(key)})
-    return fit_job.execute(plan_fit(config), beam_options([]), str(folder))
+    planned = plan_fit(config)
+    return fit_job.released(planned, str(folder), fit_job.execute(planned, beam_options([]), str(folder)))
 
 
 @pytest.mark.slow

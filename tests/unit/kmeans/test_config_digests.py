@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pipelines.kmeans.account import settings_digest
+from pipelines.kmeans.plan.fingerprint import settings_digest
 from schemas.kmeans.fit_config import load_config, validated
 from schemas.kmeans.pooled_config import pooled
 from schemas.settings import yaml_text
