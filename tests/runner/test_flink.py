@@ -9,8 +9,8 @@ import pytest
 from deploy.local import downloads
 from deploy.local.flink_cluster import FlinkCluster, Ports
 from pipelines.jobs import on_flink
-from tests.scenes import brokers
-from tests.scenes.conformance import Conformance, needed
+from tests.scenes import brokers, lake
+from tests.scenes.conformance import REFERENCE, Conformance, needed
 from tests.scenes.faults import FaultBench
 
 pytestmark = [pytest.mark.runner, pytest.mark.flink]
@@ -92,6 +92,18 @@ class TestFlink(Conformance):
         assert shared.jobs()
         assert len(list((shared.folder / "tmp").rglob("blobStorage"))) == 3
         assert not [path for path in sent if path.read_bytes()[:2] == b"PK"]
+
+    def test_forty_rounds_run_in_four_jobs(self, bench, shared):
+        """In one graph Flink would plan them for longer than anybody waits."""
+        settings = lake.job(bench.split, bench.server, "record", key_uri=bench.key_uri, algorithm="dp_lloyd", lloyd={})
+        settings |= {"dp_lloyd": {"domain": [-8, 8], "init": "sphere_packing", "steps": 40}}
+        settings |= {"clipping": {"norm": "domain", "center": "none"}}
+        before = len(shared.jobs())
+        outcome, output = bench.run("fit", settings, *shared.flags)
+        assert outcome.code == 0, outcome.err
+        assert len(shared.jobs()) == before + 4
+        _, reference = bench.run("fit", settings, *REFERENCE)
+        assert lake.released(output) == lake.released(reference)
 
     def test_nobody_else_can_reach_the_cluster(self, shared):
         """Whoever reaches a job server or a pool can run code; on Linux this is another address than 127.0.0.1."""

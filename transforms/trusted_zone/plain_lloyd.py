@@ -44,7 +44,6 @@ def initial_state(config: PooledFitConfig, server: NDArray[np.float64]) -> Lloyd
         options=options,
         n_clusters=config.n_clusters,
         unit=unit_of(config.unit),
-        client_rows=1,
         public_rows=config.data.public_rows,
         seed=config.seed,
         epsilon=math.inf,

@@ -1,11 +1,13 @@
 """Settings of algorithm dp_lloyd: defaults, and what is refused in one sentence."""
 
+import numpy as np
 import pytest
 
 from schemas.choices import ClippingCenter, ClippingRule, LloydStart, LloydVariant, PostProcess, RadiusRule
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import load_config, validated
-from tests.scenes import job_text
+from schemas.tables.client_block import ClientBlock
+from tests.scenes import job_text, lake
 
 SERVER = {"path": "server.parquet"}
 
@@ -154,3 +156,15 @@ def test_what_does_not_fit_is_refused_in_one_sentence(data, start):
         validated(data)
     assert str(caught.value).startswith(start)
     assert "\n" not in str(caught.value)
+
+
+def test_typical_rows_of_clients_mean_nothing_where_rows_are_units(tmp_path):
+    """The scatter of a start was divided by so many rows, which made its directions look narrow."""
+    points = lake.mixture(300)
+    path = lake.write_lake(tmp_path / "lake", points)
+    settings = lake.job(path, lake.write_server(tmp_path / "server.parquet"), "record", algorithm="dp_lloyd", lloyd={})
+    settings |= {"dp_lloyd": {"domain": [-8, 8], "init": "best"}, "clipping": {"norm": "domain", "center": "none"}}
+    plain = lake.chain(lake.planned(settings), ClientBlock(points, None))
+    settings["clipping"] = settings["clipping"] | {"client_rows": 10}
+    other = lake.chain(lake.planned(settings), ClientBlock(points, None))
+    np.testing.assert_array_equal(other.centers, plain.centers)

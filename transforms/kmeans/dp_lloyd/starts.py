@@ -208,7 +208,7 @@ def scatter_step(state: LloydState, releases: Releases) -> LloydState:
     """After the scatter around the mean: a grid along the directions whose variance is above the noise."""
     settings, n_features = state.settings, state.n_features
     release = releases[0].with_unit(scatter_bound(state) * 2.0 ** (-2 * lattice.OUTER_BITS))
-    total = _known(state.n_rows) * settings.client_rows
+    total = _known(state.n_rows) * settings.unit.rows
     with one_thread():
         variances, directions = np.linalg.eigh(scatter.unpack_symmetric(release.decoded) / total)
     most = min(settings.n_clusters, n_features)

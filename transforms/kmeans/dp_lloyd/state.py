@@ -35,7 +35,6 @@ class LloydSettings:
       options: the job's section.
       n_clusters: k.
       unit: the privacy unit.
-      client_rows: public typical rows of a client, or 1: by so many the scatter of a start is divided, at both levels.
       public_rows: number of rows (clients) if it is public.
       seed: of public randomness.
       epsilon: of the whole run.
@@ -48,7 +47,6 @@ class LloydSettings:
     options: DPLloydConfig
     n_clusters: int
     unit: Unit
-    client_rows: int
     public_rows: int | None
     seed: int
     epsilon: float
@@ -69,7 +67,6 @@ class LloydSettings:
             options=config.dp_lloyd,
             n_clusters=config.max_clusters,
             unit=unit_of(config.privacy.unit, config.clipping.client_rows),
-            client_rows=config.clipping.client_rows or 1,
             public_rows=config.data.public_rows,
             seed=config.seed or 0,
             epsilon=config.privacy.epsilon,
