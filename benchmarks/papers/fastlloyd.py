@@ -191,7 +191,7 @@ def step_times(n_rows: int, n_clusters: int, n_features: int) -> tuple[float, fl
     from transforms.kmeans.dp_lloyd.state import lattice_centers, lattice_radius
     from transforms.numerics.kmeans import lloyd_rules
     from transforms.numerics.statistics.frame import Box, Frame
-    from transforms.numerics.statistics.relative_sums import Neighborhoods, relative_sums
+    from transforms.numerics.statistics.relative_sums import Neighborhoods, row_relative_sums
 
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1.0, 1.0, (n_rows, n_features))
@@ -199,7 +199,7 @@ def step_times(n_rows: int, n_clusters: int, n_features: int) -> tuple[float, fl
     frame, radius = Frame.of_box(Box(-1.0, 1.0), n_features), lloyd_rules.radius(n_clusters, n_features, 0.8)
     around = Neighborhoods(lattice_centers(frame, centers), lattice_radius(frame, radius))
     return median_time(lambda: plain_step(rows, centers, radius)), median_time(
-        lambda: relative_sums(rows, frame, around)
+        lambda: row_relative_sums(rows, frame, around)
     )
 
 

@@ -53,6 +53,8 @@ READERS = {
     "pipelines.run.run_keys": {"*"},
     "pipelines.run.round_driver": {"create_key", "delete_key", "read_key"},
     "pipelines.kmeans.account": {"delete_key", "kept_key", "key_digest"},
+    "pipelines.kmeans.fit_rounds": {"key_digest"},
+    "pipelines.kmeans.free_run": {"create_key", "delete_key"},
     # Of places only, which their callers have from the gate.
     "pipelines.kmeans.plan.fingerprint": {"read_key"},
     "pipelines.clustered_fl.planned": {"key_digest", "read_key"},
