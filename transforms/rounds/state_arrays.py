@@ -1,15 +1,16 @@
 """The state between two rounds as arrays, to the last bit: what a run needs to go on in another process.
 
-Arrays stay arrays. All else is one JSON tree that says of what types they are part of. Nothing has to be unpickled:
-whoever reads a tree is told which types may be in it. Sections of the job's settings are not written down. Those of the
-job that goes on are taken, which must be equal.
+The octets of all arrays stand one after the other. A JSON tree says where each begins, and of what types they are part.
+Nothing has to be unpickled: whoever reads a tree is told which types may be in it. Sections of the job's settings are
+not written down. Those of the job that goes on are taken, which must be equal.
 """
 
 import dataclasses
 import enum
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pydantic
@@ -19,7 +20,7 @@ from schemas.settings import json_text
 from schemas.settings.refusal import MalformedError
 from transforms.rounds.bound_broadcast import state_digest
 
-_TREE, _DIGEST = "tree", "digest"
+_TREE, _DIGEST, _OCTETS = "tree", "digest", "octets"
 
 
 def state_to_arrays(state: Any) -> dict[str, NDArray[Any]]:
@@ -34,11 +35,10 @@ def state_to_arrays(state: Any) -> dict[str, NDArray[Any]]:
     Raises:
       TypeError: if it holds something that has no bits to write down.
     """
-    arrays: dict[str, NDArray[Any]] = {}
-    tree = json.dumps(_node(state, arrays), sort_keys=True).encode()
-    arrays[_TREE] = np.frombuffer(tree, dtype=np.uint8)
-    arrays[_DIGEST] = np.frombuffer(state_digest(state), dtype=np.uint8)
-    return arrays
+    octets = bytearray()
+    tree = json.dumps(_node(state, octets), sort_keys=True).encode()
+    parts = {_TREE: tree, _DIGEST: state_digest(state), _OCTETS: bytes(octets)}
+    return {name: np.frombuffer(part, dtype=np.uint8) for name, part in parts.items()}
 
 
 def state_from_arrays(arrays: Mapping[str, NDArray[Any]], known: Any, type_of: Callable[[str], type]) -> Any:
@@ -56,7 +56,8 @@ def state_from_arrays(arrays: Mapping[str, NDArray[Any]], known: Any, type_of: C
     _collect(known, sections)
     try:
         tree = json_text.parse(np.asarray(arrays[_TREE], dtype=np.uint8).tobytes())
-        state = _value(tree, arrays, sections, type_of)
+        octets = np.asarray(arrays[_OCTETS], dtype=np.uint8).tobytes()
+        state = _value(tree, octets, sections, type_of)
         same = state_digest(state) == np.asarray(arrays[_DIGEST], dtype=np.uint8).tobytes()
     except MalformedError:
         raise
@@ -72,24 +73,28 @@ def type_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _node(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    """What a tree says of a value."""
+def _node(value: Any, octets: bytearray) -> Any:
+    """What a tree says of a value; the octets of arrays are added to those that are there."""
     kind = type(value)
     if value is None or kind in (bool, int, str):
         return {"is": value}
     if kind is float:
         return {"float": value.hex()}
     if isinstance(value, np.ndarray | np.generic):
-        name = f"a{len(arrays):04d}"
-        arrays[name] = np.asarray(value)
-        return {"array": name, "scalar": not isinstance(value, np.ndarray)}
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise TypeError("a state must hold arrays of numbers, got one of objects.")
+        order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+        place = {"array": array.dtype.str, "shape": array.shape, "order": order, "at": len(octets)}
+        octets += array.tobytes(order)
+        return place | {"scalar": not isinstance(value, np.ndarray)}
     if isinstance(value, enum.Enum):
         return {"type": type_name(kind), "member": value.name}
     if dataclasses.is_dataclass(value):
-        fields = {each.name: _node(getattr(value, each.name), arrays) for each in dataclasses.fields(value)}
+        fields = {each.name: _node(getattr(value, each.name), octets) for each in dataclasses.fields(value)}
         return {"type": type_name(kind), "fields": fields}
     if isinstance(value, tuple | list):
-        return {"type": type_name(kind), "items": [_node(each, arrays) for each in value]}
+        return {"type": type_name(kind), "items": [_node(each, octets) for each in value]}
     if isinstance(value, pydantic.BaseModel):
         return {"section": _section_name(value)}
     raise TypeError(f"a state must hold arrays, numbers, strings and such, got {kind.__name__}.")
@@ -97,7 +102,7 @@ def _node(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
 
 def _value(
     node: Any,
-    arrays: Mapping[str, NDArray[Any]],
+    octets: bytes,
     sections: Mapping[str, pydantic.BaseModel],
     type_of: Callable[[str], type],
 ) -> Any:
@@ -107,20 +112,21 @@ def _value(
     if "float" in node:
         return float.fromhex(node["float"])
     if "array" in node:
-        array = arrays[node["array"]]
+        kept, size = np.dtype(node["array"]), math.prod(node["shape"])
+        array = np.frombuffer(octets, kept, size, node["at"]).reshape(node["shape"], order=node["order"]).copy("K")
         return array[()] if node["scalar"] else array
     if "section" in node:
         if node["section"] not in sections:
             raise MalformedError("a state of other settings")
         return sections[node["section"]]
     if node["type"] in _PLAIN:
-        return _PLAIN[node["type"]](_value(each, arrays, sections, type_of) for each in node["items"])
+        return _PLAIN[node["type"]](_value(each, octets, sections, type_of) for each in node["items"])
     kind: Any = type_of(node["type"])
     if "member" in node:
         return kind[node["member"]]
     if "items" in node:
-        return kind(*(_value(each, arrays, sections, type_of) for each in node["items"]))
-    return kind(**{name: _value(each, arrays, sections, type_of) for name, each in node["fields"].items()})
+        return kind(*(_value(each, octets, sections, type_of) for each in node["items"]))
+    return kind(**{name: _value(each, octets, sections, type_of) for name, each in node["fields"].items()})
 
 
 _PLAIN = {type_name(kind): kind for kind in (tuple, list)}

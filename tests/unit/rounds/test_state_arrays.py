@@ -1,5 +1,6 @@
 """States as arrays: the same to the last bit, and nothing but audited types comes out of them."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 from pipelines.kmeans import fit_rounds
 from schemas.settings.refusal import MalformedError
 from tests.scenes import lake
+from transforms.files.checkpoint import arrays_to_bytes, read_state
+from transforms.files.octets import write_bytes
 from transforms.rounds.bound_broadcast import state_digest
 from transforms.rounds.state_arrays import state_from_arrays, state_to_arrays
 
@@ -57,7 +60,11 @@ HOSTILE = {
     "a type of Beam": lambda tree: tree.update(type="apache_beam.coders.coders:PickleCoder"),
     "no type": lambda tree: tree.pop("type"),
     "another number": lambda tree: tree["fields"].update(n_rows={"float": "0x1.0p+3"}),
-    "an array that is not there": lambda tree: tree["fields"].update(server={"array": "a9999", "scalar": False}),
+    "an array that is not there": lambda tree: tree["fields"].update(server=tree["fields"]["server"] | {"at": 10**9}),
+    "an array of objects": lambda tree: tree["fields"].update(server=tree["fields"]["server"] | {"array": "|O"}),
+    "an array of a negative shape": lambda tree: tree["fields"].update(
+        server=tree["fields"]["server"] | {"shape": [-1]}
+    ),
     "a field that is none": lambda tree: tree["fields"].update(other={"is": 1}),
     "other settings": lambda tree: tree["fields"]["settings"]["fields"].update(given_bounds={"section": "x {}"}),
 }
@@ -81,3 +88,14 @@ def test_what_is_no_tree_is_refused(fit, states, tree):
 def test_what_has_no_bits_is_no_state():
     with pytest.raises(TypeError, match="a state must hold arrays, numbers, strings and such, got object"):
         state_to_arrays(object())
+
+
+def test_a_state_of_many_releases_is_recorded(fit, states, tmp_path):
+    """A file of arrays has at most 64 of them; forty rounds release eighty."""
+    releases = states[-1].releases * 80
+    state = dataclasses.replace(states[-1], releases=releases)
+    write_bytes(str(tmp_path / "state.npz"), arrays_to_bytes(state_to_arrays(state)))
+    back = state_from_arrays(
+        read_state(str(tmp_path / "state.npz")), (fit.config, fit.initial), fit_rounds._audited_type
+    )
+    assert state_digest(back) == state_digest(state)
