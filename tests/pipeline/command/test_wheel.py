@@ -60,7 +60,7 @@ def test_every_store_and_format_has_an_extra(metadata):
     extras = set(metadata.get_all("Provides-Extra"))
     assert {"aws", "gcp", "azure", "hdfs", "delta", "iceberg", "jax"} <= extras
     needs = [each for each in metadata.get_all("Requires-Dist") if each.startswith("apache-beam[")]
-    assert {re.match(r"apache-beam\[(\w+)\]==2\.77\.\*", each)[1] for each in needs} == {
+    assert {re.match(r"apache-beam\[(\w+)\](?=.*>=2\.76\.0)(?=.*<2\.78)", each)[1] for each in needs} == {
         "aws",
         "azure",
         "gcp",
