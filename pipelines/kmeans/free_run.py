@@ -11,6 +11,7 @@ from pipelines.jobs.place import OutputFolder
 from pipelines.kmeans.plan.fingerprint import keyed_fingerprint
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.spending import Reservation
+from pipelines.run.folder import KEY_FILE, SECRET_FILE
 from pipelines.run.round_driver import clear_rounds, has_begun, rounds_recorded
 from pipelines.run.run_keys import HoldKey, resumed_nonce, run_keys
 from schemas.errors import ConfigError, LedgerRefusedError
@@ -98,7 +99,7 @@ class FreeRun(OutputFolder):
                 f"--run_id {self.folder.run_id} must be resumed with the {setting} that it started with, got none at "
                 f"{uri}; choose another run_id."
             )
-        own = uri.startswith(self.folder.staging)
+        own = uri in (self.folder.path(KEY_FILE), self.folder.path(SECRET_FILE))
         if own and not begun:
             delete_key(uri, setting)  # Whoever made it was killed before it drew anything.
         if made := not FileSystems.exists(uri):

@@ -18,15 +18,18 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.errors import ConfigError, LedgerRefusedError
 from schemas.settings.run_manifest import FORMAT
 from transforms.files import new_file
+from transforms.files.checkpoint import ARRAYS_FILES, MANIFEST_FILE
 from transforms.files.octets import read_bytes, remove_files, write_bytes
 from transforms.privacy_flow import extensions
+from transforms.rounds.bound_broadcast import SUFFIX
+from transforms.rounds.staged_state import STATE_FILE
 
 MANIFEST = "run.json"
 PRIVACY_FILE = "privacy.json"
 KEY_FILE = "run.key"
 SECRET_FILE = "mask.secret"
 NONCE_FILE = "run.nonce"
-OF_ROUNDS = ("checkpoint.json", "round-*.npz", "*.broadcast", "initial.npz", NONCE_FILE)
+OF_ROUNDS = (MANIFEST_FILE, ARRAYS_FILES, f"*{SUFFIX}", STATE_FILE, NONCE_FILE)
 """What rounds of a run leave in the staging folder for a further attempt."""
 _CLAIM_SECONDS = 300.0
 """For others to charge their runs and make their folders, one after the other."""

@@ -25,6 +25,7 @@ from transforms.files import gate, new_file
 from transforms.files.octets import write_bytes
 
 MANIFEST_FILE = "checkpoint.json"
+ARRAYS_FILES = "round-*.npz"
 Arrays = Mapping[str, NDArray]
 """What a protocol knows between two rounds, by name; never objects, so that nothing has to be unpickled."""
 MOST_ROUNDS = 10**9
@@ -195,7 +196,7 @@ class CheckpointFolder:
 
     def clear(self) -> None:
         """Removes the checkpoint, the manifest first."""
-        found = FileSystems.match([FileSystems.join(self._folder, "round-*.npz")])[0].metadata_list
+        found = FileSystems.match([FileSystems.join(self._folder, ARRAYS_FILES)])[0].metadata_list
         _delete(self._path(MANIFEST_FILE))
         for each in found:
             _delete(each.path)

@@ -228,3 +228,12 @@ def test_bad_input_in_the_first_chunk_leaves_nothing(tmp_path):
     with mock.patch.object(fit_rounds.FitRounds, "add_rounds", side_effect=InputError("a row must be finite.")):
         assert lake.run_command(*words).code == 2
     assert not list(tmp_path.glob("out*/"))
+
+
+def test_a_given_key_beside_the_staging_folder_is_kept(tmp_path):
+    """Its path begins as that of the folder does, whose own keys are made anew."""
+    place = Place(tmp_path)
+    key = lake.write_key(tmp_path / "out.partial-r.key")
+    words = place.words("out", None, **LLOYD, key_uri=key)
+    assert lake.run_command(*words).code == 0
+    assert pathlib.Path(key).read_bytes() == lake.KEY
