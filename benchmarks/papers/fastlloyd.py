@@ -188,6 +188,7 @@ def speed_section() -> list[str]:
 
 def step_times(n_rows: int, n_clusters: int, n_features: int) -> tuple[float, float]:
     """Seconds of the plain loop and of the exact step on the same rows."""
+    from schemas.tables.client_block import ClientBlock
     from transforms.kmeans.dp_lloyd.state import lattice_centers, lattice_radius
     from transforms.numerics.kmeans import lloyd_rules
     from transforms.numerics.statistics.frame import Box, Frame
@@ -198,8 +199,9 @@ def step_times(n_rows: int, n_clusters: int, n_features: int) -> tuple[float, fl
     centers = rng.uniform(-0.8, 0.8, (n_clusters, n_features))
     frame, radius = Frame.of_box(Box(-1.0, 1.0), n_features), lloyd_rules.radius(n_clusters, n_features, 0.8)
     around = Neighborhoods(lattice_centers(frame, centers), lattice_radius(frame, radius))
+    block = ClientBlock(rows)
     return median_time(lambda: plain_step(rows, centers, radius)), median_time(
-        lambda: row_relative_sums(rows, frame, around)
+        lambda: row_relative_sums(block, frame, around, around.radius)
     )
 
 

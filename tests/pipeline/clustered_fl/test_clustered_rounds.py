@@ -52,8 +52,8 @@ def trained(
     setup = TrainingSetup(federation=terms, contract=contract(), key_uri=key_uri, cache_bytes=cache_bytes)
     protocol = FederatedProtocol(setup, clients.places, lambda n: [{"rounds": n}] if n else [])
     (folder / "run").mkdir()
-    arrays = run_chunks(protocol, str(folder / "run"), BINDING, beam_options(flags), chunk)
-    return FederatedState.from_arrays(dict(arrays))
+    done = run_chunks(protocol, str(folder / "run"), BINDING, beam_options(flags), chunk)
+    return FederatedState.from_arrays(dict(done.arrays))
 
 
 @pytest.fixture(scope="module")
