@@ -40,34 +40,6 @@ SECONDS = 900.0
 RUN = "trial"
 
 
-@dataclasses.dataclass
-class Trial:
-    """A run, what belongs to it, and what became of it."""
-
-    folder: pathlib.Path
-    flags: Sequence[str]
-    run: faults.Run = dataclasses.field(init=False)
-    notes: list[str] = dataclasses.field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.run = self.start("run", RUN, self.flags)
-
-    def start(self, place: str, run_id: str, flags: Sequence[str]) -> faults.Run:
-        """A further run of the same job, to the output of `place`."""
-        (self.folder / f"{place}-log").mkdir(exist_ok=True)
-        return _Run(self.folder / "job.yaml", self.folder / "out", ("--run_id", run_id, *flags))
-
-    @property
-    def kinds(self) -> list[tuple[str, str]]:
-        """Run and kind of all entries of the ledger."""
-        return [(each.run, each.kind) for each in Ledger(str(self.folder / "book" / "ledger")).entries() if each.run]
-
-    def wait_for_noise(self, seconds: float) -> None:
-        """Waits until the run may draw, and some seconds more."""
-        self.run.wait_until(lambda: (RUN, "start") in self.kinds)
-        time.sleep(seconds)
-
-
 class _Run(faults.Run):
     """A run whose output lies beside other things."""
 
@@ -94,6 +66,34 @@ def _words(pid: int) -> bytes:
     with contextlib.suppress(OSError):
         return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
     return b"/bin/sh"
+
+
+@dataclasses.dataclass
+class Trial:
+    """A run, what belongs to it, and what became of it."""
+
+    folder: pathlib.Path
+    flags: Sequence[str]
+    run: _Run = dataclasses.field(init=False)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.run = self.start("run", RUN, self.flags)
+
+    def start(self, place: str, run_id: str, flags: Sequence[str]) -> _Run:
+        """A further run of the same job, to the output of `place`."""
+        (self.folder / f"{place}-log").mkdir(exist_ok=True)
+        return _Run(self.folder / "job.yaml", self.folder / "out", ("--run_id", run_id, *flags))
+
+    @property
+    def kinds(self) -> list[tuple[str, str]]:
+        """Run and kind of all entries of the ledger."""
+        return [(each.run, each.kind) for each in Ledger(str(self.folder / "book" / "ledger")).entries() if each.run]
+
+    def wait_for_noise(self, seconds: float) -> None:
+        """Waits until the run may draw, and some seconds more."""
+        self.run.wait_until(lambda: (RUN, "start") in self.kinds)
+        time.sleep(seconds)
 
 
 class Bench:

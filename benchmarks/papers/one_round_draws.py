@@ -76,7 +76,7 @@ def report(found: dict[Cell, Point], n_draws: int) -> list[str]:
         lines += ["| --- " * 7 + "|"]
         for cell in cells:
             one, levels = found[cell]
-            known = PAPER_COLUMN.get((cell.n_clients, cell.epsilon), "") if cell[4:] == (8, 100.0) else ""
+            known = PAPER_COLUMN.get((cell.n_clients, cell.epsilon), "") if cell[4:6] == (8, 100.0) else ""
             axes = f"{cell.n_clients:,} | {cell.epsilon:g} | {cell.n_clusters} | {cell.separation:g}"
             costs = f"{one.mean():.3f} ({one.std():.3f}) | {levels.mean():.3f} ({levels.std():.3f})"
             lines.append(f"| {axes} | {costs} | {known} |")
