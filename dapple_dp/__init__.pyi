@@ -32,7 +32,7 @@ from schemas.kmeans.fit_config import validated as validated
 from schemas.kmeans.model import ClusterModel as ClusterModel
 from schemas.privacy.statement import PrivacyStatement as PrivacyStatement
 from schemas.profile.config import ProfileConfig as ProfileConfig
-from schemas.profile.result import clusters_of as clusters_of
+from schemas.profile.plan import clusters_of as clusters_of
 from schemas.reports.config import DecodeConfig as DecodeConfig
 from schemas.trusted_zone.assign_config import AssignConfig as AssignConfig
 from schemas.trusted_zone.evaluate_config import EvaluateConfig as EvaluateConfig

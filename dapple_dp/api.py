@@ -26,7 +26,7 @@ from pipelines.trusted_zone import assign as assign_job
 from pipelines.trusted_zone import evaluate as evaluate_job
 from schemas.kmeans.fit_config import FitConfig
 from schemas.profile.config import ProfileConfig
-from schemas.profile.result import ProfileResult
+from schemas.profile.plan import ProfileResult
 from schemas.reports.config import DecodeConfig
 from schemas.trusted_zone.assign_config import AssignConfig
 from schemas.trusted_zone.evaluate_config import EvaluateConfig

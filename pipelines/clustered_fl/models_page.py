@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.jobs.forewarnings import forewarnings, sentence
-from pipelines.page.guarantee import odds
-from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, rendered
+from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, odds, rendered
 from pipelines.page.stamp import RunStamp
 from schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
 from schemas.clustered_fl.config import ClusteredFLConfig

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 import click
+from click.shell_completion import get_completion_class, shell_complete
 
-from pipelines.command import completion
 from pipelines.command.early import refuse_early
 from pipelines.command.help_pages import Overview, job_page
 from pipelines.command.interruption import INTERRUPTED, SENTENCE, interruptible
@@ -24,15 +24,35 @@ from pipelines.ledger.command_line import LEDGER
 from pipelines.masked.command_line import PARTY
 from pipelines.plan import command_line as planning
 from pipelines.run.failures import describe_unexpected
-from pipelines.run.flags import Command, one_sentence
+from pipelines.run.flags import Command, Words, one_sentence
 from schemas.errors import ConfigError, DappleError
 
+_COMPLETE = "_DAPPLE_COMPLETE"
+"""Of the environment; a shell that asks says by it what it is."""
+SHELLS = ("bash", "zsh", "fish")
 JOBS = {name: word.module for name, word in WORDS.items()}
 """The module of each job, which holds the record `JOB`; it is imported when its job is asked for."""
 COMMANDS = (*JOBS, *TOOLS)
 """All words: the jobs, and those that read no data."""
 _HELP = ("-h", "--help")
 _REMEDY = "run dapple --help."
+
+
+def completion_script(shell: str) -> str:
+    """What a shell is to read.
+
+    Raises:
+      ConfigError: for a shell that is not known.
+    """
+    found = get_completion_class(shell) if shell in SHELLS else None
+    if found is None:
+        raise ConfigError(f"the shell must be one of {', '.join(SHELLS)}, got {shell}; name one of them.")
+    return found(Words("dapple", ""), {}, "dapple", _COMPLETE).source()
+
+
+def _complete(words: Words) -> None:
+    """Prints what may come next, for a shell that asks."""
+    shell_complete(words, {}, "dapple", _COMPLETE, os.environ[_COMPLETE])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,8 +121,8 @@ def _own_stderr(verbose: bool) -> Iterator[TextIO]:
 def _summary(words: list[str]) -> dict[str, Any] | None:
     """Runs what is asked for; None if it has printed its answer."""
     command = overview(words)
-    if completion.VARIABLE in os.environ:
-        completion.answer(command)
+    if _COMPLETE in os.environ:
+        _complete(command)
         return None
     if words[:1] not in [[word] for word in (*COMMANDS, *_HELP, "--version")]:
         got, remedy = (words[0], _near(words[0], COMMANDS)) if words else ("nothing", _REMEDY)
@@ -119,14 +139,14 @@ def _summary(words: list[str]) -> dict[str, Any] | None:
 
 def overview(words: Sequence[str] = ()) -> Overview:
     """The command, which runs what `words` ask for."""
-    shell = _argument("shell", completion.SHELLS)
+    shell = _argument("shell", SHELLS)
     tools: list[Command] = [
         *planning.TOOLS.values(),
         LEDGER,
         PARTY,
         Command("schema", "dapple schema JOB", _argument("job", WORDS), callback=_schema),
         Command("schedule", "dapple schedule", callback=lambda: f"{schedule_folder()}\n"),
-        Command("completion", "dapple completion bash|zsh|fish", shell, callback=completion.script),
+        Command("completion", "dapple completion bash|zsh|fish", shell, callback=completion_script),
     ]
     for each in tools:
         each.help = f"{TOOLS[str(each.name)]}."

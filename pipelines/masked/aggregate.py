@@ -18,10 +18,9 @@ from pipelines.run.graph import run_graph
 from pipelines.run.run_keys import RunNonce, made_key
 from schemas.choices import Trust
 from schemas.errors import ConfigError, ProtocolError
-from schemas.masked.config import AggregateConfig, LimitConfig, validated_aggregate
+from schemas.masked.config import AGGREGATOR, AggregateConfig, LimitConfig, validated_aggregate
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
-from schemas.masked.parties import AGGREGATOR
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
 from schemas.privacy.masked_sum import MaskedReleases

@@ -22,15 +22,14 @@ from pipelines.tables.features import with_features
 from pipelines.tables.private_source import check_public
 from schemas.errors import ProtocolError
 from schemas.kmeans.fit_config import FitConfig, load_config
-from schemas.masked.config import PairwiseParams
+from schemas.masked.config import OFFICES, PairwiseParams
 from schemas.masked.exchange import ExchangePlan
 from schemas.masked.pairwise_messages import Leg
-from schemas.masked.parties import OFFICES
 from schemas.privacy.flow import Promise, Zone
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release, releases_from_table, releases_to_table
+from transforms.files.new_file import write_once
 from transforms.files.octets import table_bytes
-from transforms.files.write_once import write_once
 from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest, check_present
 from transforms.masked.exchange_files import Exchange, read_table, table_refusal
 from transforms.masked.pairwise_files import PairwiseExchange

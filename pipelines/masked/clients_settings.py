@@ -10,7 +10,7 @@ from pipelines.kmeans.plan.planned_fit import PlannedFit
 from schemas.choices import Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
-from schemas.masked.parties import OFFICES
+from schemas.masked.config import OFFICES
 
 _LOCAL = (
     "data.path",

@@ -3,18 +3,22 @@
 import dataclasses
 import hashlib
 import itertools
+import json
 import math
 import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 from apache_beam.io.filesystems import FileSystems
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pydantic import Field
 
 from pipelines.ledger.store import Ledger
-from pipelines.plan import signature
 from pipelines.run.folder import MANIFEST, PRIVACY_FILE, manifest_digest
 from pipelines.run.options import beam_options
 from schemas.choices import Algorithm
@@ -22,6 +26,7 @@ from schemas.errors import ConfigError, LedgerRefusedError, ProtocolError
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table
 from schemas.settings import json_schema
+from schemas.settings.json_schema import FileContent
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import AccountFile, AskedFit, VerifiedManifest
 from transforms.files import gate
@@ -29,6 +34,10 @@ from transforms.files.octets import write_bytes
 from transforms.files.publish import RELEASES_FILE
 from transforms.privacy import accounting
 
+SIGNATURE_FILE = "signature.json"
+_LABEL = b"dapple run signature 1\n"
+_RUN = "run.json"
+_MOST_BYTES = 1 << 14
 _REMEDY = "get another copy of the run"
 _NEARLY = 1e-6
 """Relative difference that two versions of the accountant may make."""
@@ -79,7 +88,7 @@ class RunCopy:
             _check_no_link(self.folder, name)
             if gate.digest(self.path(name), _refusal(name, "be there")) != listed[name]:
                 raise _refusal(name, "be as the run wrote it").because("a changed one")
-        known = {*listed, MANIFEST, signature.SIGNATURE_FILE}
+        known = {*listed, MANIFEST, SIGNATURE_FILE}
         for name in itertools.islice(_names(self.folder), _MOST_FILES):
             if name not in known:
                 raise ProtocolError(
@@ -224,22 +233,22 @@ def _check_ledger(copy: RunCopy, path: str, account: AccountFile | None) -> None
 
 def _sign(copy: RunCopy, key: str) -> str:
     """Signs a run that is whole; returns the public key."""
-    path = copy.path(signature.SIGNATURE_FILE)
+    path = copy.path(SIGNATURE_FILE)
     if FileSystems.exists(path):
         raise ConfigError(f"--sign must be of a run without a signature, got {path}; remove it first.")
-    octets = signature.signed(copy.octets, key)
+    octets = signed(copy.octets, key)
     write_bytes(path, octets)
-    return signature.check(copy.octets, octets, None)
+    return check(copy.octets, octets, None)
 
 
 def _check_signature(copy: RunCopy, key: str | None) -> str | None:
     """The public key of the signature; None without signature."""
-    path = copy.path(signature.SIGNATURE_FILE)
+    path = copy.path(SIGNATURE_FILE)
     if key is None and not FileSystems.exists(path):
         return None
-    _check_no_link(copy.folder, signature.SIGNATURE_FILE)
-    octets = gate.read_octets(path, _refusal(signature.SIGNATURE_FILE, "be there where --key asks for it"))
-    return signature.check(copy.octets, octets, key)
+    _check_no_link(copy.folder, SIGNATURE_FILE)
+    octets = gate.read_octets(path, _refusal(SIGNATURE_FILE, "be there where --key asks for it"))
+    return check(copy.octets, octets, key)
 
 
 def _check_no_link(folder: str, name: str) -> None:
@@ -288,3 +297,77 @@ def _words(summary: dict[str, Any]) -> str:
         f"Signature: {signer}.",
     ]
     return "\n".join(lines) + "\n"
+
+
+class _Signature(FileContent):
+    """All of the file."""
+
+    algorithm: Annotated[str, Field(pattern="^Ed25519$")]
+    public_key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
+
+
+def signed(manifest: bytes, key_path: str) -> bytes:
+    """Content of `signature.json` for a manifest; raises ConfigError if the key is none."""
+    key = _private_key(key_path)
+    found = {
+        "algorithm": "Ed25519",
+        "public_key": key.public_key().public_bytes_raw().hex(),
+        "signature": key.sign(_LABEL + hashlib.sha256(manifest).digest()).hex(),
+    }
+    return json.dumps(found, indent=2, sort_keys=True).encode()
+
+
+def check(manifest: bytes, signature: bytes, public_path: str | None) -> str:
+    """Checks a signature of a manifest.
+
+    Args:
+      manifest: octets of `run.json`.
+      signature: octets of `signature.json`.
+      public_path: of the public key (PEM) that must have signed; None takes the one that the signature names, which
+        tells changes by accident only.
+
+    Returns:
+      The public key, 64 hex digits.
+
+    Raises:
+      ProtocolError: if the signature is none, or of another key or manifest.
+      ConfigError: if the file of the public key holds none.
+    """
+    rule = f"{SIGNATURE_FILE} must be a signature of {_RUN}"
+    refusal = Refusal(kind=ProtocolError, rule=rule, remedy="ask whoever signed the run for another copy")
+    content = json_schema.parsed(signature, _Signature, refusal, _MOST_BYTES)
+    if public_path is not None and _public_key(public_path).public_bytes_raw().hex() != content.public_key:
+        raise refusal.because("one by another key")
+    key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(content.public_key))
+    try:
+        key.verify(bytes.fromhex(content.signature), _LABEL + hashlib.sha256(manifest).digest())
+    except InvalidSignature as error:
+        raise refusal.because("one of another file") from error
+    return content.public_key
+
+
+def _private_key(path: str) -> Ed25519PrivateKey:
+    refusal = Refusal(
+        kind=ConfigError,
+        rule="--sign must be an Ed25519 private key in PEM without a password",
+        remedy="make one with `openssl genpkey -algorithm ed25519`",
+    )
+    with refusal.covers():
+        key = serialization.load_pem_private_key(gate.read_octets(path, refusal, _MOST_BYTES), password=None)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise refusal.because("a key of another kind")
+    return key
+
+
+def _public_key(path: str) -> Ed25519PublicKey:
+    refusal = Refusal(
+        kind=ConfigError,
+        rule="--key must be an Ed25519 public key in PEM",
+        remedy="get it with `openssl pkey -in PRIVATE -pubout`",
+    )
+    with refusal.covers():
+        key = serialization.load_pem_public_key(gate.read_octets(path, refusal, _MOST_BYTES))
+    if not isinstance(key, Ed25519PublicKey):
+        raise refusal.because("a key of another kind")
+    return key

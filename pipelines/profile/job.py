@@ -26,7 +26,7 @@ from schemas.errors import ConfigError
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, Zone
 from schemas.profile.config import ProfileConfig, load_profile_config
-from schemas.profile.result import PROFILE_FILE, ProfileResult
+from schemas.profile.plan import PROFILE_FILE, ProfileResult
 from schemas.settings.digest import config_digest
 from schemas.tables.prepared_layout import PreparedManifest
 from transforms.files import gate, row_spill

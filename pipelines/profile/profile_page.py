@@ -10,7 +10,6 @@ import pyarrow as pa
 from pipelines.jobs.forewarnings import of_delta, of_epsilon, sentence
 from pipelines.ledger.remaining import Remaining, left_words
 from pipelines.page import plots
-from pipelines.page.guarantee import meaning
 from pipelines.page.numbers import fixed, to_noise
 from pipelines.page.page import (
     Badge,
@@ -23,6 +22,7 @@ from pipelines.page.page import (
     PrivacyLabel,
     Section,
     Table,
+    meaning,
     plot,
     rendered,
 )
@@ -30,8 +30,7 @@ from pipelines.page.stamp import RunStamp
 from pipelines.run.versions import versions
 from schemas.privacy.unit import UNITS
 from schemas.profile.config import ProfileConfig
-from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan
-from schemas.profile.result import Statistic, clusters_of
+from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan, Statistic, clusters_of
 
 _MOST_CLUSTERS = 30
 _MOST_PLOTS = 6

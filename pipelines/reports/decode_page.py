@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from pipelines.kmeans.report.center_summary import CenterSummary
-from pipelines.page.guarantee import odds
-from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, rendered
+from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, odds, rendered
 from pipelines.page.stamp import RunStamp
 from schemas.choices import ReportMode
 from schemas.kmeans.model import ClusterModel

@@ -6,19 +6,48 @@ import threading
 from collections.abc import Callable
 
 import apache_beam as beam
+from apache_beam import pipeline as beam_pipeline
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
 from pipelines.run import run_keys
 from pipelines.run.failures import UNWATCHED, original_error
-from pipelines.run.notebook import UNLABELED
 from schemas.errors import RunnerError
 from schemas.privacy.flow import GraphPrivacy, Promise
 from transforms.files.progress import PROGRESS
 from transforms.numerics.one_thread import one_thread
 from transforms.privacy_flow.checker import check_graph
 
+_NAME = "alter_label_if_ipython"
 _CANCEL_SECONDS = 20.0
+
+
+class _Unlabeled:
+    """Beam that gives steps no names of cells, while graphs are built and run here, in however many threads at once.
+
+    For such names it imports what fails without pandas, and with pandas 3. No option of Beam prevents it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._own = vars(beam_pipeline).get(_NAME)
+                if self._own is not None:
+                    setattr(beam_pipeline, _NAME, lambda *_: None)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._own is not None:
+                setattr(beam_pipeline, _NAME, self._own)
+
+
+UNLABELED = _Unlabeled()
 
 
 def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, promise: Promise) -> GraphPrivacy:

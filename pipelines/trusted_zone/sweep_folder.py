@@ -1,5 +1,6 @@
 """Where a sweep writes: parts as they are done, the whole at the end; an interrupted one goes on from there."""
 
+import collections
 import contextlib
 import glob
 import json
@@ -8,22 +9,25 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.run.folder import locked
 from pipelines.run.versions import versions
 from pipelines.trusted_zone import sweep_page
-from pipelines.trusted_zone.sweep_summary import summary
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.not_private import NOT_PRIVATE
 from schemas.settings.json_schema import OpenContent
 from schemas.settings.refusal import Refusal
 from schemas.trusted_zone.sweep_config import SweepConfig
-from schemas.trusted_zone.sweep_results import cell_schema
+from schemas.trusted_zone.sweep_results import POINT_SCHEMA, cell_schema
 from transforms.files import gate, new_file
 from transforms.files.octets import table_bytes, write_bytes
+from transforms.numerics.trusted_zone.curves import Band, area_under, confidence_band, on_front
 
+Curve = tuple[str, str]
+"""A method and its varied settings."""
 STATE_FILE, RESULTS_FILE, SUMMARY_FILE, PARTS = "sweep.json", "results.parquet", "summary.parquet", "parts"
 """What was asked for, all cells, all curves, and the folder of the parts that are done."""
 REPORT_FILE, PLOT_FILE = "report.html", "sweep.svg"
@@ -172,3 +176,74 @@ def _cells_digest(path: str) -> str | None:
 def _part_refusal(path: str) -> Refusal:
     """What the user is told of a part of a sweep that cannot be read."""
     return Refusal(kind=InputError, rule=f"{path} must be a part of this sweep", remedy="delete it, and run it again")
+
+
+def summary(results: pa.Table) -> pa.Table:
+    """Points of all curves, `POINT_SCHEMA`; of a method without privacy one point, without epsilon.
+
+    Args:
+      results: rows of `CELL_SCHEMA`.
+    """
+    costs = _costs(results)
+    bands = {curve: {eps: confidence_band(values) for eps, values in points.items()} for curve, points in costs.items()}
+    fronts = _fronts(bands)
+    rows = []
+    for curve, points in bands.items():
+        area = _area(costs[curve])
+        for epsilon, band in points.items():
+            rows.append(_row(curve, epsilon, len(costs[curve][epsilon]), band, (curve, epsilon) in fronts, area))
+    return pa.Table.from_pylist(rows, schema=POINT_SCHEMA)
+
+
+def _costs(results: pa.Table) -> dict[Curve, dict[float | None, np.ndarray]]:
+    """Costs by curve and epsilon, in the order of the seeds."""
+    found: dict[Curve, dict[float | None, dict[int, float]]] = collections.defaultdict(
+        lambda: collections.defaultdict(dict)
+    )
+    for row in results.to_pylist():
+        found[row["method"], row["settings"]][row["epsilon"]][row["seed"]] = row["cost"]
+    return {
+        curve: {eps: np.array([seeds[seed] for seed in sorted(seeds)]) for eps, seeds in points.items()}
+        for curve, points in found.items()
+    }
+
+
+def _fronts(bands: dict[Curve, dict[float | None, Band]]) -> set[tuple[Curve, float | None]]:
+    """Points that no other setting of their method beats at a lower or equal epsilon."""
+    by_method: dict[str, list[tuple[Curve, float | None, float]]] = collections.defaultdict(list)
+    for curve, band_by_epsilon in bands.items():
+        by_method[curve[0]] += [(curve, epsilon, band.mean) for epsilon, band in band_by_epsilon.items()]
+    found = set()
+    for points in by_method.values():
+        epsilons = np.array([0.0 if epsilon is None else epsilon for _, epsilon, _ in points])
+        kept = on_front(epsilons, np.array([mean for _, _, mean in points]))
+        found |= {(curve, epsilon) for (curve, epsilon, _), keep in zip(points, kept, strict=True) if keep}
+    return found
+
+
+def _area(points: dict[float | None, np.ndarray]) -> Band | None:
+    """Area under a curve, seed by seed; None for a single epsilon, or where epsilons have other numbers of seeds."""
+    epsilons = sorted(epsilon for epsilon in points if epsilon is not None)
+    if len(epsilons) < 2 or len({len(points[epsilon]) for epsilon in epsilons}) > 1:
+        return None
+    return confidence_band(area_under(np.array(epsilons), np.stack([points[epsilon] for epsilon in epsilons], axis=1)))
+
+
+def _row(
+    curve: Curve, epsilon: float | None, n_seeds: int, band: Band, front: bool, area: Band | None
+) -> dict[str, object]:
+    """A row of the summary."""
+    auc, auc_low, auc_high = (None, None, None) if area is None else area
+    return {
+        "method": curve[0],
+        "settings": curve[1],
+        "epsilon": epsilon,
+        "n_seeds": n_seeds,
+        "cost": band.mean,
+        "cost_low": band.low,
+        "cost_high": band.high,
+        "on_front": front,
+        "auc": auc,
+        "auc_low": auc_low,
+        "auc_high": auc_high,
+    }

@@ -22,7 +22,7 @@ from schemas.masked.exchange import ExchangePlan
 from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import lake, object_store, stores
 from tests.scenes.parties import enroll, opened
-from transforms.files.write_once import write_once
+from transforms.files.new_file import write_once
 from transforms.masked.exchange_files import Exchange
 from transforms.masked.party_state import PartyState
 

@@ -11,11 +11,10 @@ import pytest
 import yaml
 
 from schemas.errors import ConfigError, ProtocolError
-from schemas.masked.config import PairwiseParams, validated_aggregate
+from schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams, validated_aggregate
 from schemas.masked.exchange import ExchangePlan
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys
-from schemas.masked.parties import AGGREGATOR, COLLECTOR
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import Release

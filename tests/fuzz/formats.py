@@ -21,12 +21,10 @@ from schemas.arrivals.offsets import OffsetRange, WindowOffsets
 from schemas.clustered_fl.records import FederatedState
 from schemas.kmeans.fit_config import load_config
 from schemas.kmeans.model import ClusterModel
-from schemas.masked.config import PairwiseParams
+from schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams
 from schemas.masked.exchange import ExchangePlan, messages_from_table, messages_to_table
 from schemas.masked.message import MaskedMessages
-from schemas.masked.pairwise_messages import Leg, Letter, SenderKeys, sent_to_table
-from schemas.masked.parties import AGGREGATOR, COLLECTOR
-from schemas.masked.pinned import pinned_from_table, pinned_to_table
+from schemas.masked.pairwise_messages import Leg, Letter, SenderKeys, pinned_from_table, pinned_to_table, sent_to_table
 from schemas.privacy.charge import Limit
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
@@ -40,7 +38,7 @@ from tests.fuzz import mutations
 from tests.scenes import ledgers, models
 from tests.scenes import reports as report_scenes
 from tests.scenes.lake import job, mixture, table_of
-from transforms.arrivals.copy_messages import record_refusal
+from transforms.arrivals.consume import record_refusal
 from transforms.files import gate
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, arrays_to_bytes, read_state
 from transforms.files.octets import table_bytes

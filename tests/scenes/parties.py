@@ -9,8 +9,8 @@ import yaml
 from numpy.typing import NDArray
 
 from schemas.errors import ConfigError
+from schemas.masked.config import AGGREGATOR, COLLECTOR
 from schemas.masked.message import MaskedMessages
-from schemas.masked.parties import AGGREGATOR, COLLECTOR
 from tests.scenes import lake
 from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.masked.party_state import PartyState

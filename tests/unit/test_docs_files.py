@@ -10,7 +10,7 @@ import pytest
 from schemas.kmeans.recurring.drift import Drift
 from schemas.privacy.release import RELEASE_SCHEMA
 from schemas.privacy.statement import PrivacyStatement
-from schemas.profile.result import PROFILE_SCHEMA
+from schemas.profile.plan import PROFILE_SCHEMA
 from schemas.tables.prepared_layout import PreparedManifest
 from schemas.trusted_zone.metrics import ClassAgreement, ReferenceMatch, Separation
 from schemas.trusted_zone.sweep_results import POINT_SCHEMA, SCORED_CELL_SCHEMA

@@ -1,14 +1,27 @@
 """A bounded source: the messages of one partition between two offsets, and no other."""
 
+import dataclasses
+import hashlib
 import importlib.util
+import os
+import secrets
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from schemas.arrivals.topic import TopicConfig, client_properties
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+
+from schemas.arrivals.messages import table_of
+from schemas.arrivals.offsets import Chunk, RecordPlace, WindowOffsets
+from schemas.arrivals.topic import MessageColumns, PackedColumns, TopicConfig, client_properties
 from schemas.errors import ConfigError, InputError, what_installs
+from schemas.settings import json_schema
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
+from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.private_sink import PrivateSink
+from transforms.tables.file_seal import is_local, local_path
 
 ANSWER_SECONDS = 120.0
 """How long a broker may take for its next answer; a transaction that is open may keep messages back for a minute."""
@@ -142,3 +155,71 @@ def _at_end(found: Any, client: TopicClient, end: int) -> bool:
     if not found.error().retriable() and code not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
         raise client.silent()
     return False
+
+
+def record_refusal(path: str) -> Refusal:
+    """What the user is told of a record that is not as the job wrote it."""
+    rule = f"{path} must be the record of offsets that this job wrote"
+    return Refusal(kind=InputError, rule=rule, remedy="restore it, or begin anew under another name")
+
+
+def chunks_of(place: RecordPlace) -> Iterator[tuple[str, Chunk]]:
+    """Parts of a window and the folder of their copies, in a worker; a graph must hold no offsets.
+
+    Raises:
+      InputError: if the record is not that of the launcher.
+    """
+    refusal = record_refusal(place.path)
+    content = gate.read_octets(place.path, refusal)
+    if hashlib.sha256(content).hexdigest() != place.digest:
+        raise refusal.because("another one")
+    record = json_schema.parsed(content, WindowOffsets, refusal)
+    yield from ((place.folder, chunk) for chunk in record.chunks())
+
+
+def copy_chunk(element: tuple[str, Chunk], client: TopicClient, columns: MessageColumns | PackedColumns) -> None:
+    """Writes the messages of a part as one file; a second attempt replaces it by its equal.
+
+    Args:
+      element: folder and part.
+      client: of the topic.
+      columns: what is taken from each message.
+    """
+    folder, chunk = element
+    table = table_of(messages(client, chunk.partition, chunk.first, chunk.end), columns)
+    path = FileSystems.join(folder, chunk.file)
+    if not is_local(path):
+        write_bytes(path, table_bytes(table))
+        return
+    # A disk shows a file from its first octet, and another attempt may be at the same one.
+    part = FileSystems.join(folder, f".{chunk.file}.{secrets.token_hex(8)}")
+    write_bytes(part, table_bytes(table))
+    os.replace(local_path(part), local_path(path))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class CopyMessages(beam.PTransform):
+    """Pipeline root → private files with the messages of windows.
+
+    Attributes:
+      places: of the records of the windows.
+      client: of the topic.
+      columns: what is taken from each message.
+
+    Privacy: none, the files are as private as the messages. Cost: every message is read once; a worker holds one
+    part of a window.
+    """
+
+    places: tuple[RecordPlace, ...]
+    client: TopicClient
+    columns: MessageColumns | PackedColumns
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
+        """Reads records, spreads their parts, copies."""
+        return (
+            root
+            | "Records" >> beam.Create(self.places, reshuffle=False)
+            | "Chunks" >> beam.FlatMap(chunks_of)
+            | "Spread" >> beam.Reshuffle()
+            | "Copy" >> PrivateSink(write=copy_chunk, places=(self.client, self.columns))
+        )

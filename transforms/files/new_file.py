@@ -16,8 +16,9 @@ from collections.abc import Callable
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from schemas.errors import ConfigError
-from transforms.files import stores
+from schemas.errors import ConfigError, ProtocolError
+from schemas.settings.refusal import Refusal
+from transforms.files import gate, stores
 
 stores.share_clients()
 
@@ -190,3 +191,28 @@ _NO_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS, errno.EROFS
 """What file systems say that cannot flush a folder by itself."""
 CONDITIONAL: dict[str, Callable[[str, bytes], None]] = {"gs": _on_google, "s3": _on_amazon, "hdfs": _on_hadoop}
 """How a file is made once, by scheme; these take the place of a look and a write."""
+
+
+def write_once(path: str, content: bytes, *, private: bool = False) -> None:
+    """Writes a file whole, durable on a local disk; one that is there already must be its equal.
+
+    Args:
+      path: on any Beam filesystem.
+      content: of the file.
+      private: whether a local file is for its owner only.
+
+    Raises:
+      ProtocolError: if something else is there.
+      ConfigError: if the place cannot tell who was first.
+    """
+    try:
+        if stores.is_local(path):
+            make_folders(os.path.dirname(path))
+            link_in_place(path, content, 0o600 if private else 0o666)
+        else:
+            create(path, content)
+    except FileExistsError:
+        rule, remedy = f"{path} must be written once", "a mask covers one message only"
+        refusal = Refusal(kind=ProtocolError, rule=rule, remedy=remedy)
+        if gate.read_octets(path, refusal, len(content)) != content:
+            raise refusal.because("other content for it") from None

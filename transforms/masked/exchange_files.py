@@ -23,6 +23,7 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ProtocolError
+from schemas.masked.config import AGGREGATOR, COLLECTOR
 from schemas.masked.exchange import (
     AggregatorContent,
     BroadcastContent,
@@ -34,14 +35,13 @@ from schemas.masked.exchange import (
     sum_to_table,
 )
 from schemas.masked.message import MaskedMessages
-from schemas.masked.parties import AGGREGATOR, COLLECTOR
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
 from schemas.settings import json_schema, json_text
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
+from transforms.files.new_file import write_once
 from transforms.files.octets import table_bytes
-from transforms.files.write_once import write_once
 from transforms.masked.party_state import RunState
 from transforms.masked.sealing import SEALED, Sealing
 from transforms.masked.signing import Parties, Signed

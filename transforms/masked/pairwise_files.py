@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ProtocolError
-from schemas.masked.config import PairwiseParams
+from schemas.masked.config import AGGREGATOR, PairwiseParams
 from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys, Sent, sent_from_table, sent_to_table
-from schemas.masked.parties import AGGREGATOR
 from schemas.privacy import noise_shares
 from transforms.files import gate
 from transforms.files.octets import table_bytes

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
-from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
-from schemas.masked.pinned import pinned_from_table, pinned_to_table
+from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys, pinned_from_table, pinned_to_table
 from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release

@@ -25,8 +25,8 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.errors import ConfigError, ProtocolError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
+from transforms.files.new_file import write_once
 from transforms.files.octets import make_folder
-from transforms.files.write_once import write_once
 from transforms.masked.sealing import Sealing, opened
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.keys import create_key, key_digest

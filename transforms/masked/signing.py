@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from schemas.errors import ConfigError, ProtocolError
-from schemas.masked.parties import OFFICES
+from schemas.masked.config import OFFICES
 from transforms.numerics.masked.signatures import SIGNATURE_BYTES, is_signed, only_owner_signs, public_part, sign
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.keys import read_key

@@ -158,7 +158,7 @@ AUDITED: dict[str, Rule] = {
     "transforms.clustered_fl.rounds:_to_arrays": PUBLIC,
     "transforms.files.checkpoint:_write_arrays": PUBLIC,
     # Messages of a topic, copied to the trusted zone
-    "transforms.arrivals.copy_messages:CopyMessages": TRUSTED,
+    "transforms.arrivals.consume:CopyMessages": TRUSTED,
     # The trusted zone
     "transforms.clustered_fl.labeled_clients:InspectClients": TRUSTED,
     "transforms.clustered_fl.judge_models:JudgeModels": TRUSTED,

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from schemas.profile.plan import (
     CLIENTS,
     COUNT,
+    PROFILE_FILE,
+    PROFILE_SCHEMA,
     UNITS_PER_HALF_RANGE,
     ProfilePlan,
+    Statistic,
     histogram_path,
     mean_path,
     percentile_path,
 )
-from schemas.profile.result import PROFILE_FILE, PROFILE_SCHEMA, Statistic
 from transforms.files.octets import table_bytes, write_bytes
 from transforms.profile.pipeline_dp_noise import Noised
 

@@ -20,8 +20,7 @@ from schemas.tables.encoded_column import category_type
 from schemas.tables.shard import ShardRef
 from transforms.numerics import cluster_profile
 from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.tables.shard_rows import shard_name
-from transforms.tables.valid_rows import read_valid_rows
+from transforms.tables.shard_rows import read_valid_rows, shard_name
 
 CLUSTER, CLIENT, RANK = "cluster", "client", "rank"
 """Columns beside those of `number` and `category`: int64, client ids without nulls, uint64."""

@@ -14,10 +14,9 @@ from apache_beam.pvalue import AsSingleton
 from schemas.choices import ReportMode
 from schemas.kmeans.model import ClusterModel
 from schemas.reports.parameters import Branching, ReportParameters
-from transforms.numerics.reports.decoded_centers import DecodedCenters
 from transforms.numerics.reports.decoding import decode_leaves, decode_points
 from transforms.numerics.reports.decoding.decode_points import CodewordMixture, SoftSums
-from transforms.numerics.reports.sums import ReportSums
+from transforms.numerics.reports.sums import DecodedCenters, ReportSums
 from transforms.reports.batches import FEW_GROUPS, MANY_GROUPS, GroupReports, check_apart, distinct_reports
 from transforms.rounds.exact_sums import MergeFn
 from transforms.rounds.small_blocks import SmallBlocksFn

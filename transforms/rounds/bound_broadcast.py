@@ -15,7 +15,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import PrivacyFlowError, ProtocolError
 from transforms.files import new_file
-from transforms.files.write_once import write_once
+from transforms.files.new_file import write_once
 from transforms.numerics.privacy.keystream import encode_label
 
 SUFFIX = ".broadcast"

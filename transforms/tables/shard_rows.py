@@ -3,12 +3,15 @@
 import concurrent.futures
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from schemas.errors import InputError
+from schemas.tables import columns
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.columns import find
 from schemas.tables.contract import TableContract
@@ -167,3 +170,50 @@ def read_row_group(file: pq.ParquetFile, row_group: int, where: str) -> pa.Table
 def shard_name(shard: ShardRef) -> str:
     """What messages call a shard."""
     return shard.path if is_csv(shard.path) else f"{shard.path}, row group {shard.row_group}"
+
+
+class ValidRows(NamedTuple):
+    """Some successive rows of a file, invalid ones left out.
+
+    Attributes:
+      points: shape (n_rows, n_features), feature units, finite.
+      places: int64, shape (n_rows,): positions in the file, from 0.
+      others: plain columns that are no features, n_rows long.
+    """
+
+    points: NDArray[np.floating]
+    places: NDArray[np.int64]
+    others: pa.Table
+
+
+def read_valid_rows(shard: ShardRef, contract: TableContract, others: Types | None = None) -> Iterator[ValidRows]:
+    """Rows of one shard, a few thousand at a time; none for the empty shard.
+
+    Args:
+      shard: of a listing.
+      contract: which features, and what becomes of invalid rows; not by client.
+      others: columns to read besides.
+
+    Raises:
+      InputError: for null or non-finite features, wrong types or missing columns, naming file, row group, column.
+    """
+    if shard == EMPTY_SHARD:
+        return
+    where, start = shard_name(shard), _first_row(shard)
+    others = others or {}
+    for table in read_batches(shard, contract.types | {n: t for n, t in others.items() if n not in contract.columns}):
+        found = {name: columns.plain(table.column(columns.find(table.schema, name, where).name)) for name in others}
+        points, valid = contract.to_valid(table, where)
+        kept = pa.table({name: column.filter(pa.array(valid)) for name, column in found.items()})
+        yield ValidRows(points, start + np.flatnonzero(valid), kept)
+        start += table.num_rows
+
+
+def _first_row(shard: ShardRef) -> int:
+    """Position of the shard's first row in its file."""
+    with open_shard(shard) as file:
+        return (
+            0
+            if isinstance(file, CsvFile)
+            else sum(file.metadata.row_group(index).num_rows for index in range(shard.row_group))
+        )

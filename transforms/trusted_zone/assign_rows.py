@@ -26,7 +26,7 @@ from transforms.files.private_sink import PrivateSink
 from transforms.files.written import WrittenFile, write_listing
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables.valid_rows import ValidRows, read_valid_rows
+from transforms.tables.shard_rows import ValidRows, read_valid_rows
 
 DIGEST_KEY = "dapple.model"
 """Key-value metadata of every file: SHA-256 of the model's centers."""

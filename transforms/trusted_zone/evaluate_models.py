@@ -30,8 +30,7 @@ from transforms.numerics.trusted_zone import clustering_scores as scores
 from transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, ModelCost, model_cost, row_ranks, scatter
 from transforms.rounds.exact_sums import MergeFn
 from transforms.rounds.small_blocks import SmallBlocksFn
-from transforms.tables.shard_rows import prefetched_blocks, shard_name
-from transforms.tables.valid_rows import ValidRows, read_valid_rows
+from transforms.tables.shard_rows import ValidRows, prefetched_blocks, read_valid_rows, shard_name
 
 
 def _on_lattice(model: tuple[Any, np.ndarray]) -> tuple[Any, NearestCenters]:

@@ -6,8 +6,7 @@ from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.kmeans.report.sections import fit_sections
 from pipelines.ledger.remaining import Remaining, left_words
-from pipelines.page.guarantee import meaning
-from pipelines.page.page import Page, PrivacyLabel, html
+from pipelines.page.page import Page, PrivacyLabel, html, meaning
 from pipelines.page.stamp import RunStamp
 from pipelines.run.failures import describe_unexpected
 from schemas.choices import ClippingRule

@@ -25,8 +25,7 @@ from schemas.arrivals.offsets import RecordPlace, WindowOffsets
 from schemas.arrivals.topic import MessageColumns, PackedColumns
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import TRUSTED_ZONE
-from transforms.arrivals.consume import TopicClient
-from transforms.arrivals.copy_messages import CopyMessages
+from transforms.arrivals.consume import CopyMessages, TopicClient
 from transforms.files.octets import make_folder
 from transforms.tables.file_seal import is_local, local_path
 

@@ -16,10 +16,9 @@ from pipelines.tables.arrivals.broker import Broker, TopicState, check_reaches_b
 from schemas.arrivals.offsets import OffsetRange, RecordPlace, WindowOffsets
 from schemas.errors import InputError, ProtocolError
 from schemas.settings import json_schema
-from transforms.arrivals.consume import TopicClient
-from transforms.arrivals.copy_messages import record_refusal
+from transforms.arrivals.consume import TopicClient, record_refusal
 from transforms.files import gate
-from transforms.files.write_once import write_once
+from transforms.files.new_file import write_once
 
 RECORDS = "_offsets"
 _DAY = 86_400_000

@@ -9,9 +9,8 @@ import pytest
 
 from pipelines.kmeans.plan.replay import replay
 from pipelines.kmeans.report import report_page as report
-from pipelines.kmeans.report.assumptions import Assumptions, assumptions, largest_spread
 from pipelines.kmeans.report.fit_view import FitView
-from pipelines.kmeans.report.report_warnings import checks, warnings
+from pipelines.kmeans.report.report_warnings import Assumptions, assumptions, checks, largest_spread, warnings
 from pipelines.page.stamp import RunStamp
 from schemas.settings.digest import config_digest
 from schemas.tables.client_block import ClientBlock

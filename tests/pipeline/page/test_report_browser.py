@@ -12,8 +12,8 @@ from pipelines.kmeans.stream.windows_page import write_page
 from pipelines.page.stamp import RunStamp
 from pipelines.profile import profile_page as profile_report
 from pipelines.trusted_zone import sweep_page as sweep_report
-from pipelines.trusted_zone.sweep_summary import summary
-from schemas.profile.result import PROFILE_SCHEMA
+from pipelines.trusted_zone.sweep_folder import summary
+from schemas.profile.plan import PROFILE_SCHEMA
 from schemas.tables.client_block import ClientBlock
 from schemas.trusted_zone.sweep_config import sweep_config
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA

@@ -15,8 +15,7 @@ from pipelines.trusted_zone import sweep
 from schemas.arrivals.offsets import RecordPlace
 from schemas.arrivals.topic import MessageColumns
 from tests.scenes.graphs import HostileGraphs, Scene, assert_path, refused, understated
-from transforms.arrivals.consume import TopicClient
-from transforms.arrivals.copy_messages import CopyMessages
+from transforms.arrivals.consume import CopyMessages, TopicClient
 from transforms.files import publish
 from transforms.files.private_sink import PrivateSink
 from transforms.privacy import noise_stage

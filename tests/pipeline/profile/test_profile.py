@@ -17,7 +17,7 @@ from pipelines.profile.profile_page import ProfileView, render
 from pipelines.run.options import beam_options
 from schemas.errors import ConfigError, InputError
 from schemas.profile.config import ProfileConfig
-from schemas.profile.result import PROFILE_SCHEMA, clusters_of
+from schemas.profile.plan import PROFILE_SCHEMA, clusters_of
 from tests.scenes import lake, ledgers
 from tests.scenes.models import assert_job_refused, run_model_job, write_model
 from transforms.files.saved_model import load_model

@@ -10,7 +10,7 @@ from schemas.arrivals.topic import MessageColumns, PackedColumns, RowTopicConfig
 from schemas.errors import ConfigError, InputError
 from schemas.settings import json_schema
 from schemas.tables.data_section import DataConfig
-from transforms.arrivals.copy_messages import record_refusal
+from transforms.arrivals.consume import record_refusal
 
 NUMBERS = MessageColumns(("age", "hours"), "", "who", 80)
 LIST = MessageColumns((), "x", "", 80)

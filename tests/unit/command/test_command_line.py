@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from pipelines.command import completion, interruption
+from pipelines.command import interruption
 from pipelines.command import main as command
 from pipelines.command.words import TOOLS, WORDS
 from pipelines.run.flags import FLAGS
@@ -177,7 +177,7 @@ def program(tmp_path_factory):
 def complete(program, *words):
     """What bash offers for the last of some words, and what it is told to look for itself."""
     line = (
-        f'complete() {{ :; }}\ncompopt() {{ echo "$2"; }}\n{completion.script("bash")}\n'
+        f'complete() {{ :; }}\ncompopt() {{ echo "$2"; }}\n{command.completion_script("bash")}\n'
         f"COMP_WORDS=({' '.join(words)})\nCOMP_CWORD={len(words) - 1}\n_dapple_completion {program}\n"
         "printf '%s\\n' \"${COMPREPLY[@]}\"\n"
     )
@@ -220,9 +220,9 @@ def test_a_shell_is_answered_before_beam_is_imported():
     assert (done.stdout, done.stderr) == ("plain,--output\n", "")
 
 
-@pytest.mark.parametrize("shell", completion.SHELLS)
+@pytest.mark.parametrize("shell", command.SHELLS)
 def test_completion_is_a_script_of_its_shell(shell):
-    script = completion.script(shell)
+    script = command.completion_script(shell)
     assert f"_DAPPLE_COMPLETE={shell}_complete" in script
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True)

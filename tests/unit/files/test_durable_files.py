@@ -10,8 +10,8 @@ from schemas.errors import ConfigError, ProtocolError
 from tests.scenes.power_cut import Disk
 from transforms.files import new_file
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
+from transforms.files.new_file import write_once
 from transforms.files.octets import make_folder, write_bytes
-from transforms.files.write_once import write_once
 from transforms.privacy.keys import create_key, delete_key, kept_key, read_key
 
 WRITERS = {

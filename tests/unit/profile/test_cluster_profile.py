@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 from schemas.profile.config import ProfileConfig
-from schemas.profile.plan import UNITS_PER_HALF_RANGE
-from schemas.profile.result import PROFILE_SCHEMA, clusters_of
+from schemas.profile.plan import PROFILE_SCHEMA, UNITS_PER_HALF_RANGE, clusters_of
 from transforms.numerics import cluster_profile
 from transforms.numerics.privacy.keystream import KeyStream
 from transforms.profile.accounting import calibrate

@@ -9,8 +9,7 @@ import pytest
 from apache_beam import pipeline as beam_pipeline
 
 from pipelines.run import graph
-from pipelines.run.graph import run_graph
-from pipelines.run.notebook import UNLABELED
+from pipelines.run.graph import UNLABELED, run_graph
 from pipelines.run.options import beam_options
 from schemas.errors import InputError
 from schemas.privacy.flow import Promise, Zone

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from pipelines.trusted_zone.sweep_summary import summary
+from pipelines.trusted_zone.sweep_folder import summary
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA, POINT_SCHEMA
 from transforms.numerics.trusted_zone.curves import area_under, confidence_band, on_front
 

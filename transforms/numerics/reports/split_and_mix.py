@@ -24,7 +24,7 @@ from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
 from transforms.numerics.privacy import noise
 from transforms.numerics.privacy.gaussian_mechanism import log_delta
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
-from transforms.numerics.reports.decoded_centers import DecodedCenters, in_ball
+from transforms.numerics.reports.sums import DecodedCenters, in_ball
 
 MOST_MESSAGES = 100_000
 """Messages of one client, at most."""

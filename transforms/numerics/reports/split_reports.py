@@ -12,7 +12,6 @@ from schemas.reports.parameters import ReportGuarantee
 from schemas.reports.split_parameters import SplitParameters
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.numerics.reports import codebook
-from transforms.numerics.reports.decoded_centers import DecodedCenters
 from transforms.numerics.reports.encoder import lattice_points
 from transforms.numerics.reports.split_and_mix import (
     VECTOR_BITS,
@@ -24,6 +23,7 @@ from transforms.numerics.reports.split_and_mix import (
     leaf_centers,
     plan_sums,
 )
+from transforms.numerics.reports.sums import DecodedCenters
 
 _MORE_LEVELS = 3
 _CLEAR_STDDEVS = 3.0

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from schemas.reports.parameters import ReportParameters
 from transforms.numerics.kmeans.starts.seeding import best_starts
 from transforms.numerics.reports import codebook
-from transforms.numerics.reports.decoded_centers import DecodedCenters, in_ball
 from transforms.numerics.reports.decoding.decode_tree import LIFTED_NORM, Spectrum
 from transforms.numerics.reports.encoder import Reports
 from transforms.numerics.reports.mechanism import codeword_moments, log_score_ratios
-from transforms.numerics.reports.sums import LIFTED, ReportSums, codewords
+from transforms.numerics.reports.sums import LIFTED, DecodedCenters, ReportSums, codewords, in_ball
 from transforms.numerics.tables.partition import mix
 
 MOST_POINTS = 1 << 20

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from schemas.reports.parameters import Branching, ReportParameters, ReportVariant
 from transforms.numerics.kmeans.starts.seeding import weighted_kmeans
 from transforms.numerics.reports import codebook, published_protocol
-from transforms.numerics.reports.decoded_centers import DecodedCenters, in_ball
 from transforms.numerics.reports.encoder import COUNT_UNITS
 from transforms.numerics.reports.mechanism import codeword_moments
-from transforms.numerics.reports.sums import LIFTED, ReportSums
+from transforms.numerics.reports.sums import LIFTED, DecodedCenters, ReportSums, in_ball
 from transforms.numerics.statistics.lattice import SUM_UNITS
 
 BRANCH_FACTOR = 1.5
