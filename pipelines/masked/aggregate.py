@@ -23,9 +23,9 @@ from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
-from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.noise_shares import ZEROED_OUT, ShareLaw
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
+from schemas.privacy.release import MaskedReleases
 from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
 from schemas.settings import yaml_text
 from transforms.masked.aggregator import AggregateMasked

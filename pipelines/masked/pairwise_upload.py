@@ -20,7 +20,7 @@ from schemas.masked.config import PairwiseParams
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Leg, sent_to_table
 from schemas.privacy.flow import Zone
-from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.release import MaskedReleases
 from transforms.files.octets import table_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.masked.clients import SenderStatistics

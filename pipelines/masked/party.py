@@ -13,7 +13,7 @@ from schemas.masked.config import MaskedConfig
 from transforms.masked.exchange_files import Exchange
 from transforms.masked.party_state import PartyState
 from transforms.masked.signing import signing_parties
-from transforms.numerics.masked.signatures import public_part
+from transforms.numerics.masked.public_keys import public_part
 from transforms.privacy.keys import create_key, read_key
 
 

@@ -26,8 +26,7 @@ from schemas.choices import NoiseBy
 from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.exchange import NONCE_BYTES, ExchangePlan
 from schemas.masked.pairwise_messages import HandedOut, sent_from_table
-from schemas.privacy.masked_sum import MaskedReleases
-from schemas.privacy.release import releases_from_table, releases_to_table
+from schemas.privacy.release import MaskedReleases, releases_from_table, releases_to_table
 from transforms.files import gate
 from transforms.files.octets import make_folder, table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASES_FILE

@@ -14,8 +14,8 @@ from pipelines.ledger.spending import charge_of
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.shuffle import shuffled_batch, shuffling
 from pipelines.run.graph import run_graph
+from pipelines.run.options import spilling
 from pipelines.run.run_keys import own_key
-from pipelines.run.spill import spilling
 from pipelines.tables.client_staging import JobRows, staged_by_client
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source

@@ -11,7 +11,7 @@ from pipelines.jobs.job import Job, Outcome, Run
 from pipelines.reports import outputs as report_outputs
 from pipelines.reports.source import ReportSource, find_reports
 from pipelines.run.graph import run_graph
-from pipelines.run.spill import spilling
+from pipelines.run.options import spilling
 from schemas.choices import ReportMode
 from schemas.errors import InputError
 from schemas.privacy.flow import Promise, Zone

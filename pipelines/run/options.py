@@ -21,7 +21,7 @@ from pipelines.run.folder import absolute
 from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 from schemas.settings.refusal import Refusal
-from transforms.files import gate
+from transforms.files import gate, row_spill
 from transforms.rounds.row_cache import CACHES, WorkerLimits
 from transforms.rounds.sum_processes import CREWS
 
@@ -31,6 +31,17 @@ NAME_PREFIX = "dapple"
 """Of the names of jobs in a cluster."""
 _MOST_CORES = 64
 _CACHE_MEGABYTES = 8192
+
+
+@contextlib.contextmanager
+def spilling(folder: str, options: PipelineOptions) -> Iterator[str | None]:
+    """The folder itself where runner and folder are of this machine, else None; files of rows go at the end."""
+    local = FileSystems.get_scheme(folder) in (None, "file") and shuffles_in_memory(options)
+    try:
+        yield folder if local else None
+    finally:
+        if local:
+            row_spill.remove(folder)
 
 
 class GivenOptions(PipelineOptions):

@@ -12,8 +12,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.jobs.place import OutputFolder
 from pipelines.run.graph import run_graph
+from pipelines.run.options import spilling
 from pipelines.run.run_keys import own_key
-from pipelines.run.spill import spilling
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source, staged_listing
 from schemas.errors import ConfigError

@@ -8,8 +8,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.tables.features import with_features
 from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
-from schemas.privacy.flow import Zone
-from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.privacy.flow import NOT_PRIVATE, Zone
 from schemas.trusted_zone.evaluate_config import EvaluateConfig, load_evaluate_config
 from schemas.trusted_zone.metrics import METRICS_FILE, Metrics
 from transforms.files import gate

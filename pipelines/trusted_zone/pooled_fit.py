@@ -19,8 +19,7 @@ from pipelines.trusted_zone.trusted_folder import TrustedFolder
 from schemas.choices import LloydStart, PooledAlgorithm
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig, pooled
-from schemas.privacy.flow import TRUSTED_ZONE, Zone
-from schemas.privacy.not_private import NOT_PRIVATE, NOT_PRIVATE_METADATA
+from schemas.privacy.flow import NOT_PRIVATE, NOT_PRIVATE_METADATA, TRUSTED_ZONE, Zone
 from schemas.settings import yaml_text
 from schemas.settings.digest import config_digest
 from schemas.tables.contract import TableContract

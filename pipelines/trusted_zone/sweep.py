@@ -34,8 +34,7 @@ from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.privacy.charge import Charge
-from schemas.privacy.flow import Promise, Zone
-from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.privacy.flow import NOT_PRIVATE, Promise, Zone
 from schemas.trusted_zone.metrics import Metrics
 from schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, SweepScores, load_sweep_config
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA, SCORE_COLUMNS, SCORED_CELL_SCHEMA

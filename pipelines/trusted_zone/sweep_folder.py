@@ -17,7 +17,7 @@ from pipelines.run.folder import locked
 from pipelines.run.versions import versions
 from pipelines.trusted_zone import sweep_page
 from schemas.errors import ConfigError, InputError
-from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.privacy.flow import NOT_PRIVATE
 from schemas.settings.json_schema import OpenContent
 from schemas.settings.refusal import Refusal
 from schemas.trusted_zone.sweep_config import SweepConfig

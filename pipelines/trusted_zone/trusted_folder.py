@@ -14,8 +14,7 @@ from pipelines.run.options import JobOptions
 from pipelines.tables.private_source import private_source, staged_listing
 from schemas.errors import ConfigError
 from schemas.kmeans.model_job import ModelJob
-from schemas.privacy.flow import TRUSTED_ZONE
-from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.privacy.flow import NOT_PRIVATE, TRUSTED_ZONE
 from schemas.settings.digest import config_digest
 from transforms.files.publish import RELEASED_FILES
 from transforms.files.saved_model import SavedModel

@@ -14,10 +14,9 @@ from pydantic import Field
 from schemas.errors import ProtocolError
 from schemas.masked.config import PairwiseParams
 from schemas.masked.message import MaskedMessages
-from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from schemas.privacy.release import Release
+from schemas.privacy.release import MaskedReleases, Release
 from schemas.settings.json_schema import FileContent, parsed
 from schemas.settings.refusal import MalformedError, Refusal
 from schemas.settings.run_manifest import Digest

@@ -2,10 +2,15 @@
 
 import dataclasses
 import enum
+import json
 from typing import Any
 
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import PrivacyUnit, RoundPlan
+
+NOT_PRIVATE = {"private": False, "label": "evaluation (not private)"}
+NOT_PRIVATE_METADATA = {f"dapple.{name}": json.dumps(value) for name, value in NOT_PRIVATE.items()}
+"""The same as key-value metadata of a Parquet file."""
 
 
 class Zone(enum.StrEnum):

@@ -1,6 +1,7 @@
 """The only type that may be broadcast, published or returned."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -91,3 +92,31 @@ def releases_from_table(table: pa.Table) -> tuple[Release, ...]:
         plan = ReleasePlan(spec=spec, noise_multiplier=row["noise_multiplier"])
         releases.append(Release(path=row["path"], plan=plan, values=values, lattice_unit=row["lattice_unit"]))
     return tuple(releases)
+
+
+class MaskedSum(NamedTuple):
+    """The sum of masked messages; uniform on Z_2^64 to whoever lacks the masks.
+
+    Attributes:
+      values: int64, shape (size,), wrapping.
+      senders: pseudonyms of those who were present.
+      tags: of their messages, in the same order.
+    """
+
+    values: NDArray[np.int64]
+    senders: tuple[bytes, ...]
+    tags: tuple[bytes, ...]
+
+
+class MaskedReleases(NamedTuple):
+    """The noised masked sum: nothing to read before the masks of those present are subtracted.
+
+    Attributes:
+      releases: of one round; `values` are masked.
+      senders: pseudonyms of those who were present, the final set of the round.
+      tags: of their messages, in the same order.
+    """
+
+    releases: tuple[Release, ...]
+    senders: tuple[bytes, ...]
+    tags: tuple[bytes, ...]

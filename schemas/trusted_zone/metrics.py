@@ -5,7 +5,7 @@ import json
 from typing import Any, Self
 
 from schemas.errors import InputError
-from schemas.privacy.not_private import NOT_PRIVATE
+from schemas.privacy.flow import NOT_PRIVATE
 from schemas.settings.json_schema import checked, parsed
 from schemas.settings.refusal import Refusal
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from schemas.privacy.not_private import NOT_PRIVATE_METADATA
+from schemas.privacy.flow import NOT_PRIVATE_METADATA
 
 CELL_SCHEMA = pa.schema(
     [

@@ -15,9 +15,8 @@ from schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams, validat
 from schemas.masked.exchange import ExchangePlan
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys
-from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from schemas.privacy.release import Release
+from schemas.privacy.release import MaskedReleases, Release
 from tests.pipeline.masked.test_masked_jobs import Parties as SharedJobs
 from tests.pipeline.masked.test_pairwise_jobs import Parties as PairwiseJobs
 from tests.scenes import lake
@@ -26,13 +25,13 @@ from transforms.masked.exchange_files import Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.sealing import Sealing
 from transforms.masked.signing import Parties, Signed
-from transforms.numerics.masked import signatures
+from transforms.numerics.masked import public_keys
 from transforms.numerics.masked.sealed import private_key, public_key
 
 CLIENTS = ("north", "east", "south")
 EVERYBODY = (*CLIENTS, AGGREGATOR, COLLECTOR)
 PRIVATE = {name: bytes(range(start, start + 32)) for start, name in enumerate(EVERYBODY, 7)}
-PUBLIC = {name: signatures.public_part(private).hex() for name, private in PRIVATE.items()}
+PUBLIC = {name: public_keys.public_part(private).hex() for name, private in PRIVATE.items()}
 SPEC = ReleaseSpec(
     name="weights",
     shape=(2, 3),
@@ -302,22 +301,22 @@ def test_what_is_signed_is_bound_to_each_of_its_parts():
 
 def forged(public, trials=256):
     """Whether somebody without the private key has signed one of some texts: R is the neutral point, S is zero."""
-    return any(signatures.is_signed(public, bytes([each]), b"\1" + bytes(63)) for each in range(trials))
+    return any(public_keys.is_signed(public, bytes([each]), b"\1" + bytes(63)) for each in range(trials))
 
 
 @pytest.mark.parametrize("sign_bit", [0, 0x80])
-@pytest.mark.parametrize("point", sorted(signatures._LOW_ORDER), ids=lambda point: point.hex()[:6])
+@pytest.mark.parametrize("point", sorted(public_keys._LOW_ORDER), ids=lambda point: point.hex()[:6])
 def test_keys_for_which_anybody_can_sign_are_refused(tmp_path, point, sign_bit):
     key = point[:-1] + bytes([point[-1] | sign_bit])
     assert sign_bit or forged(key)
-    assert not signatures.only_owner_signs(key)
+    assert not public_keys.only_owner_signs(key)
     with pytest.raises(ConfigError, match="for which only east can sign, got a point of low order"):
         Parties.of(PUBLIC | {"east": key.hex()}, lake.write_key(tmp_path / "key", PRIVATE["north"]))
 
 
 def test_usual_keys_are_taken():
     for public in map(bytes.fromhex, PUBLIC.values()):
-        assert signatures.only_owner_signs(public)
+        assert public_keys.only_owner_signs(public)
         assert not forged(public, 8)
 
 
@@ -358,7 +357,7 @@ def test_a_new_party_has_a_file_of_its_own(tmp_path):
     place = tmp_path / "key"
     outcome = lake.run_command("party", "new", "--output", str(place))
     assert (outcome.code, stat.S_IMODE(place.stat().st_mode)) == (0, 0o600)
-    assert outcome.out == signatures.public_part(place.read_bytes()).hex() + "\n"
+    assert outcome.out == public_keys.public_part(place.read_bytes()).hex() + "\n"
     again = lake.run_command("party", "new", "--output", str(place))
     assert (again.code, again.out) == (2, "")
     assert "--output must be a new writable file" in again.err

@@ -26,9 +26,8 @@ from schemas.masked.exchange import ExchangePlan, messages_from_table, messages_
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import Leg, Letter, SenderKeys, pinned_from_table, pinned_to_table, sent_to_table
 from schemas.privacy.charge import Limit
-from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
-from schemas.privacy.release import Release, releases_to_table
+from schemas.privacy.release import MaskedReleases, Release, releases_to_table
 from schemas.reports.config import EncodeConfig, load_decode_config
 from schemas.reports.rows import to_table
 from schemas.tables.contract import TableContract
@@ -48,7 +47,7 @@ from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.signing import Parties
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.recurring.memory import memory_of
-from transforms.numerics.masked.signatures import public_part
+from transforms.numerics.masked.public_keys import public_part
 from transforms.numerics.reports.split_reports import design_split
 from transforms.numerics.tables.participation import Counted
 from transforms.reports.batches import _read as read_reports

@@ -13,9 +13,9 @@ import numpy as np
 
 from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
-from schemas.privacy.masked_sum import MaskedSum
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
+from schemas.privacy.release import MaskedSum
 from transforms.privacy.noise_stage import AddMaskedNoise, JoinShares
 
 

@@ -18,10 +18,9 @@ from schemas.choices import NoiseBy
 from schemas.errors import ProtocolError
 from schemas.masked.config import MaskedConfig, PairwiseParams
 from schemas.masked.message import MaskedMessages
-from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
-from schemas.privacy.release import Release
+from schemas.privacy.release import MaskedReleases, Release
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef

@@ -35,8 +35,8 @@ from schemas.masked.exchange import (
     sum_to_table,
 )
 from schemas.masked.message import MaskedMessages
-from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
+from schemas.privacy.release import MaskedReleases
 from schemas.settings import json_schema, json_text
 from schemas.settings.refusal import Refusal
 from transforms.files import gate

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from schemas.errors import ProtocolError
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys, pinned_from_table, pinned_to_table
-from schemas.privacy.masked_sum import MaskedReleases
 from schemas.privacy.plan import RoundPlan
-from schemas.privacy.release import Release
+from schemas.privacy.release import MaskedReleases, Release
 from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from transforms.files import gate

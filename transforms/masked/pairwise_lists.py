@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from schemas.errors import ProtocolError
 from schemas.masked.config import PairwiseParams
 from schemas.masked.pairwise_messages import Leg, Letter, SenderKeys
-from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.release import MaskedReleases
 from transforms.masked.clients import Masking
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.signing import Parties

@@ -16,7 +16,7 @@ from apache_beam.pvalue import AsSingleton
 
 from schemas.masked.message import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
-from schemas.privacy.masked_sum import MaskedReleases
+from schemas.privacy.release import MaskedReleases
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.clients import ClientsStep, SenderStatistics, WithShares
 from transforms.masked.pairwise_legs import PairwiseFn, UnmaskPairwise

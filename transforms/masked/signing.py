@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 from schemas.errors import ConfigError, ProtocolError
 from schemas.masked.config import OFFICES
-from transforms.numerics.masked.signatures import SIGNATURE_BYTES, is_signed, only_owner_signs, public_part, sign
+from transforms.numerics.masked.public_keys import SIGNATURE_BYTES, is_signed, only_owner_signs, public_part, sign
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.keys import read_key
 

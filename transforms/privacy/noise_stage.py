@@ -17,10 +17,9 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton
 
-from schemas.privacy.masked_sum import MaskedReleases, MaskedSum
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
-from schemas.privacy.release import Release
+from schemas.privacy.release import MaskedReleases, MaskedSum, Release
 from transforms.numerics.privacy import noise, noise_shares
 from transforms.privacy.held_key import HeldKeyFn
 

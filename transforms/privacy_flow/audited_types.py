@@ -153,8 +153,8 @@ _PRIVACY = frozenset(
         # Plans, promises and releases: what is noised, by how much, and who accounts for it.
         "schemas.privacy.flow:Promise",
         "schemas.privacy.flow:PromisedPlan",
-        "schemas.privacy.masked_sum:MaskedReleases",
-        "schemas.privacy.masked_sum:MaskedSum",
+        "schemas.privacy.release:MaskedReleases",
+        "schemas.privacy.release:MaskedSum",
         "schemas.privacy.noise_shares:ShareLaw",
         "schemas.privacy.plan:ReleasePlan",
         "schemas.privacy.plan:ReleaseSpec",

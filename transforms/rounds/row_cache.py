@@ -5,25 +5,68 @@ open, so nothing is left of it when the process ends, however it ends. A file of
 rows were kept is not read at all; rows that are not kept are read under the seal of their file, as in the first round.
 """
 
+import contextlib
 import dataclasses
 import os
 import tempfile
 import threading
-from collections.abc import Hashable, Iterable, Iterator
-from typing import IO, Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import IO, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
-from transforms.rounds.held_by_run import HeldByRun
 
+Kept = TypeVar("Kept")
 _MEMORY_SHARE = 4
 """Memory gets one in so many octets of what a worker may keep, the file all others."""
 _MOST_MEMORY = 1 << 28
 _ON_DISK = "/var/tmp"
 _LEAST_FREE = 1 << 30
 """Octets that stay free on the disk of the file."""
+
+
+class HeldByRun(Generic[Kept]):
+    """One thing for each run; threads may share it.
+
+    Args:
+      end: called with a thing that is kept no longer.
+    """
+
+    def __init__(self, end: Callable[[Kept], None]):
+        self._lock = threading.Lock()
+        self._end = end
+        self._kept: dict[str, Kept] = {}
+        self._held: set[str] = set()
+
+    def of(self, run: str, make: Callable[[], Kept] | None) -> Kept | None:
+        """What is kept of a run; runs that nobody holds make room for a new thing.
+
+        Args:
+          run: names it among those of this process.
+          make: called for the thing if there is none yet; None to make none.
+        """
+        with self._lock:
+            if run not in self._kept and make is not None:
+                for other in self._kept.keys() - self._held:
+                    self._end(self._kept.pop(other))
+                self._kept[run] = make()
+            return self._kept.get(run)
+
+    @contextlib.contextmanager
+    def held(self, run: str) -> Iterator[None]:
+        """Keeps what a run has until its rounds are over, and not longer."""
+        with self._lock:
+            self._held.add(run)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.discard(run)
+                kept = self._kept.pop(run, None)
+            if kept is not None:
+                self._end(kept)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

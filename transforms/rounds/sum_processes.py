@@ -30,9 +30,8 @@ from schemas.errors import DappleError, RunnerError
 from schemas.tables.shard import ShardRef
 from transforms.files import stores
 from transforms.files.progress import PROGRESS
-from transforms.rounds.held_by_run import HeldByRun
 from transforms.rounds.own_process import STOPPING, no_core_dumps
-from transforms.rounds.row_cache import WorkerLimits
+from transforms.rounds.row_cache import HeldByRun, WorkerLimits
 
 LEAST_BYTES = 350 << 20
 """Of rows in memory as float64; for fewer a process costs more than it gains."""

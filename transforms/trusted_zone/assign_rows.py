@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
-from schemas.privacy.not_private import NOT_PRIVATE_METADATA
+from schemas.privacy.flow import NOT_PRIVATE_METADATA
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from schemas.trusted_zone.assign_config import CLUSTER, FILE, ROW

@@ -7,22 +7,50 @@ from typing import Any
 from pipelines.kmeans.plan import recurrence
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.report import report_page
-from pipelines.kmeans.report.deployment import deployment
 from pipelines.ledger.remaining import around, remaining
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
-from pipelines.run.registry_entry import registry_yaml
-from pipelines.run.versions import versions
+from pipelines.run.registry_entry import (
+    basic_section,
+    implementation_section,
+    model_section,
+    registry_entry,
+    registry_yaml,
+    with_curator,
+)
+from pipelines.run.versions import version, versions
+from schemas.choices import ClippingRule, Trust
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.drift import DRIFT_FILE, Drift
 from schemas.kmeans.recurring.remembered import MEMORY_FILE, Remembered
+from schemas.privacy.noise_shares import ZEROED_OUT
+from schemas.privacy.plan import Mechanism
+from schemas.privacy.unit import UNITS
 from schemas.settings.digest import config_digest
 from transforms.files.octets import table_bytes
 from transforms.files.publish import RELEASED_FILES
 
+_NOISE = {
+    Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian mechanism",
+    Mechanism.DISCRETE_LAPLACE: "discrete Laplace mechanism",
+}
 NOT_SAID = "given, not said"
 """Stands in `run.json` for where a key lies."""
+
+
+_TRUST = {
+    Trust.CENTRAL: (
+        "The pipeline is the trusted aggregator: its workers read rows, and only noised sums leave the stage that "
+        "adds noise.",
+        "The operator of the pipeline, its workers and its storage are trusted; readers of the outputs are not.",
+    ),
+    Trust.MASKED: (
+        "The aggregator adds up masked messages, which are uniform to it, and adds noise; clients hold the masks.",
+        "Clients and aggregator follow the protocol and do not pool what they know; who sees releases does not know "
+        "all of their noise. With both roles in one job its operator, workers and storage are trusted.",
+    ),
+}
 
 
 def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, report: bool = True) -> None:
@@ -98,3 +126,128 @@ def _settings(config: FitConfig) -> dict[str, Any]:
 def _json(content: dict[str, Any]) -> bytes:
     """Indented JSON with sorted keys."""
     return json.dumps(content, indent=2, sort_keys=True).encode()
+
+
+def deployment(planned: PlannedFit) -> dict[str, Any]:
+    """The entry of a run, ready for YAML."""
+    entry = registry_entry(
+        basic=_basic(planned),
+        dp_variant={
+            "variant_name": "Approximate DP",
+            "data_domain": "finite sets of rows with finite numbers as features",
+            "unprotected_quantities": _unprotected(planned),
+        },
+        privacy_loss=_privacy_loss(planned),
+        deployment_model=_model(planned),
+        implementation=_implementation(planned),
+    )
+    return with_curator(entry, planned.config.deployment, planned.config.justification)
+
+
+def _basic(planned: PlannedFit) -> dict[str, Any]:
+    """What is published; mostly the curator's to say."""
+    config = planned.config
+    judged = "" if config.quality is None else ", and the noisy k-means cost of the centers"
+    description = (
+        f"Cluster centers of {len(planned.feature_names)} features by {config.algorithm}, with the "
+        f"noisy size of each cluster and every noised aggregate behind them{judged}."
+    )
+    return basic_section(config.data.name, description)
+
+
+def _unprotected(planned: PlannedFit) -> str:
+    """What is public by declaration."""
+    public = ["the settings of the job, names of features among them"]
+    if planned.config.server_data is not None:
+        public.append("the server data, which the curator declares public")
+    if planned.config.data.public_rows is not None:
+        public.append(f"the number of {_units(planned)}, which the curator declares public")
+    return "; ".join(public)
+
+
+def _units(planned: PlannedFit) -> str:
+    """What is counted by the privacy unit."""
+    return UNITS[planned.plan.unit].words
+
+
+def _privacy_loss(planned: PlannedFit) -> dict[str, Any]:
+    """Unit and parameters."""
+    plan, data = planned.plan, planned.config.data
+    moved = "added or removed (add or remove one)"
+    if planned.statement.neighboring_relation == ZEROED_OUT:
+        moved = "left out of its sender's statistic (zeroed out); who sends is public"
+    private = f"unknown: the number of {_units(planned)} is private"
+    return {
+        "privacy_unit": str(plan.unit),
+        "privacy_unit_details": f"Data sets are adjacent if one is the other with {UNITS[plan.unit].by_id} {moved}.",
+        "number_of_privacy_units": private if data.public_rows is None else data.public_rows,
+        "privacy_parameters": {"epsilon": plan.epsilon, "delta": plan.delta},
+        "privacy_parameters_details": f"Epsilon is the composed privacy loss of {_composed(planned)} at this delta; "
+        f"{plan.discretization_slack:.3g} of delta pays for discrete instead of continuous noise.",
+    }
+
+
+def _composed(planned: PlannedFit) -> str:
+    """Whose privacy losses epsilon is of."""
+    covers = planned.statement.covers
+    return "all releases" if covers is None else f"all releases of {covers}, not of this window alone,"
+
+
+def _model(planned: PlannedFit) -> dict[str, Any]:
+    """Who is trusted, and how often there is a release."""
+    trust = planned.statement.trust
+    details, assumptions = _TRUST[Trust(trust)]
+    follows = "" if planned.previous is None else f" It follows run {planned.previous.run_id}."
+    return model_section(
+        trust.capitalize(),
+        details,
+        trust_assumptions=assumptions,
+        actors="Clients or owners of rows; the operator, who runs the pipeline; readers of the published files, who "
+        "may know everything else.",
+        release=f"{_one_of(planned)}, published once.{follows} {_repeated(planned)}",
+        source="One snapshot of the data, read by one run.",
+    )
+
+
+def _one_of(planned: PlannedFit) -> str:
+    """What is released."""
+    covers = planned.statement.covers
+    return "One run" if covers is None else f"One window; epsilon and delta are of {covers}"
+
+
+def _repeated(planned: PlannedFit) -> str:
+    """Whether there are more runs on the same data."""
+    config = planned.config
+    if config.deployment is not None and config.deployment.release_schedule is not None:
+        return "Whether it is repeated: see release_schedule."
+    if config.ledger is not None:
+        return "Runs on the same data are counted together by a ledger."
+    return "Whether it is repeated on the same data is unknown."
+
+
+def _implementation(planned: PlannedFit) -> dict[str, Any]:
+    """Mechanisms, composition and what follows them."""
+    plan, config = planned.plan, planned.config
+    releases = [each for part in plan.rounds for each in part.releases]
+    mechanisms = " and ".join(sorted({_NOISE[each.spec.mechanism] for each in releases}))
+    norm = {
+        ClippingRule.SERVER_RADIUS: "found from the public server data",
+        ClippingRule.PRIVATE: "a noisy quantile, released within the budget",
+        ClippingRule.DOMAIN: "that of the public domain to which every coordinate is clipped first",
+    }.get(config.clipping.norm, "given in the job")  # type: ignore[arg-type]
+    chosen = "" if config.justification else " How the settings of the job were chosen is unknown."
+    access = "see access_controls" if config.deployment and config.deployment.access_controls else "unknown"
+    return implementation_section(
+        preprocessing=f"Rows are clipped to a norm ({norm}); encodings, if any, are "
+        f"written in the job or learned from public data.{chosen}",
+        mechanisms=f"{mechanisms}, exact on integers, in {len(releases)} releases of {len(plan.rounds)} rounds. "
+        "Sums are integers too, and each unit's bound is checked on these integers, so there is no floating-point "
+        "gap. Noise is keyed by the run and drawn from a ChaCha20 key stream. "
+        f"Software: dapple {version('dapple-dp')}, algorithm {config.algorithm}. Access controls: {access}.",
+        composition=f"{len(releases)} releases, composed by privacy loss distributions (dp_accounting "
+        f"{version('dp-accounting')}) for adding or removing one unit, before any data are read.",
+        post_processing="Server steps compute centers from noised sums and counts and from public data (with "
+        "feddp_kmeans and dp_lloyd also eigenvectors and k-means on weighted public points, with central_tree "
+        "eigenvectors, a tree of half-spaces and k-means of its leaves); nothing else follows.",
+        more="privacy.json lists every release with mechanism, sensitivity and noise multiplier.",
+    )

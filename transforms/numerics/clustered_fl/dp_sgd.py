@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from schemas.choices import ModelKind
 from schemas.clustered_fl.records import ClientRows, ModelShape, TrainingParams
-from transforms.numerics.clustered_fl.cnn_model import CnnModel
 from transforms.numerics.clustered_fl.dense_model import DenseModel
 from transforms.numerics.clustered_fl.exact_layer import GradientUnits
+from transforms.numerics.clustered_fl.image_models import CnnModel, ResNetModel
 from transforms.numerics.clustered_fl.moved_images import moved_images
-from transforms.numerics.clustered_fl.resnet_model import ResNetModel
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.numerics.privacy.normal import normals, sampled_positions
 
