@@ -35,7 +35,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _version() -> str:
-    """Of the installed distribution, or "unknown" where none is."""
     try:
         return importlib.metadata.version(_own_packages.DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -43,5 +42,4 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    """The public names."""
     return sorted([*__all__, "__version__"])

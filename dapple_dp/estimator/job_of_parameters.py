@@ -173,7 +173,6 @@ def _plain(domain: Any) -> Any:
 
 
 def _seed(random_state: Any) -> Any:
-    """The seed of public randomness."""
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(np.iinfo(np.int32).max))
     if random_state is None or is_number(python_scalar(random_state), 0, np.iinfo(np.int64).max):

@@ -214,7 +214,6 @@ def _refuse_other_than_numbers(column: NDArray[Any], refusal: str) -> None:
 
 
 def _column(X: Any, index: int) -> str:
-    """A column of rows, by its name where it has one."""
     names = getattr(X, "column_names", getattr(X, "columns", None))
     return f"column {index}, counted from 0" if names is None else f"column {str(list(names)[index])!r}"
 

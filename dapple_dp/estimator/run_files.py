@@ -74,7 +74,7 @@ def run_in_memory(config: FitConfig, folder: str) -> ReleasedRun:
     with carried_out(fit_job.JOB, run) as (planned, result):
         outputs.write_outputs(run.folder, planned, result, report=False)
         run.place.publish(_without_places(outputs.manifest(planned, result, options.run_id)))
-    return _released(planned, result, _folder_files(folder))
+    return _released(planned, result, {name: _octets(folder, name) for name in sorted(os.listdir(folder))})
 
 
 def _without_places(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -99,11 +99,6 @@ def _released(planned: PlannedFit, result: FitResult, files: dict[str, bytes]) -
         warnings=report_warnings.texts(planned, result),
         files=files,
     )
-
-
-def _folder_files(folder: str) -> dict[str, bytes]:
-    """The files of a finished run on this machine."""
-    return {name: _octets(folder, name) for name in sorted(os.listdir(folder))}
 
 
 def _octets(folder: str, name: str) -> bytes:

@@ -30,15 +30,11 @@ _STORE = re.compile(r"(\w[\w+.-]*://[^/]+)/(.+)")
 
 
 class _Finished(RunManifest):
-    """The manifest of a run."""
-
     run_id: str
     config_digest: Digest
 
 
 class _Stated(NumberedContent):
-    """What `privacy.json` states."""
-
     epsilon: Annotated[float, Field(ge=0.0)]
     delta: Annotated[float, Field(ge=0.0, le=1.0)]
     unit: str
@@ -121,7 +117,6 @@ def _facet(run: str, manifest: _Finished, refusal: Refusal) -> dict[str, Any]:
 
 
 def _entry(ledger: str, run_id: str) -> dict[str, Any]:
-    """The last entry of a run."""
     own = [entry for entry in Ledger(ledger).entries() if entry.run == run_id]
     if not own:
         raise ConfigError(

@@ -252,7 +252,6 @@ class DappleModelHandler(ModelHandler[Any, PredictionResult, ServedModel]):
         return self._model
 
     def _check_columns(self, found: ServedModel) -> None:
-        """Refuses a model for other rows."""
         if found.features.columns != self._model.features.columns:
             raise ConfigError(
                 f"a new model must take the columns of the model of {self._model.saved.folder}, got {self._wanted} of "

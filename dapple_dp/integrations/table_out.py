@@ -159,7 +159,6 @@ def read_rows(run: str) -> WrittenRows:
 
 
 def _file(run: str, name: str, manifest: RunManifest, refusal: Refusal) -> pa.Table:
-    """A file of the run, without its metadata."""
     content = gate.read_octets(FileSystems.join(run, name), refusal)
     if hashlib.sha256(content).hexdigest() != manifest.files[name]:
         raise ConfigError(f"{name} in {run} must be the file that the job wrote, got another; run the job again.")
@@ -198,7 +197,6 @@ def _writing(rows: WrittenRows, path: str) -> Iterator[None]:
 
 
 def _library(module: str, table_format: TableFormat) -> Any:
-    """An optional library, imported where it is needed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

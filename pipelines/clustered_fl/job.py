@@ -148,7 +148,6 @@ def execute(config: ClusteredFLConfig, options: PipelineOptions, folder: RunFold
 
 
 def _manifest(planned: PlannedFederation, state: FederatedState, fingerprint: str) -> dict[str, Any]:
-    """Content of `run.json`, without run id, versions and list of files."""
     config, statement = planned.config, planned.statement
     return {
         "algorithm": str(config.algorithm),
@@ -258,7 +257,6 @@ def deployment_yaml(planned: PlannedFederation) -> bytes:
 
 
 def _basic(planned: PlannedFederation) -> dict[str, Any]:
-    """What is published; mostly the curator's to say."""
     config, shape = planned.config, planned.federation.shape
     description = (
         f"Classifiers ({shape.kind}) of {shape.n_features} features into {shape.n_classes} classes, "
@@ -268,7 +266,6 @@ def _basic(planned: PlannedFederation) -> dict[str, Any]:
 
 
 def _privacy_loss(planned: PlannedFederation) -> dict[str, Any]:
-    """Unit and parameters."""
     statement = planned.statement
     change = "replaced" if statement.adjacency is Adjacency.REPLACE_ONE else "added or removed"
     return {
@@ -282,7 +279,6 @@ def _privacy_loss(planned: PlannedFederation) -> dict[str, Any]:
 
 
 def _model() -> dict[str, Any]:
-    """Who is trusted, and how often there is a release."""
     return model_section(
         "Local",
         f"{TRUST}: each client is a curator of many rows and makes private what it sends.",
@@ -295,7 +291,6 @@ def _model() -> dict[str, Any]:
 
 
 def _implementation(planned: PlannedFederation) -> dict[str, Any]:
-    """Mechanisms, composition and what follows them."""
     config = planned.config
     return implementation_section(
         preprocessing="Rows are shortened to a public norm and rounded to integers, and the gradient of a row is "

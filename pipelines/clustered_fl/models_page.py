@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.jobs.forewarnings import forewarnings, sentence
+from pipelines.jobs.forewarnings import counted, forewarnings, sentence
 from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyLabel, Section, Table, odds, rendered
 from pipelines.page.stamp import RunStamp
 from schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
@@ -73,8 +73,7 @@ def page(view: FederationView) -> Page:
     """The page of a run."""
     config, federation = view.config, view.federation
     algorithm = _ALGORITHMS[config.algorithm]
-    n_models = len(np.unique(view.state.assignments))
-    models = f"{n_models} model{'s' if n_models != 1 else ''}"
+    models = counted(len(np.unique(view.state.assignments)), "model")
     judged = " Accuracy is of the evaluation data and not private." if view.judged else ""
     return Page(
         title=f"Federated learning of {config.data.name}" if config.data.name else "Clustered federated learning",
@@ -88,7 +87,6 @@ def page(view: FederationView) -> Page:
 
 
 def _label(view: FederationView) -> PrivacyLabel:
-    """What is guaranteed."""
     statement = view.statement
     replaced = statement.adjacency is Adjacency.REPLACE_ONE
     change = "replacing one row" if replaced else "one row more or less"
@@ -144,7 +142,6 @@ def _accuracy_row(group: str, judged: Sequence[Judged]) -> tuple[str | Bar, ...]
 
 
 def _clusters(view: FederationView) -> Section:
-    """Who trained what."""
     assignments, silos = view.state.assignments, view.federation.silos
     shown = min(len(silos), _MOST_CLIENTS)
     members = collections.Counter(assignments.tolist())
@@ -195,7 +192,6 @@ def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
 
 
 def _training(view: FederationView) -> Section:
-    """The public settings."""
     training, shape = view.config.training, view.federation.shape
     pairs = (
         ("Model", f"{training.model}, {shape.n_features} features, {shape.n_classes} classes"),

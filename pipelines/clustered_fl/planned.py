@@ -188,7 +188,6 @@ def _budget(config: ClusteredFLConfig) -> SiloBudget:
 
 
 def _build(root: beam.Pipeline, source: Source, contract: LabeledContract, path: str) -> None:
-    """Adds the pass over all rows to a pipeline."""
     shards = root | "List" >> ListShards(source=source, contract=contract.table)
     _ = shards | "CheckRows" >> CheckRows()
     _ = shards | "InspectClients" >> InspectClients(contract=contract, path=path)
@@ -208,7 +207,6 @@ def _declared(config: ClusteredFLConfig, clients: Clients) -> Clients:
 
 
 def _check_sizes(config: ClusteredFLConfig, clients: Clients) -> None:
-    """Refuses clients that are too small for the job."""
     batch = config.training.batch_size
     for name, n_rows in zip(clients.names, clients.n_rows, strict=True):
         if n_rows < batch:
@@ -219,7 +217,6 @@ def _check_sizes(config: ClusteredFLConfig, clients: Clients) -> None:
 
 
 def _shape(config: ClusteredFLConfig, n_features: int) -> ModelShape:
-    """The model of every client."""
     n_hidden = config.training.hidden_units if config.training.model in (ModelKind.MLP, ModelKind.RESNET) else 0
     return ModelShape(
         kind=config.training.model,
@@ -231,7 +228,6 @@ def _shape(config: ClusteredFLConfig, n_features: int) -> ModelShape:
 
 
 def _training(config: ClusteredFLConfig) -> TrainingParams:
-    """How clients train."""
     training = config.training
     return TrainingParams(
         rounds=training.rounds,

@@ -82,7 +82,6 @@ class Overview(Words):
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
-    """A line."""
     if asked and not ctx.resilient_parsing:
         click.echo(f"dapple {version(DISTRIBUTION)}")
         ctx.exit()

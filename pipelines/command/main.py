@@ -159,14 +159,12 @@ def _argument(name: str, known: Iterable[str]) -> click.Argument:
 
 
 def _run_job(name: str, words: Sequence[str]) -> dict[str, Any]:
-    """Runs a job, which reads its words again, with Beam's flags."""
     from pipelines.jobs import run_job as way
 
     return way.run_job(importlib.import_module(JOBS[name]).JOB, words)
 
 
 def _schema(job: str) -> str:
-    """The schema of the settings of a job."""
     if job not in WORDS:
         raise ConfigError(f"the job must be one of {', '.join(WORDS)}, got {job}; {_near(job, WORDS)}")
     from pipelines.command import job_schema

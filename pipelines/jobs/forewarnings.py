@@ -33,7 +33,7 @@ def sentence(text: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number of things, such as `1 round` and `2 rounds`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def of_epsilon(epsilon: float) -> list[str]:

@@ -21,7 +21,6 @@ UNPROTECTED: Summary = {"epsilon": None, "delta": None}
 
 
 def _now() -> str:
-    """UTC to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

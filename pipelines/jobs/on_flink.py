@@ -99,13 +99,11 @@ def cancel(master: str, job: FlinkJob) -> None:
 
 
 def _overview(master: str) -> Sequence[Any]:
-    """All jobs, as Flink lists them."""
     found: Sequence[Any] = _ask(master, "jobs/overview")["jobs"]
     return found
 
 
 def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
-    """An answer of Flink's REST interface."""
     root = master if "://" in master else f"http://{master}"
     request = urllib.request.Request(f"{root.rstrip('/')}/{path}", method=method)
     try:

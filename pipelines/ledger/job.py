@@ -44,7 +44,6 @@ def run(given: SimpleNamespace) -> dict[str, Any] | None:
 
 
 def _limit(book: Ledger, given: SimpleNamespace) -> dict[str, Any]:
-    """Sets a limit."""
     for name, value in {"--epsilon": given.epsilon, "--basic_epsilon": given.basic_epsilon}.items():
         if not 0.0 <= value < math.inf or (value == 0.0 and name == "--epsilon"):
             raise ConfigError(f"{name} must be a finite number > 0, got {value}; give the total of all runs.")

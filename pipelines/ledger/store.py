@@ -126,7 +126,6 @@ class Ledger:
         self._end(EntryKind.VOID, run, {"reason": reason})
 
     def _end(self, kind: EntryKind, run: str, content: dict[str, Any]) -> None:
-        """Appends the last entry of a run."""
         with self._writing() as book:
             status = book.status(run)
             book.append(kind, status.charge.dataset if status else "", run, content)
@@ -245,7 +244,6 @@ class _Book:
         return charges_of(self.entries, dataset)
 
     def status(self, run: str) -> RunStatus | None:
-        """What is known of a run."""
         return run_states(self.entries).get(run)
 
     def free_name(self, run: str) -> str:

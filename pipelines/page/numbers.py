@@ -35,7 +35,7 @@ def to_noise(value: float, stddev: float) -> str:
 
 def on_points(texts: Sequence[str]) -> tuple[str, ...]:
     """Texts of one column that is set flush right, filled with blanks so that their decimal points lie in line."""
-    tails = [text.rpartition(".")[2] if _is_decimal(text) else None for text in texts]
+    tails = [text.rpartition(".")[2] if ("." in text and _is_number(text)) else None for text in texts]
     most = max((len(tail) for tail in tails if tail is not None), default=0)
     blanks = [most + 1 if tail is None else most - len(tail) for tail in tails]
     if not most:
@@ -48,10 +48,6 @@ def on_points(texts: Sequence[str]) -> tuple[str, ...]:
 
 def _is_number(text: str) -> bool:
     return text.replace(",", "").lstrip("-").replace(".", "", 1).isdigit()
-
-
-def _is_decimal(text: str) -> bool:
-    return "." in text and _is_number(text)
 
 
 def _unsigned_zero(text: str) -> str:

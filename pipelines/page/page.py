@@ -300,7 +300,6 @@ _PRINT_FONT = "font: 8pt sans-serif;"
 
 
 def _shortened(text: str, most: int) -> str:
-    """A text for one line."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -319,8 +318,11 @@ def html(page: Page) -> str:
     return _ENVIRONMENT.get_template("report.html.j2").render(page=page, badges=tuple(Badge))
 
 
-def rendered(title: str, build: Callable[[], Page]) -> str:
-    """The page that `build` gives, as HTML; if it fails, one under the same title that says so.
+_UNWRITTEN = "This report could not be written; the other files of the run are whole."
+
+
+def rendered(title: str, build: Callable[[], Page], lead: str = _UNWRITTEN, stamp: RunStamp | None = None) -> str:
+    """The page that `build` gives, as HTML; if it fails, one under the same title that says so by its lead.
 
     What a run has spent must not be lost to its report.
     """
@@ -328,8 +330,7 @@ def rendered(title: str, build: Callable[[], Page]) -> str:
         return html(build())
     except Exception as error:  # noqa: BLE001 - any failure; its message may hold a value
         _LOGGER.warning("the report could not be written: %s", describe_unexpected(error))
-        lead = "This report could not be written; the other files of the run are whole."
-        return html(Page(title=title, lead=lead, tags=(), label=None, sections=()))
+        return html(Page(title=title, lead=lead, tags=(), label=None, sections=(), stamp=stamp))
 
 
 def plot(

@@ -92,7 +92,6 @@ def _sample(look: Look, x: float, y: float) -> Iterable[Element]:
 
 
 def _view(chart: Chart, cell: tuple[float, float, float, float], room: list[float]) -> View:
-    """Where a chart lies in its cell."""
     left, top, right, bottom = room
     width, height = max(cell[2] - left - right, 10.0), max(cell[3] - top - bottom, 10.0)
     x, y = cell[0] + left, cell[1] + top
@@ -105,7 +104,6 @@ def _view(chart: Chart, cell: tuple[float, float, float, float], room: list[floa
 
 
 def _labels(chart: Chart, view: View, cell: tuple[float, float, float, float]) -> Iterable[Element]:
-    """Labels of the axes of a chart."""
     if chart.x.label:
         below = min(view.top + view.height + chart.margins()[3] - 8.0, cell[1] + cell[3] - 8.0)
         wide = text_width(chart.x.label)

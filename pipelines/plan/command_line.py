@@ -34,7 +34,6 @@ class Tool(Command):
 
 
 def _number(text: str) -> float:
-    """A number; raises ConfigError."""
     try:
         return float(text)
     except ValueError as error:
@@ -42,7 +41,6 @@ def _number(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    """A whole number; raises ConfigError."""
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
         raise ConfigError(f"a number of rows must be whole and at least 1, got {text!r}; write it as 50.")
     return int(text)

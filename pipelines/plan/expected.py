@@ -204,7 +204,6 @@ class Expected:
 
     @property
     def _rows(self) -> float:
-        """Assumed number of rows."""
         return float(self.n_units * unit_of(self.config.privacy.unit, self.config.clipping.client_rows).rows)
 
 

@@ -101,7 +101,6 @@ def _stops(found: _Leftover, job: FlinkJob, given: SimpleNamespace) -> bool:
 
 
 def _stopped(given: SimpleNamespace, jobs: Sequence[FlinkJob]) -> list[str]:
-    """Stops jobs; returns their names."""
     if jobs:
         on_flink.stop(given.flink_master, jobs)
     return [job.name for job in jobs]
@@ -198,7 +197,6 @@ def _removed(path: str) -> bool:
 
 
 def _line(found: _Leftover, deleted: bool, stopped: Sequence[str] = ()) -> str:
-    """What is said of a folder."""
     head = f"{found.path}: run {found.run_id}, untouched for {found.hours:.0f} hours"
     for job in found.jobs:
         head += f", {job} is stopped" if job in stopped else f", {job} goes on in the cluster"

@@ -106,7 +106,6 @@ def _units(summary: dict[str, Any]) -> str:
 
 
 def _release(each: dict[str, Any]) -> str:
-    """One release."""
     size = " x ".join(map(str, each["shape"]))
     name = each["path"].rpartition("/")[2]
     if each["noise_stddev"] is None:
@@ -123,7 +122,6 @@ def _follows(releases: list[dict[str, Any]]) -> list[str]:
 
 
 def _noise(summary: dict[str, Any]) -> list[str]:
-    """What the noise does to an average cluster."""
     lines, share = [], summary["assumed"]
     if summary["center_noise"] is not None:
         lines.append(f"A coordinate of a center moves by about {summary['center_noise']:.4g} feature units.")
@@ -171,7 +169,6 @@ def _stream(found: dict[str, Any] | None) -> list[str]:
 
 
 def _ledger(ledger: dict[str, Any] | None) -> list[str]:
-    """What the ledger leaves."""
     if ledger is None:
         return ["", "Ledger: none, so nobody adds this run to others."]
     if ledger["refused"] and ledger["largest_epsilon"] is None:
@@ -182,7 +179,6 @@ def _ledger(ledger: dict[str, Any] | None) -> list[str]:
 
 
 def _accuracy(found: dict[str, Any] | None) -> list[str]:
-    """The epsilon that an accuracy takes."""
     if found is None:
         return []
     if found["epsilon"] is None:

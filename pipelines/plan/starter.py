@@ -53,7 +53,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     if os.path.lexists(given.output):
         raise ConfigError(_TAKEN.format(given.output))
     questions = _questions(given, proposal)
-    if _on_terminal():
+    if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         _ask(questions)
     proposal = _without_constants(given, proposal)
     text = job_text(given, proposal)
@@ -126,11 +126,6 @@ def _is_point(ends: Sequence[float] | None) -> bool:
     return ends is not None and is_constant(ends)
 
 
-def _on_terminal() -> bool:
-    """Whether somebody sees a question and can answer it."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-
-
 def _ask(questions: Sequence[_Question]) -> None:
     """Asks for what is missing; an empty answer leaves it to be filled in, and so does too long a list.
 
@@ -200,7 +195,6 @@ def job_text(given: SimpleNamespace, proposal: Proposal) -> str:
 
 
 def _bounds(given: SimpleNamespace, proposal: Proposal, unit: PrivacyUnit) -> Iterator[str]:
-    """Bounds on rows, and the sections of the algorithm."""
     clipping: dict[str, Any] = {}
     if given.algorithm == Algorithm.FEDDP_KMEANS:
         server = given.server_data
@@ -235,7 +229,6 @@ def _domain(given: SimpleNamespace, proposal: Proposal) -> Iterator[str]:
 
 
 def _todo(value: object) -> str:
-    """Marks what is missing."""
     return " FILL IN." if value is None else ""
 
 
@@ -258,7 +251,6 @@ def _left_out(proposal: Proposal, unit: PrivacyUnit, by_column: bool) -> list[st
 
 
 def _yaml(part: dict[str, Any]) -> Iterator[str]:
-    """A part of a job, as lines."""
     for name, value in part.items():
         text = yaml.safe_dump(value, sort_keys=False, default_flow_style=True, width=100).removesuffix("...\n")
         first, *rest = text.splitlines()

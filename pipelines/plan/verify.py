@@ -281,7 +281,6 @@ def _refusal(name: str, rule: str) -> Refusal:
 
 
 def _words(summary: dict[str, Any]) -> str:
-    """What was checked, for people."""
     account = "not recomputed: the job is no private fit"
     if summary["epsilon"] is not None:
         account = f"epsilon {summary['epsilon']:.6g} at delta {summary['delta']:g}, composed anew from releases.parquet"
@@ -300,8 +299,6 @@ def _words(summary: dict[str, Any]) -> str:
 
 
 class _Signature(FileContent):
-    """All of the file."""
-
     algorithm: Annotated[str, Field(pattern="^Ed25519$")]
     public_key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]

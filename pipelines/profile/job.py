@@ -186,7 +186,6 @@ def _write(run: Run[ProfileConfig], found: tuple[PlannedProfile, SavedModel], re
 
 
 def _manifest(planned: PlannedProfile, model: SavedModel, fingerprint: str) -> dict[str, Any]:
-    """What `run.json` says of the run."""
     snapshot, plan = planned.source.snapshot, planned.params.plan
     return {
         "job": "profile",
@@ -223,7 +222,6 @@ def deployment_yaml(config: ProfileConfig, plan: ProfilePlan) -> bytes:
 
 
 def _privacy_loss(plan: ProfilePlan) -> dict[str, object]:
-    """Unit and parameters."""
     counted = f", of which {plan.unit_rows} count," if plan.by_client else ""
     return {
         "privacy_unit": str(plan.unit),
@@ -238,7 +236,6 @@ def _privacy_loss(plan: ProfilePlan) -> dict[str, object]:
 
 
 def _model() -> dict[str, object]:
-    """Who is trusted, and how often there is a release."""
     return model_section(
         "Central",
         "The pipeline is the trusted aggregator: its workers read rows, and PipelineDP adds noise before anything "
@@ -253,7 +250,6 @@ def _model() -> dict[str, object]:
 
 
 def _implementation(plan: ProfilePlan) -> dict[str, object]:
-    """Mechanisms, composition and what follows them."""
     laws = sorted({_NOISE[each.law] for each in plan.events})
     return implementation_section(
         preprocessing="Numbers are cut to public bounds, and each client's rows to a public number. How the settings "

@@ -138,7 +138,6 @@ def page(view: ProfileView) -> Page:
 
 
 def _label(view: ProfileView) -> PrivacyLabel:
-    """What is guaranteed."""
     plan = view.plan
     rows = (("Rows of one client", f"at most {plan.unit_rows}"),) if plan.by_client else ()
     return PrivacyLabel(
@@ -158,7 +157,6 @@ def _label(view: ProfileView) -> PrivacyLabel:
 
 
 def _guarantee(view: ProfileView) -> Section:
-    """Every mechanism."""
     total = sum(event.share for event in view.plan.events)
     table = Table(
         title="Every mechanism, and what it cost",
@@ -177,7 +175,6 @@ def _guarantee(view: ProfileView) -> Section:
 
 
 def _event(event: ProfileEvent, share: float) -> tuple[str | Bar, ...]:
-    """Row of the table of mechanisms."""
     path = event.path.removeprefix("profile/")
     return (
         path,
@@ -229,7 +226,6 @@ def _trust(view: ProfileView) -> Section:
 
 
 def _sizes(view: ProfileView) -> Section:
-    """How large clusters are."""
     shown = sorted(view.clusters, key=lambda each: -view.size(each)[0])[:_MOST_CLUSTERS]
     shown.sort(key=lambda each: int(each["cluster"]))
     sizes = np.array([view.size(each) for each in shown])
@@ -253,7 +249,6 @@ def _name(view: ProfileView, number: int) -> str:
 
 
 def _numbers(view: ProfileView) -> tuple[Section, ...]:
-    """Means and percentiles of numeric columns."""
     columns = [name for name in view.plan.numeric if any(name in each["numeric"] for each in view.found)]
     if not columns:
         return ()
@@ -314,7 +309,6 @@ def _percentiles(view: ProfileView, column: str) -> list[str]:
 
 
 def _values(view: ProfileView) -> tuple[Section, ...]:
-    """Counts of the values of categorical columns."""
     columns = [name for name in view.plan.categorical if any(name in each["categorical"] for each in view.found)]
     if not columns:
         return ()

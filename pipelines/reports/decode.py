@@ -178,7 +178,6 @@ def page(parameters: CollectionParameters, model: ClusterModel, n_reports: int, 
 
 
 def _label(parameters: CollectionParameters) -> PrivacyLabel:
-    """What is guaranteed."""
     guarantee = parameters.guarantee
     factor = f"{math.exp(guarantee.epsilon):,.3g}"
     delta = f", up to {guarantee.delta:.3g}" if guarantee.delta else ""
@@ -205,7 +204,6 @@ def _label(parameters: CollectionParameters) -> PrivacyLabel:
 
 
 def _clusters(parameters: CollectionParameters, model: ClusterModel, n_reports: int) -> Section:
-    """The centers."""
     summary = CenterSummary.of(model.centers, model.noisy_sizes, parameters.features)
     top = summary.top_features(_MOST_FEATURES)
     rows: tuple[tuple[str | Bar, ...], ...] = tuple(
@@ -285,7 +283,6 @@ def _collection(parameters: CollectionParameters, n_reports: int) -> Section:
 
 
 def _mechanism(parameters: CollectionParameters) -> list[tuple[str, str]]:
-    """What randomizes."""
     if isinstance(parameters, SplitParameters):
         return [
             ("Noise of one client", f"stddev {parameters.client_stddev:.4g} of 1,024 units of the radius"),

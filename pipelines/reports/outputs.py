@@ -186,7 +186,6 @@ def deployment_yaml(parameters: CollectionParameters, n_reports: int) -> bytes:
 
 
 def _basic(parameters: CollectionParameters) -> dict[str, Any]:
-    """What is published; mostly the curator's to say."""
     description = (
         f"Centers of {parameters.n_clusters} clusters of {parameters.n_features} features, from one "
         "private report per client."
@@ -195,7 +194,6 @@ def _basic(parameters: CollectionParameters) -> dict[str, Any]:
 
 
 def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str, Any]:
-    """Unit and parameters."""
     guarantee = parameters.guarantee
     details = "Pure epsilon of every single report, exactly, for any two inputs."
     if isinstance(parameters, SplitParameters):
@@ -219,7 +217,6 @@ def _privacy_loss(parameters: CollectionParameters, n_reports: int) -> dict[str,
 
 
 def _model(parameters: CollectionParameters) -> dict[str, Any]:
-    """Who is trusted, and how often there is a release."""
     local = parameters.guarantee.mode is ReportMode.LOCAL
     return model_section(
         "Local" if local else "Shuffle",
@@ -235,7 +232,6 @@ def _model(parameters: CollectionParameters) -> dict[str, Any]:
 
 
 def _mechanism(parameters: CollectionParameters) -> str:
-    """What randomizes, in words."""
     if isinstance(parameters, SplitParameters):
         return (
             f"discrete Gaussian noise of every client on every coordinate of {1 << parameters.depth} leaves, and "
@@ -248,7 +244,6 @@ def _mechanism(parameters: CollectionParameters) -> str:
 
 
 def _implementation(parameters: CollectionParameters) -> dict[str, Any]:
-    """Mechanisms, composition and what follows them."""
     return implementation_section(
         preprocessing="Vectors are clipped to a public radius. How the settings of the job were chosen is unknown.",
         mechanisms=f"Variant {parameters.variant}: {_mechanism(parameters)}. Software: dapple {version('dapple-dp')}. "

@@ -128,7 +128,6 @@ def shuffled_batch(parameters: CollectionParameters, folder: str) -> ShuffleResu
 
 
 def _n_rows(path: str) -> int:
-    """Rows of a Parquet file."""
     with open_parquet(path) as file:
         return int(file.metadata.num_rows)
 

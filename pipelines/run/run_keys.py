@@ -164,5 +164,4 @@ def _forget_torn(path: str) -> None:
 
 
 def _name(folder: str) -> str:
-    """The last part of a path."""
     return os.path.basename(folder.rstrip("/"))

@@ -46,7 +46,6 @@ def _work(run: Run[AssignConfig], model: SavedModel) -> list[WrittenFile]:
 
 
 def _plan(run: Run[AssignConfig]) -> SavedModel:
-    """The model that rows are assigned to."""
     model = load_model(run.settings.model)
     _LOGGER.info("run %s: assigning rows, %s", run.options.run_id, NOT_PRIVATE["label"])
     return model

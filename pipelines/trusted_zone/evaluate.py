@@ -53,7 +53,6 @@ def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
 
 
 def _plan(run: Run[EvaluateConfig]) -> SavedModel:
-    """The model that is scored."""
     model = load_model(run.settings.model)
     _LOGGER.info("run %s: %s", run.options.run_id, NOT_PRIVATE["label"])
     return model

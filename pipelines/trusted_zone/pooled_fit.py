@@ -118,7 +118,6 @@ def _write(run: Run[PooledFitConfig], config: PooledFitConfig, encoder: Encoder 
 
 
 def _manifest(config: PooledFitConfig, encoder: Encoder | None, n_features: int) -> dict[str, Any]:
-    """What `run.json` says of the model."""
     return {
         "algorithm": str(config.algorithm),
         "features": list(feature_names(config.data.features, encoder, n_features)),

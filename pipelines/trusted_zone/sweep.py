@@ -253,7 +253,6 @@ def execute(
 
 
 def _reservation(cells: Sequence[PlannedCell], ledger: str | None, name: str) -> Reservation | None:
-    """What a part asks of the ledger; None without a ledger or private cells."""
     fits = [each.fit for each in cells if each.fit is not None]
     if ledger is None or not fits:
         return None
@@ -281,7 +280,6 @@ def _run_part(
     listed: Source | None,
     scored: SweepScores | None,
 ) -> None:
-    """One pipeline."""
     part = folder.new_part()
     partial = f"{part}.partial"
     with folder.private() as private, own_key(private) as key_uri:

@@ -121,7 +121,6 @@ class SweepFolder:
             os.rmdir(self._output)
 
     def _path(self, name: str) -> str:
-        """A file in the folder."""
         return os.path.join(self._output, name)
 
     def new_part(self) -> str:
@@ -129,7 +128,6 @@ class SweepFolder:
         return os.path.join(self._path(PARTS), f"part-{len(self._parts()):04d}.parquet")
 
     def _parts(self) -> list[str]:
-        """Paths of the parts that are done."""
         folder = self._path(PARTS)
         return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".parquet")]
 
@@ -161,13 +159,10 @@ def _write_atomically(path: str, content: bytes) -> None:
 
 
 class _State(OpenContent):
-    """What is believed of `sweep.json`."""
-
     cells_digest: str
 
 
 def _cells_digest(path: str) -> str | None:
-    """Digest of the cells of the sweep in a folder; None if it is of none."""
     rule = "--output must be a new folder or one of the same sweep"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another one")
     return gate.read_json(path, _State, refusal).cells_digest if os.path.exists(path) else None
@@ -196,7 +191,6 @@ def summary(results: pa.Table) -> pa.Table:
 
 
 def _costs(results: pa.Table) -> dict[Curve, dict[float | None, np.ndarray]]:
-    """Costs by curve and epsilon, in the order of the seeds."""
     found: dict[Curve, dict[float | None, dict[int, float]]] = collections.defaultdict(
         lambda: collections.defaultdict(dict)
     )
@@ -232,7 +226,6 @@ def _area(points: dict[float | None, np.ndarray]) -> Band | None:
 def _row(
     curve: Curve, epsilon: float | None, n_seeds: int, band: Band, front: bool, area: Band | None
 ) -> dict[str, object]:
-    """A row of the summary."""
     auc, auc_low, auc_high = (None, None, None) if area is None else area
     return {
         "method": curve[0],

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pipelines.jobs.forewarnings import counted
 from pipelines.page import plots
 from pipelines.page.page import Badge, Block, Facts, Level, Notice, Page, Plot, Section, Table, html, plot
 from pipelines.page.plots import Series
@@ -56,7 +57,6 @@ def render(config: SweepConfig, points: pa.Table) -> DrawnSweep:
 
 
 def _curves(points: list[Point]) -> dict[tuple[str, str], list[Point]]:
-    """Points by method and settings, epsilons ascending."""
     found: dict[tuple[str, str], list[Point]] = collections.defaultdict(list)
     for point in sorted(points, key=lambda each: each["epsilon"] or 0.0):
         found[point["method"], point["settings"]].append(point)
@@ -65,7 +65,6 @@ def _curves(points: list[Point]) -> dict[tuple[str, str], list[Point]]:
 
 
 def _name(curve: tuple[str, str]) -> str:
-    """A curve as the legend calls it."""
     return f"{curve[0]} ({curve[1]})" if curve[1] else curve[0]
 
 
@@ -93,7 +92,6 @@ def _cost_plot(curves: dict[tuple[str, str], list[Point]]) -> Plot | Notice:
 
 
 def _series(name: str, points: list[Point]) -> Series:
-    """A line; its band where there are several seeds."""
     columns = {key: np.array([point[key] for point in points], dtype=np.float64) for key in ("cost", *_ENDS)}
     low, high = (columns[key] for key in _ENDS)
     banded = bool(np.isfinite(low).all() and np.isfinite(high).all())
@@ -107,14 +105,13 @@ _ENDS = ("cost_low", "cost_high")
 
 
 def _page(config: SweepConfig, curves: dict[tuple[str, str], list[Point]], drawn: Block) -> Page:
-    """The page of a sweep."""
     options, name = config.options, config.cells[0].config.data.name
     numbers = {"cell": config.cells, "method": options.methods, "epsilon": options.epsilons, "seed": options.seeds}
     return Page(
         title=f"Sweep over {name}" if name else "Sweep",
         lead="What private clusterings of the same rows cost, computed from these rows without noise. This page is as "
         "private as the rows: keep it in the trusted zone.",
-        tags=(str(_BADGE), *(f"{len(each)} {word}{'s' if len(each) != 1 else ''}" for word, each in numbers.items())),
+        tags=(str(_BADGE), *(counted(len(each), word) for word, each in numbers.items())),
         label=None,
         sections=(_costs(curves, drawn), _areas(curves), _front(curves), _reading(config)),
         stamp=RunStamp.today("", config.digest, name),
@@ -122,7 +119,6 @@ def _page(config: SweepConfig, curves: dict[tuple[str, str], list[Point]], drawn
 
 
 def _costs(curves: dict[tuple[str, str], list[Point]], drawn: Block) -> Section:
-    """The plot and its numbers."""
     rows = tuple(
         (*curve, _epsilon(point), f"{point['n_seeds']}", f"{point['cost']:.6g}", _interval(point, "cost"))
         for curve, points in curves.items()
@@ -135,7 +131,6 @@ def _costs(curves: dict[tuple[str, str], list[Point]], drawn: Block) -> Section:
 
 
 def _areas(curves: dict[tuple[str, str], list[Point]]) -> Section:
-    """Areas under the curves."""
     rows = tuple(
         (*curve, f"{points[0]['auc']:.6g}", _interval(points[0], "auc"))
         for curve, points in curves.items()
@@ -205,11 +200,9 @@ def _reading(config: SweepConfig) -> Section:
 
 
 def _epsilon(point: Point) -> str:
-    """Epsilon of a point."""
     return "not private" if point["epsilon"] is None else f"{point['epsilon']:g}"
 
 
 def _interval(point: Point, name: str) -> str:
-    """Ends of an interval."""
     low, high = point[f"{name}_low"], point[f"{name}_high"]
     return f"{low:.6g} to {high:.6g}" if np.isfinite([low, high]).all() else "one seed"

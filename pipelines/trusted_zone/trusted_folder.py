@@ -91,7 +91,6 @@ def check_apart(output: str, job: str | None = None, *, beside_released: bool = 
 
 
 def _upward(folder: str) -> Iterator[str]:
-    """The folder and all above it."""
     if FileSystems.get_scheme(folder) in (None, "file"):
         folder = os.path.abspath(folder.removeprefix("file://"))
     while folder.strip("/") and not folder.endswith(":/"):

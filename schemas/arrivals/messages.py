@@ -45,7 +45,6 @@ def _schema(columns: MessageColumns) -> pa.Schema:
 
 
 def _packed_schema(columns: PackedColumns) -> pa.Schema:
-    """Names and types of the columns."""
     numbers = {"Q": pa.uint64(), "H": pa.uint16()}
     return pa.schema([(name, numbers.get(kind) or pa.binary(struct.calcsize(kind))) for name, kind in columns.fields])
 
@@ -65,7 +64,6 @@ def _row(message: bytes | None, columns: MessageColumns) -> tuple[Any, ...] | No
 
 
 def _number(value: object) -> float:
-    """A finite number; true and false are none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError("no number")
     found = float(value)

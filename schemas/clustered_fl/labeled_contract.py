@@ -108,7 +108,6 @@ class LabeledContract:
         return known.cast(pa.int64()).to_numpy(), labeled
 
     def _named(self, table: pa.Table) -> NDArray[np.bool_]:
-        """Rows whose client, and group if there is one, is known."""
         names = [table.column(str(self.table.client_id))]
         if self.group is not None:
             names.append(table.column(self.group))

@@ -27,7 +27,6 @@ def coalitions(masked: MaskedConfig) -> list[dict[str, Any]]:
 
 
 def _words(who: str, holds: bool) -> str:
-    """A row as a sentence."""
     return (_ENSURED if holds else _NOTHING) + who
 
 

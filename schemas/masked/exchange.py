@@ -51,8 +51,6 @@ PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _ReleaseContent(FileContent):
-    """A `ReleasePlan` in `plan.json`."""
-
     name: _Name
     shape: Annotated[tuple[_Length, ...], Field(max_length=4)]
     mechanism: Mechanism
@@ -70,8 +68,6 @@ class _ReleaseContent(FileContent):
 
 
 class _RoundContent(FileContent):
-    """A `RoundPlan` in `plan.json`."""
-
     path: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$", max_length=255)]
     releases: Annotated[list[_ReleaseContent], Field(min_length=1, max_length=64)]
 
@@ -84,8 +80,6 @@ class _RoundContent(FileContent):
 
 
 class _PlanContent(FileContent):
-    """All of `plan.json`."""
-
     run: _Name
     nonce: Annotated[str, Field(pattern=rf"^(?:[0-9a-f]{{2}}){{{NONCE_BYTES},255}}$")]
     settings: _Name

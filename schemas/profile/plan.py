@@ -266,7 +266,6 @@ def uncalibrated(config: ProfileConfig, n_clusters: int, percentile_law: Profile
 
 
 def _sizes(config: ProfileConfig, n_clusters: int) -> _Group:
-    """Rows per cluster, and clients per cluster if they are the unit."""
     shape, rows = (n_clusters,), config.unit_rows
     sizes: _Group = config.profile.shares.sizes, [(COUNT, ProfileLaw.GAUSSIAN, shape, float(rows))]
     if config.by_client:
@@ -275,7 +274,6 @@ def _sizes(config: ProfileConfig, n_clusters: int) -> _Group:
 
 
 def _means(config: ProfileConfig, n_clusters: int) -> _Group:
-    """Sums of numeric columns."""
     moved = float(config.unit_rows * UNITS_PER_HALF_RANGE)
     columns = config.profile.numeric
     return config.profile.shares.means, [

@@ -336,7 +336,6 @@ def parameters_refusal(where: str) -> Refusal:
 
 
 def _choice(content: object) -> tuple[SubsetChoice, float]:
-    """A mechanism and its epsilon."""
     fields = Fields(content, {"size", "near", "threshold", "epsilon"})
     size = fields.whole("size", 2, MOST_SIZE)
     choice = SubsetChoice(size=size, near=fields.whole("near", 1, size - 1), threshold=fields.digits("threshold"))

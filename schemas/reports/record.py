@@ -35,7 +35,6 @@ def features_of(record: Mapping[str, Value], parameters: ReportParameters) -> li
 
 
 def _features(value: Value, column: Mapping[str, object]) -> list[float]:
-    """Features of one column."""
     weight = float(column.get("weight", 1.0))  # type: ignore[arg-type]
     if isinstance(vocabulary := column.get("vocabulary"), list):
         if type(value) is not type(vocabulary[0]):
@@ -56,7 +55,6 @@ def _features(value: Value, column: Mapping[str, object]) -> list[float]:
 
 
 def _number(value: Value) -> float:
-    """A finite number, or NaN."""
     if not isinstance(value, int | float):
         return math.nan
     try:

@@ -107,7 +107,6 @@ def _is_unknown(details: ErrorDetails, model: Model) -> bool:
 
 
 def _name(location: Location) -> str:
-    """Dotted name of a setting."""
     return ".".join(str(part) for part in location if part != "[key]") or "the job"
 
 
@@ -120,7 +119,6 @@ def _rule(details: ErrorDetails) -> str:
 
 
 def _got(details: ErrorDetails) -> str:
-    """The offending value, shortened."""
     given = details.get("ctx", {}).get("got")
     if given is not None:
         return str(given)
@@ -146,7 +144,6 @@ def description(name: str, model: Model) -> str:
 
 
 def _section(location: Location, model: Model) -> Model | None:
-    """Model of the section at `location`; None if there is no section."""
     for part in location:
         field = _settings(model).get(str(part))
         inner = _inner_model(field) if field else None
@@ -162,7 +159,6 @@ def _settings(model: Model) -> dict[str, FieldInfo]:
 
 
 def _inner_model(field: FieldInfo) -> Model | None:
-    """Model of a field that is a section, optional or not."""
     for kind in (field.annotation, *typing.get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel):
             return kind

@@ -75,8 +75,6 @@ class _ClusterNumbers(OpenContent):
 
 
 class _PublicFrame(OpenContent):
-    """The public frame of a run."""
-
     clipping_norm: Annotated[float, Field(gt=0.0)]
     domain: Annotated[list[Any], Field(min_length=2, max_length=2)] | None
     center: list[float]

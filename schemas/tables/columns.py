@@ -103,7 +103,6 @@ def check_identifiers(ids: pa.ChunkedArray) -> None:
 
 
 def _longest(ids: pa.Array) -> int:
-    """Octets of the longest string."""
     if isinstance(ids, pa.ExtensionArray):
         return _longest(ids.storage)
     if isinstance(ids, pa.DictionaryArray):

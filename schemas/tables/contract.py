@@ -163,7 +163,6 @@ class TableContract:
             raise _mismatch(self.client_id, where, "hold integers, strings or bytes", got, "cast it")
 
     def _check_list(self, kind: pa.DataType, where: str) -> None:
-        """Checks the type of the list column."""
         name = str(self.feature_list)
         if not _is_list(kind) or not _is_numeric(kind.value_type):
             remedy = "cast it, or write data.features as a list to name scalar columns"

@@ -104,8 +104,6 @@ class EncodedColumn(abc.ABC):
 
 
 class _Numbers(EncodedColumn):
-    """A column of numbers or booleans."""
-
     __slots__ = ()
 
     @property
@@ -127,12 +125,10 @@ class _OneNumber(_Numbers):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The column's own name."""
         return (self.column,)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The column's own name."""
         return (self.column,)
 
     @property

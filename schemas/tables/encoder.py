@@ -156,7 +156,6 @@ class Encoder:
 
 
 def _from_json(column: Mapping[str, object]) -> EncodedColumn:
-    """The column that has these parameters, checked."""
     for kind in _KINDS:
         if {field.name for field in dataclasses.fields(kind)} == column.keys():
             return checked(column, kind)

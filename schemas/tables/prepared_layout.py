@@ -100,15 +100,12 @@ class PreparedManifest(FileContent):
 
 
 class _Content(PreparedManifest):
-    """All of `manifest.json`."""
-
     layout: str
     version: int
     files_digest: Digest
 
 
 def _files_digest(manifest: PreparedManifest) -> str:
-    """SHA-256 of the list of files with sizes and digests, 64 hex digits."""
     return hashlib.sha256(json.dumps([list(each) for each in manifest.files]).encode()).hexdigest()
 
 

@@ -247,7 +247,6 @@ def _check_shared(cells: tuple[SweepCell, ...]) -> None:
 
 
 def _ledger(cells: tuple[SweepCell, ...]) -> str | None:
-    """The ledger of the first private cell."""
     return next((cell.config.ledger for cell in cells if isinstance(cell.config, FitConfig)), None)
 
 

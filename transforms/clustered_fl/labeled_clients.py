@@ -106,7 +106,6 @@ def _inspect(shard: ShardRef, contract: LabeledContract) -> Iterator[ClientPart]
 
 
 def _one_group(groups: pa.ChunkedArray, shard: ShardRef, contract: LabeledContract) -> str:
-    """The group of a client, which all of its rows must share."""
     distinct = plain(groups).unique()
     if len(distinct) != 1:
         raise InputError(
@@ -275,7 +274,6 @@ def read_clients(place: ClientGroup, contract: LabeledContract) -> dict[int, Cli
 
 
 def _joined(pieces: list[tuple[NDArray[Any], NDArray[np.int64]]]) -> ClientRows:
-    """Rows of one client."""
     if len(pieces) == 1:
         return ClientRows.of(*pieces[0])
     return ClientRows.of(np.concatenate([each for each, _ in pieces]), np.concatenate([each for _, each in pieces]))

@@ -169,7 +169,6 @@ def _add(sums: dict[int, np.ndarray], slot: int, values: np.ndarray) -> None:
 
 
 def _round_sums(arrived: Arrived, state: FederatedState, federation: Federation) -> RoundSums:
-    """The sums as the server step takes them."""
     sums = RoundSums.zeros(slots_of(federation, state), federation.shape.n_parameters, federation.n_clients)
     for slot, values in arrived.values.items():
         sums.values[slot] = values

@@ -198,7 +198,6 @@ def _search(spent_at: Callable[[float], float], epsilon: float) -> tuple[float, 
 
 
 def _check(n_rows: int, budget: SiloBudget) -> None:
-    """Refuses budgets that mean nothing."""
     if not 0.0 < budget.epsilon < math.inf:
         raise ConfigError(f"epsilon must be a finite number > 0, got {budget.epsilon}; give the total of a client.")
     if not 0.0 < budget.delta < 1.0 / n_rows:

@@ -70,8 +70,6 @@ class _ArraysContent(FileContent):
 
 
 class _Content(FileContent):
-    """All of `checkpoint.json`."""
-
     format: Literal[1]
     rounds: int = Field(ge=0, le=MOST_ROUNDS)
     binding: RunBinding
@@ -202,7 +200,6 @@ class CheckpointFolder:
             _delete(each.path)
 
     def _path(self, name: str) -> str:
-        """A file in the folder."""
         return FileSystems.join(self._folder, name)
 
     @property
@@ -212,7 +209,6 @@ class CheckpointFolder:
         return Refusal(kind=InputError, rule=rule, remedy=_REMEDY)
 
     def _manifest(self) -> _Content | None:
-        """Content of the manifest; None if there is none."""
         path = self._path(MANIFEST_FILE)
         return gate.read_json(path, _Content, self.refusal) if FileSystems.exists(path) else None
 

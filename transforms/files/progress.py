@@ -70,7 +70,6 @@ class Progress:
             _LOGGER.info("%s", text)
 
     def _forget(self) -> None:
-        """Nothing has been read."""
         self._rows = self._done = self._passes = 0
         self._began = None
         self._told = self._clock()

@@ -59,7 +59,6 @@ class SavedModel:
         return TableContract.from_config(data, n_features=n_features, by_client=by_client, encoder=self.encoder)
 
     def _other_features(self, found: tuple[str, ...], wanted: tuple[str, ...]) -> ConfigError:
-        """The error for features that are not the model's."""
         rule = f"data.features must be the {len(wanted)} features of {self.folder} in its order"
         if len(found) != len(wanted):
             return ConfigError(f"{rule}, got {len(found)}; name the columns that the model was fitted on.")
@@ -112,7 +111,6 @@ def _numbers(table: pa.Table) -> tuple[int, ...]:
 
 
 def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, bytes]:
-    """Manifest and centers."""
     rule = f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     octets = gate.read_octets(FileSystems.join(folder, MANIFEST), refusal)

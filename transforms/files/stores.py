@@ -119,7 +119,6 @@ def share_clients() -> None:
 
 
 def _filesystems() -> Any:
-    """Beam's filesystems."""
     from apache_beam.io.filesystems import FileSystems
 
     share_clients()
@@ -185,7 +184,6 @@ def _flags(options: Any) -> tuple[Any, ...]:
 
 
 def _made(flags: tuple[Any, ...]) -> Any:
-    """A new client."""
     import boto3
     from botocore.config import Config
 
@@ -238,11 +236,9 @@ class _Object(io.RawIOBase):
         return OpenedFile(source, self._state, fixed=True)
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

@@ -30,7 +30,6 @@ class _Accumulator:
         self.tags: list[bytes] = []
 
     def add(self, values: np.ndarray, senders: Iterable[bytes], tags: Iterable[bytes]) -> None:
-        """Adds a sum of messages."""
         self.values += values
         self.senders += senders
         self.tags += tags

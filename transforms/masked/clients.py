@@ -137,7 +137,6 @@ def statistics_by_client(
 
 
 def _alone(block: ClientBlock, offsets: NDArray[np.int64], client: int) -> ClientBlock:
-    """The rows of one client."""
     start, stop = int(offsets[client]), int(offsets[client + 1])
     return ClientBlock(block.points[start:stop], np.array([0, stop - start]))
 
@@ -181,7 +180,6 @@ class SecretFn(SmallBlocksFn, HeldKeyFn):
         self._masking = masking
 
     def _masks(self, plan: RoundPlan, state: Any) -> RoundMasks:
-        """The masks of a round."""
         return RoundMasks(self._held_key(), self._masking.context(plan, state))
 
 
@@ -250,7 +248,6 @@ def unmasked(releases: tuple[Release, ...], plan: RoundPlan, mask: NDArray[np.in
 
 
 def _minus(release: Release, mask: NDArray[np.uint64]) -> Release:
-    """The release without its mask."""
     values = release.values.view(np.uint64) - mask.reshape(release.values.shape)
     return dataclasses.replace(release, values=values.view(np.int64))
 

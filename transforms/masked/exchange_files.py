@@ -184,7 +184,6 @@ class Exchange:
             write_once(path, octets)
 
     def _sent_path(self, index: int, leg: str, client: str) -> str:
-        """The place of what a client sends in a leg."""
         return self._path(self._round(index), leg, f"{client}{SEALED if leg == MESSAGES else '.parquet'}")
 
     def message_files(self, index: int) -> list[str]:
@@ -295,11 +294,9 @@ class Exchange:
             )
 
     def _countersigned(self, index: int, client: str) -> str:
-        """The place of a client's countersignature."""
         return self._path(self._round(index), _COUNTERSIGNED, f"{client}.json")
 
     def _round(self, index: int) -> str:
-        """Name of a round's folder."""
         return f"{index:02d}_{self.plan().rounds[index].path.rpartition('/')[2]}"
 
     def _client(self, path: str) -> str:
@@ -359,7 +356,6 @@ class Exchange:
         index: int | None = None,
         most_bytes: int = json_text.MOST_BYTES,
     ) -> _Content:
-        """Content of a JSON file, checked."""
         return json_schema.parsed(
             self._octets(path, refusal, party, kind, index, most_bytes), model, refusal, most_bytes
         )

@@ -149,12 +149,10 @@ class PairwiseExchange(Exchange):
         return found
 
     def _sent_in(self, path: str, kind: type[Sent], party: str, what: str, index: int) -> list[Sent]:
-        """Rows of one file."""
         table = gate.table_of(self._octets(path, table_refusal(path), party, what, index), table_refusal(path))
         return sent_from_table(table, kind, self._name(index))
 
     def _close(self, index: int, leg: Leg, rows: Sequence[Sent], kind: type[Sent]) -> None:
-        """Writes the list that closes a leg."""
         content = table_bytes(sent_to_table(rows, kind, self._name(index)))
         self._write(self._list_path(index, leg), content, AGGREGATOR, _list(leg), index)
 

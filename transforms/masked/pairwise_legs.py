@@ -51,16 +51,13 @@ class PairwiseFn(SecretFn):
         self._plan = plan
 
     def _client(self, name: bytes, number: int, state: Any) -> PairwiseClient:
-        """The client of this name in this round."""
         own = KeyStream(self._held_key(), encode_label("client", name)).uint64(4).tobytes()
         return PairwiseClient(own, number, self._masking.context(self._plan, state))
 
     def _keys(self, name: bytes, state: Any) -> SenderKeys:
-        """What a client advertises."""
         return SenderKeys(name, *self._client(name, 0, state).advertise())
 
     def _letters(self, client: PairwiseClient, statistic: NDArray[np.int64], roster: Roster) -> list[Letter]:
-        """A client's letters to its neighbors."""
         sealed = client.share(roster.neighbors_of(client.number), roster.threshold, statistic)
         return [Letter(client.number, receiver, letter) for receiver, letter in sealed.items()]
 
@@ -93,7 +90,6 @@ class _KeysFn(_SenderFn):
     """Public keys of senders."""
 
     def process(self, named: tuple, state: Any) -> Iterator[list[SenderKeys]]:
-        """One list per batch of senders."""
         yield [self._keys(self._pseudonym(name, state), state) for name in named[0]]
 
 
@@ -101,7 +97,6 @@ class _LettersFn(_SenderFn):
     """Shares of senders, sealed."""
 
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[list[Letter]]:
-        """One list per batch of senders."""
         parties = self._parties(named, state, listed.roster)
         yield [letter for party in parties for letter in self._letters(*party, listed.roster)]
 

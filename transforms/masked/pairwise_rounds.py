@@ -28,7 +28,6 @@ class _AdvertiseFn(PairwiseFn):
     """Public keys of every client."""
 
     def process(self, named: tuple, state: Any) -> Iterator[SenderKeys]:
-        """The keys of a batch."""
         for name in named[0]:
             yield self._keys(name, state)
 
@@ -60,7 +59,6 @@ class _RevealFn(PairwiseFn):
     """What clients hand out once it is known who is present; those who are gone hand out nothing."""
 
     def process(self, sent: tuple, state: Any, listed: Correspondence, masked: MaskedReleases) -> Iterator[HandedOut]:
-        """Shares from one holder."""
         holder, letters = sent
         roster, present = listed.roster, listed.present(masked, self._masking)
         if holder in present:

@@ -176,7 +176,6 @@ class RunState:
         return content
 
     def _write(self, path: str, content: bytes) -> None:
-        """Writes a file once."""
         try:
             make_folder(self.folder)
             write_once(path, content, private=True)
@@ -285,7 +284,6 @@ _REFUSAL = Refusal(
 
 
 def _folder(state_uri: str, secret_uri: str, client: str) -> str:
-    """Where the state of a party lies."""
     label = encode_label("dapple: a party", key_digest(secret_uri, "masked.secret_uri"), client)
     return FileSystems.join(state_uri.rstrip("/"), hashlib.sha256(label).hexdigest())
 
@@ -301,7 +299,6 @@ def _check_private(state_uri: str) -> None:
 
 
 def _make_key(uri: str) -> None:
-    """Makes a key where there is none."""
     try:
         create_key(uri, f"the key in {_SETTING}")
     except ConfigError:
@@ -314,7 +311,6 @@ def _label(round_path: str, what: str = _PURPOSE) -> bytes:
 
 
 def _matching(folder: str, pattern: str) -> list[str]:
-    """Files in a folder."""
     found = FileSystems.match([f"{glob.escape(folder)}/{pattern}"])[0].metadata_list
     return sorted(each.path for each in found)
 

@@ -200,7 +200,6 @@ def describe(plan: PrivacyPlan) -> list[dict[str, Any]]:
 def _calibrate(
     unit: PrivacyUnit, specs: tuple[RoundSpec, ...], epsilon: float, delta: float, allocation: Allocation
 ) -> PrivacyPlan:
-    """`calibrate` of hashable arguments."""
     check_budget(epsilon, delta)
     check_specs(specs, allocation)
     at_level = _tuned(specs) if allocation is Allocation.TUNED else _paper(specs, delta)
@@ -254,7 +253,6 @@ def _paper(specs: tuple[RoundSpec, ...], delta: float) -> _Scaling:
 
 
 def _scaled(specs: tuple[RoundSpec, ...], multiplier: Callable[[ReleaseSpec], float]) -> tuple[RoundPlan, ...]:
-    """Rounds with the noise multiplier of each release."""
     return tuple(
         RoundPlan(
             path=each.path,
@@ -378,7 +376,6 @@ def _discretization_interval(epsilon: float, multiplier: float, n_laplace: int) 
 
 
 def _event(release: ReleasePlan) -> "dp_event.DpEvent":
-    """The event of one release."""
     from dp_accounting import dp_event
 
     if _is_laplace(release.spec):
@@ -387,10 +384,8 @@ def _event(release: ReleasePlan) -> "dp_event.DpEvent":
 
 
 def _is_laplace(spec: ReleaseSpec) -> bool:
-    """Whether the release is bounded in L1."""
     return spec.mechanism is Mechanism.DISCRETE_LAPLACE
 
 
 def _releases(rounds: Sequence[RoundPlan]) -> Iterator[ReleasePlan]:
-    """All releases, in order."""
     return (release for each in rounds for release in each.releases)

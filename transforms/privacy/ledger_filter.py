@@ -284,7 +284,6 @@ def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
 
 
 def _columns(scope: str) -> str:
-    """Partition columns of a scope."""
     return ",".join(sorted(parsed(scope, dict[str, str], _SCOPE)))
 
 

@@ -24,8 +24,6 @@ _REFUSAL = Refusal(kind=InputError, rule="a stored plan must be a level of noise
 
 
 class _Content(FileContent):
-    """All of a cache file."""
-
     level: Annotated[float, Field(gt=0.0)]
     epsilon: Annotated[float, Field(gt=0.0)]
 

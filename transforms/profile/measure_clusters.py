@@ -86,7 +86,6 @@ class _KeyedFn(SmallBlocksFn, HeldKeyFn):
         self._params = params
 
     def _stream(self, purpose: str, *parts: str | int) -> KeyStream:
-        """Random bits of the run for a purpose."""
         return KeyStream(self._held_key(), encode_label(f"profile {purpose}", *parts))
 
 
@@ -167,7 +166,6 @@ def bounded(rows: pa.Table, max_rows: int) -> pa.Table:
 
 
 def _encode(rows: pa.Table) -> bytes:
-    """Rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)

@@ -161,7 +161,6 @@ class AddPipelineDPNoise(DeclaredMechanism):
         return noised | "Noised" >> beam.Flatten()
 
     def _engine(self, event: ProfileEvent) -> pipeline_dp.DPEngine:
-        """An engine that can spend one event."""
         return pipeline_dp.DPEngine(PlannedBudget(self.plan, event), pipeline_dp.BeamBackend(suffix=event.path))
 
     def _sums(self, total: beam.PCollection) -> Iterator[beam.PCollection]:

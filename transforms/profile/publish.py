@@ -51,12 +51,10 @@ def profile_table(plan: ProfilePlan, noised: Iterable[Noised], numbers: tuple[in
 
 
 def _sums(plan: ProfilePlan, by_path: dict[str, list[Noised]], path: str) -> NDArray[np.float64]:
-    """Noisy sums in their shape."""
     return np.array(by_path[path][0].values).reshape(plan.event(path).shape or ())
 
 
 def _sizes(plan: ProfilePlan, by_path: dict[str, list[Noised]]) -> Iterator[_Row]:
-    """Rows and clients of each cluster."""
     released = {each.path for each in plan.events}
     for path, statistic in ((COUNT, Statistic.COUNT), (CLIENTS, Statistic.CLIENTS)):
         if path not in released:
@@ -66,7 +64,6 @@ def _sizes(plan: ProfilePlan, by_path: dict[str, list[Noised]]) -> Iterator[_Row
 
 
 def _numeric(plan: ProfilePlan, by_path: dict[str, list[Noised]]) -> Iterator[_Row]:
-    """Means and percentiles of each column."""
     for name, column in plan.numeric.items():
         for cluster, (mean, stddev) in enumerate(_means(plan, by_path, name)):
             yield cluster, name, Statistic.MEAN, None, mean, stddev
@@ -77,7 +74,6 @@ def _numeric(plan: ProfilePlan, by_path: dict[str, list[Noised]]) -> Iterator[_R
 
 
 def _means(plan: ProfilePlan, by_path: dict[str, list[Noised]], name: str) -> Iterator[tuple[float, float]]:
-    """Mean and noise stddev of a column in each cluster, in its unit."""
     column, event = plan.numeric[name], plan.event(mean_path(name))
     half = column.upper / 2.0 - column.lower / 2.0
     unit, middle = half / UNITS_PER_HALF_RANGE, column.lower + half
@@ -89,7 +85,6 @@ def _means(plan: ProfilePlan, by_path: dict[str, list[Noised]], name: str) -> It
 
 
 def _categorical(plan: ProfilePlan, by_path: dict[str, list[Noised]]) -> Iterator[_Row]:
-    """Counts of each column's values: of all, or of those that were selected."""
     statistic = plan.sized_by
     for name, listed in plan.categorical.items():
         path = histogram_path(name)

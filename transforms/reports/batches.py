@@ -57,7 +57,6 @@ Group = tuple[int, Iterable[Piece]]
 
 
 def _list_row_groups(path: str) -> Iterator[tuple[str, int]]:
-    """Path and number of every row group of a file."""
     with open_parquet(path) as file:
         yield from ((path, index) for index in range(file.num_row_groups))
 

@@ -72,7 +72,6 @@ class _SumFn(_GroupFn):
     """First pass: sufficient statistics."""
 
     def process(self, group: tuple) -> Iterator[ReportSums]:
-        """Sums of a group."""
         parameters = self._params.parameters
         yield ReportSums.of(distinct_reports(group, parameters), parameters)
 
@@ -81,7 +80,6 @@ class _ProjectFn(_GroupFn):
     """Second pass, for reports without levels."""
 
     def process(self, group: tuple, directions: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Nonces and coordinates of a group."""
         parameters = self._params.parameters
         reports = distinct_reports(group, parameters)
         yield reports.nonces, decode_points.project(reports, parameters, directions)
@@ -91,7 +89,6 @@ class _SoftSumFn(_GroupFn):
     """Third pass, for reports without levels."""
 
     def process(self, group: tuple, directions: np.ndarray, mixture: CodewordMixture) -> Iterator[SoftSums]:
-        """Codewords of a group by cluster."""
         parameters = self._params.parameters
         yield SoftSums.of(distinct_reports(group, parameters), parameters, directions, mixture)
 
@@ -100,19 +97,15 @@ class _KeepPointsFn(beam.CombineFn):
     """Keeps the points with the lowest scrambled nonces, in their order: a fixed sample that no data decide on."""
 
     def create_accumulator(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """No points."""
         return []
 
     def add_input(self, accumulator: list, element: tuple) -> list:
-        """Collects a part."""
         return self._bounded([*accumulator, element])
 
     def merge_accumulators(self, accumulators: Iterable[list]) -> list:
-        """Collects all parts."""
         return self._bounded([part for each in accumulators for part in each])
 
     def extract_output(self, accumulator: list) -> np.ndarray:
-        """Points in order, shape (n, r)."""
         return _lowest(accumulator)[1]
 
     def _bounded(self, parts: list) -> list:

@@ -49,11 +49,9 @@ class KeyedClientFn(SmallBlocksFn, HeldKeyFn):
             yield self._encoded(points[rows], clients[rows], key)
 
     def _encoded(self, points: NDArray[np.floating], clients: list[bytes], key: bytes) -> Any:
-        """What some clients send."""
         raise NotImplementedError
 
     def _clients_of(self, shard: ShardRef) -> tuple[NDArray[np.floating], list[bytes]]:
-        """Points and ids of the clients of a shard."""
         points, ids = self._contract.to_rows(read_columns(shard, self._contract.types), shard_name(shard))
         octets = client_ids.octets_of(client_ids.canonical(ids))
         if len(set(octets)) < len(octets):
@@ -62,8 +60,6 @@ class KeyedClientFn(SmallBlocksFn, HeldKeyFn):
 
 
 class _EncodeFn(KeyedClientFn):
-    """Makes the reports of all clients of a shard."""
-
     def _encoded(self, points: NDArray[np.floating], clients: list[bytes], key: bytes) -> ReportBatch:
         reports = keyed_reports(points, clients, self._parameters, key)
         return ReportBatch.of(reports, self._parameters)

@@ -59,8 +59,6 @@ _Piece = tuple[bytes, MessageBatch]
 
 
 class _EncodeFn(KeyedClientFn):
-    """Makes the messages of all clients of a shard."""
-
     clients_at_once = 64
 
     def _encoded(self, points: NDArray[np.floating], clients: list[bytes], key: bytes) -> MessageBatch:
@@ -77,7 +75,6 @@ class EncodeMessages(EncodeClients):
 
 
 def _split(batch: MessageBatch) -> Iterator[tuple[int, MessageBatch]]:
-    """A batch by place."""
     messages = batch.messages()
     groups = messages.places % _N_GROUPS
     for group in np.unique(groups).tolist():
@@ -185,16 +182,13 @@ class _MergeTotalsFn(beam.CombineFn):
         self._parameters = parameters
 
     def create_accumulator(self) -> MessageTotals:
-        """Nothing."""
         zeros = np.zeros(self._parameters.n_places, dtype=np.int64)
         return MessageTotals(zeros, zeros)
 
     def add_input(self, accumulator: MessageTotals, element: MessageTotals) -> MessageTotals:
-        """Adds one."""
         return accumulator.merge(element, self._parameters.modulus)
 
     def merge_accumulators(self, accumulators: Iterable[MessageTotals]) -> MessageTotals:
-        """Adds all."""
         total = self.create_accumulator()
         for each in accumulators:
             total = total.merge(each, self._parameters.modulus)

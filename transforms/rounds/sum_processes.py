@@ -130,7 +130,6 @@ class SumProcess:
             self._child.kill()
 
     def _why(self) -> str:
-        """Why it has ended."""
         if self._stood_still:
             return _STOOD_STILL
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -223,7 +222,6 @@ def _tried(function: Callable[[Any], Any], question: bytes) -> Any:
 
 
 def _send(pipe: IO[bytes], octets: bytes) -> None:
-    """Writes one message."""
     pipe.write(_LENGTH.pack(len(octets)) + octets)
     pipe.flush()
 

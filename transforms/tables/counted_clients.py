@@ -125,7 +125,6 @@ def counted_block(block: ClientBlock, path: str, participation: Participation) -
 
 
 def _only(block: ClientBlock, keeps: NDArray[np.bool_]) -> ClientBlock:
-    """The rows of some of the clients of a block."""
     sizes = np.diff(block.client_offsets)
     offsets = np.concatenate([[0], np.cumsum(sizes[keeps])]).astype(np.int64)
     clients = None if block.clients is None else block.clients.filter(pa.array(keeps))

@@ -187,7 +187,6 @@ def _opened_as_listed(file: str, seal: str, name: str) -> Iterator[tuple[Any, Fi
 
 
 def _content(source: Any, name: str) -> bytes:
-    """SHA-256 of all octets of an open file."""
     digest = hashlib.sha256()
     try:
         source.seek(0)

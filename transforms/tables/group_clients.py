@@ -97,7 +97,6 @@ def _split(
 
 
 def _encode(ids: pa.Array, points: NDArray[np.floating]) -> bytes:
-    """Rows as an Arrow stream."""
     flat = pa.array(points.reshape(-1))
     listed = pa.FixedSizeListArray.from_arrays(flat, points.shape[1])
     batch = pa.record_batch([ids, listed], names=[_ID, _POINT])
@@ -125,12 +124,10 @@ class _WriteShardFn(HeldKeyFn):
         self._sampling = sampling
 
     def setup(self) -> None:
-        """Reads the key where rows are sampled."""
         if self._sampling is not None:
             super().setup()
 
     def process(self, element: tuple[int, Iterable[Piece]]) -> Iterator[PreparedFile]:
-        """One file."""
         index, pieces = element[0], list(element[1])
         ids, points = _join(sorted(pieces, key=lambda piece: piece[:2]), str(self._contract.client_id))
         order, offsets = _by_client(ids)
@@ -156,7 +153,6 @@ class _WriteShardFn(HeldKeyFn):
 
 
 def _join(pieces: list[Piece], client_id: str) -> tuple[pa.Array, NDArray[np.floating]]:
-    """Rows of all pieces, one behind the other."""
     decoded = [_decode(piece) for _, _, piece in pieces]
     widths = {points.shape[1]: path for (_, points), (path, _, _) in zip(decoded, pieces, strict=True)}
     if len(widths) > 1:

@@ -262,7 +262,6 @@ def _numbered(listing: Listing) -> Iterator[tuple[int, ListedFile]]:
 
 
 def _digested(numbered: tuple[int, ListedFile]) -> tuple[int, tuple[int, bytes]]:
-    """Block, place in it, and digest of a file."""
     number, (path, file, seal) = numbered
     block, place = divmod(number, FILES_IN_BLOCK)
     return block, (place, content_digest(file, seal, path))

@@ -36,22 +36,18 @@ class _HashingFile(io.RawIOBase):
         self.size = 0
 
     def writable(self) -> bool:
-        """Always."""
         return True
 
     def tell(self) -> int:
-        """Octets written so far."""
         return self.size
 
     def write(self, content: bytes) -> int:  # type: ignore[override]
-        """Writes all of it."""
         self._file.write(content)
         self.digest.update(content)
         self.size += len(content)
         return len(content)
 
     def close(self) -> None:
-        """Closes the file below as well."""
         if not self.closed:
             self._file.close()
         super().close()

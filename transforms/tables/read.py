@@ -158,7 +158,6 @@ class ServerFiles(NamedTuple):
 
 
 def _server_contents(path: str) -> Iterator[tuple[str, bytes]]:
-    """Path and octets of every server file, by path."""
     setting = "server_data.path"
     for name, real, seal in FileList.of(find_files(path, {}, setting), setting):
         with open_listed(real, seal, name) as (_, _, source):

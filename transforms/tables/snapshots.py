@@ -82,7 +82,6 @@ def _is_wanted(file: _DataFile, partitions: Mapping[str, str], where: str) -> bo
 
 
 def _library(module: str, table_format: TableFormat) -> Any:
-    """An optional library, imported where it is needed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -113,7 +112,6 @@ def _unknown_version(data: DataConfig, version: int | None, kind: str) -> str:
 
 
 def _delta_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
-    """Version and files of a Delta table."""
     deltalake = _library("deltalake", TableFormat.DELTA)
     if "%" in data.path:
         # The library decodes the path as if it were a URL and would read another folder's log.
@@ -187,7 +185,6 @@ def _text(value: object) -> str | None:
 
 
 def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile]]:
-    """Snapshot id and files of an Iceberg table."""
     wanted = data.table.version if data.table else None
     table = _iceberg_table(data)
     with _refusing(_unreadable(data, "an Iceberg table whose snapshots can be read")):

@@ -261,7 +261,6 @@ def _is_data(file: str, root: str) -> bool:
 
 
 def _state(path: str) -> FoundFile:
-    """A file that a log or a manifest names."""
     try:
         found = FileSystems.get_filesystem(path).metadata(path)
     except (OSError, BeamIOError) as error:

@@ -37,13 +37,11 @@ class _DigestsFn(beam.DoFn):
         self._column = column
 
     def start_bundle(self) -> None:
-        """Nothing collected yet."""
         self._kinds: set[IdKind] = set()
         self._digests: list[np.ndarray] = []
         self._collected = 0
 
     def process(self, shard: ShardRef) -> Iterator[tuple[int, np.ndarray]]:
-        """Collects the distinct clients of one shard."""
         if shard == EMPTY_SHARD:
             return
         ids = client_ids.canonical(
@@ -60,7 +58,6 @@ class _DigestsFn(beam.DoFn):
             yield from self._flush()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Hands over what is left."""
         for element in self._flush():
             yield WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
@@ -154,7 +151,6 @@ class _PresentFn(beam.DoFn):
         self._params = params
 
     def setup(self) -> None:
-        """Reads the salt of the epoch."""
         self._salt = self._params.roll_before().salt
 
     def process(self, shard: ShardRef) -> Iterator[tuple[int, tuple[str, np.ndarray]]]:

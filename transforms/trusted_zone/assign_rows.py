@@ -59,7 +59,6 @@ class _AssignFn(SmallBlocksFn):
         self._folder = folder
 
     def process(self, shard: ShardRef) -> Iterator[WrittenFile]:
-        """The same shard gives the same file again."""
         if shard == EMPTY_SHARD:
             return
         params, buffer = self._params, io.BytesIO()
@@ -78,7 +77,6 @@ class _AssignFn(SmallBlocksFn):
 
 
 def _assigned(rows: ValidRows, params: AssignParams, shard: ShardRef) -> pa.Table:
-    """Ids and clusters of some rows."""
     ids = {name: rows.others.column(name) for name in params.id_columns}
     if not ids:
         ids = {FILE: pa.array([shard.path] * len(rows.places), pa.string()), ROW: pa.array(rows.places)}

@@ -45,7 +45,6 @@ class _CostsFn(SmallBlocksFn):
         self._contract = contract
 
     def process(self, shard: ShardRef, models: list) -> Iterator[tuple[Any, ModelCost]]:
-        """One cost per model."""
         totals = {key: ModelCost.zeros(model.n_clusters) for key, model in models}
         for block in prefetched_blocks(shard, self._contract):
             for key, model in models:
@@ -114,7 +113,6 @@ class _SumsFn(SmallBlocksFn):
         self._params = params
 
     def process(self, shard: ShardRef) -> Iterator[ClusteringSums]:
-        """One statistic per shard."""
         params = self._params
         total = ClusteringSums.zeros(params.model, params.sample_rows)
         for points, ranks, classes in ranked_blocks(shard, params):
@@ -149,7 +147,6 @@ class _ScatterFn(SmallBlocksFn):
         self._params = params
 
     def process(self, shard: ShardRef, means: np.ndarray) -> Iterator[ExactSum]:
-        """One statistic per shard."""
         model = self._params.model
         blocks = prefetched_blocks(shard, self._params.contract)
         parts = (scatter(block.points, model, means) for block in blocks)
@@ -177,7 +174,6 @@ def metrics_of(sums: ClusteringSums, scattered: ExactSum, params: ScoreParams) -
 
 
 def _separation(sums: ClusteringSums, scattered: ExactSum, params: ScoreParams) -> Separation:
-    """Scores of the clusters among themselves."""
     sizes, means, sample = sums.cost.sizes, sums.means(params.model), sums.sample
     widths = scattered.over(sizes[:, None])[:, 0]
     return Separation(
@@ -189,7 +185,6 @@ def _separation(sums: ClusteringSums, scattered: ExactSum, params: ScoreParams) 
 
 
 def _agreement(sums: ClusteringSums) -> ClassAgreement:
-    """Scores against classes."""
     table = sums.contingency.table
     if not table.size:
         raise InputError("evaluate.label must name a column with a value in some row, got nulls only; name another.")
@@ -201,7 +196,6 @@ def _agreement(sums: ClusteringSums) -> ClassAgreement:
 
 
 def _match(centers: np.ndarray, reference: np.ndarray) -> ReferenceMatch:
-    """Distance to other centers."""
     error, n_pairs = scores.matched_error(centers, reference)
     return ReferenceMatch(centroid_mse=scores.finite(error), matched_centers=n_pairs)
 

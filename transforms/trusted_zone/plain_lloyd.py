@@ -75,13 +75,10 @@ def moved(exact_sum: np.ndarray, state: LloydState) -> LloydState:
 
 
 class _SumsFn(SmallBlocksFn):
-    """Sums and counts of a shard."""
-
     def __init__(self, contract: TableContract):
         self._contract = contract
 
     def process(self, shard: ShardRef, state: LloydState) -> Iterator[np.ndarray]:
-        """One int64 vector per shard."""
         total = np.zeros(_sum_size(state), dtype=np.int64)
         for block in prefetched_blocks(shard, self._contract):
             total += dp_lloyd.absolute_statistic(block, state)
@@ -89,7 +86,6 @@ class _SumsFn(SmallBlocksFn):
 
 
 def _sum_size(state: LloydState) -> int:
-    """Length of a round's vector."""
     n_clusters, n_features = state.known_centers.shape
     return n_clusters * (n_features + 1)
 

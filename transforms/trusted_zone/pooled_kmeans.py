@@ -40,7 +40,6 @@ class _LocalCentersFn(beam.DoFn):
         self._seed = seed
 
     def process(self, shard: ShardRef) -> Iterator[LocalCenters]:
-        """One element per client."""
         for block in read_blocks(shard, self._contract):
             for start, stop in zip(block.client_offsets[:-1], block.client_offsets[1:], strict=True):
                 if stop > start:
@@ -109,7 +108,6 @@ class _Sums(NamedTuple):
     each: tuple[MeanSums, ...]
 
     def merge(self, other: "_Sums") -> "_Sums":
-        """Those of both."""
         return _Sums(tuple(mine.merge(theirs) for mine, theirs in zip(self.each, other.each, strict=True)))
 
 
@@ -120,7 +118,6 @@ class _SumsFn(SmallBlocksFn):
         self._contract = contract
 
     def process(self, shard: ShardRef, starts: Starts) -> Iterator[_Sums]:
-        """One element per block with rows."""
         models = [NearestCenters.of(centers) for centers in starts]
         for block in prefetched_blocks(shard, self._contract):
             if len(block.points):

@@ -36,7 +36,6 @@ class _AllSumsFn(SmallBlocksFn):
         self._params = params
 
     def process(self, shard: ShardRef, models: Models) -> Iterator[tuple[Any, ClusteringSums]]:
-        """One statistic per model."""
         size = self._params.sample_rows
         totals = {key: ClusteringSums.zeros(model, size) for key, model in models.items()}
         for points, ranks, classes in ranked_blocks(shard, self._params):
@@ -54,7 +53,6 @@ class _AllScattersFn(SmallBlocksFn):
     def process(
         self, shard: ShardRef, models: Models, means: Mapping[Any, np.ndarray]
     ) -> Iterator[tuple[Any, ExactSum]]:
-        """One statistic per model."""
         totals = {key: ExactSum.zeros((model.n_clusters, 2)) for key, model in models.items()}
         for block in prefetched_blocks(shard, self._params.contract):
             for key, model in models.items():

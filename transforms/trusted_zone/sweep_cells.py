@@ -46,12 +46,10 @@ class _CellStatisticsFn(SmallBlocksFn):
         self._totals: dict[int, np.ndarray] = {}
 
     def start_bundle(self) -> None:
-        """Zero for every cell."""
         self._totals = {number: np.zeros(each.plan.size, dtype=np.int64) for number, each in self._rounds.items()}
         PROGRESS.step(self._news)
 
     def process(self, shard: ShardRef, states: Mapping[int, Any]) -> None:
-        """Adds the shard to the totals."""
         shared = _share_frames({number: states[number] for number in self._rounds})
         frames = {id(state.frame): state.frame for state in shared.values() if isinstance(state.frame, SharedFrame)}
         for block in prefetched_blocks(shard, self._contract):
@@ -102,7 +100,6 @@ def _packed(cells: tuple[Cell, ...]) -> Starts:
 
 
 def _unpacked(packed: Starts) -> tuple[tuple[int, Any], ...]:
-    """Number and initial state of every cell."""
     return packed.states
 
 
@@ -170,7 +167,6 @@ class _RunRound(beam.PTransform):
     news: str
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Statistics, sums, noise, server steps."""
         plans = {number: each.plan for number, each in self.rounds.items()}
         broadcasts = AsDict(self.states | "Broadcast" >> beam.Map(_broadcast))
         releases = (

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.jobs.forewarnings import counted
 from pipelines.kmeans.report import cluster_plots
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.page import plots
@@ -69,7 +70,7 @@ def clusters_section(view: FitView) -> Section:
     if summary.n_clusters > 1:
         blocks += [_heat_map(view), *_profiles(view), _map(view)]
     blocks += [_words(view), _numbers(view)]
-    centers = f"{_count(summary.n_clusters, 'center')} of {_count(summary.n_features, 'feature')}"
+    centers = f"{counted(summary.n_clusters, 'center')} of {counted(summary.n_features, 'feature')}"
     lead = f"{centers}, and how many rows each stands for. Sizes are noisy and may even be negative.{_grey(view)}"
     if view.by_client:
         lead = (
@@ -95,12 +96,7 @@ def _name(view: FitView, index: int) -> str:
     return f"{number}" if view.summary.found[index] else f"({number})"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' if number != 1 else ''}"
-
-
 def _sizes(view: FitView) -> Block:
-    """Bars of noisy sizes."""
     n_clusters, twice = view.summary.n_clusters, view.size_noise
     few = f"the {cluster_plots.MOST_BARS} largest of {n_clusters} clusters"
     which = few if n_clusters > cluster_plots.MOST_BARS else "every cluster"
@@ -182,7 +178,6 @@ _PALE = " Grey columns: clusters that may be empty."
 
 
 def _largest(view: FitView) -> str:
-    """Says that a plot leaves clusters out."""
     most, n_clusters = cluster_plots.MOST_BARS, view.summary.n_clusters
     return f" The {most} largest of {n_clusters} clusters." if n_clusters > most else ""
 

@@ -95,7 +95,6 @@ def _dots(drift: Drift, shown: NDArray[np.int64]) -> Figure:
 
 
 def _table(view: FitView, drift: Drift) -> Table:
-    """All numbers."""
     rows = (
         (
             f"{drift.numbers[index]}",

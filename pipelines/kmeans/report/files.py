@@ -72,7 +72,6 @@ def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, 
 
 
 def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> None:
-    """Stages the page."""
     config = planned.config
     left = remaining(config.ledger, config.data.name)
     stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
@@ -107,7 +106,6 @@ def _when_given(**content: Any) -> dict[str, Any]:
 
 
 def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None) -> dict[str, Any]:
-    """Content of `drift.json`."""
     memory = {} if remembered is None else {"memory": remembered.to_json(model.cluster_numbers)}
     return drift.to_json() | memory
 
@@ -124,7 +122,6 @@ def _settings(config: FitConfig) -> dict[str, Any]:
 
 
 def _json(content: dict[str, Any]) -> bytes:
-    """Indented JSON with sorted keys."""
     return json.dumps(content, indent=2, sort_keys=True).encode()
 
 
@@ -145,7 +142,6 @@ def deployment(planned: PlannedFit) -> dict[str, Any]:
 
 
 def _basic(planned: PlannedFit) -> dict[str, Any]:
-    """What is published; mostly the curator's to say."""
     config = planned.config
     judged = "" if config.quality is None else ", and the noisy k-means cost of the centers"
     description = (
@@ -171,7 +167,6 @@ def _units(planned: PlannedFit) -> str:
 
 
 def _privacy_loss(planned: PlannedFit) -> dict[str, Any]:
-    """Unit and parameters."""
     plan, data = planned.plan, planned.config.data
     moved = "added or removed (add or remove one)"
     if planned.statement.neighboring_relation == ZEROED_OUT:
@@ -194,7 +189,6 @@ def _composed(planned: PlannedFit) -> str:
 
 
 def _model(planned: PlannedFit) -> dict[str, Any]:
-    """Who is trusted, and how often there is a release."""
     trust = planned.statement.trust
     details, assumptions = _TRUST[Trust(trust)]
     follows = "" if planned.previous is None else f" It follows run {planned.previous.run_id}."
@@ -226,7 +220,6 @@ def _repeated(planned: PlannedFit) -> str:
 
 
 def _implementation(planned: PlannedFit) -> dict[str, Any]:
-    """Mechanisms, composition and what follows them."""
     plan, config = planned.plan, planned.config
     releases = [each for part in plan.rounds for each in part.releases]
     mechanisms = " and ".join(sorted({_NOISE[each.spec.mechanism] for each in releases}))

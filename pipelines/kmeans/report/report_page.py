@@ -1,18 +1,15 @@
 """`report.html` of `fit`: one file, no network, that people want to open."""
 
-import logging
-
+from pipelines.jobs.forewarnings import counted
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.kmeans.report.sections import fit_sections
 from pipelines.ledger.remaining import Remaining, left_words
-from pipelines.page.page import Page, PrivacyLabel, html, meaning
+from pipelines.page.page import Page, PrivacyLabel, meaning, rendered
 from pipelines.page.stamp import RunStamp
-from pipelines.run.failures import describe_unexpected
 from schemas.choices import ClippingRule
 from schemas.privacy.noise_shares import ZEROED_OUT
 
-_LOGGER = logging.getLogger(__name__)
 _ALGORITHMS = {
     "feddp_kmeans": "FedDP-KMeans",
     "server_kmeanspp": "ServerKMeans++",
@@ -34,26 +31,16 @@ def render(
       remaining: of the budget of the data set; None leaves the reader to the ledger, if there is one.
       stamp: of the run; None for a page of no run.
     """
-    try:
-        return html(page(FitView.of(planned, result), remaining, stamp))
-    except Exception as error:  # noqa: BLE001 - what a run has spent must not be lost to its report
-        _LOGGER.warning("the report could not be written: %s", describe_unexpected(error))
-        return html(_bare_page(result, stamp))
-
-
-def _bare_page(result: FitResult, stamp: RunStamp | None) -> Page:
-    """What is left to say when a report fails."""
     spent = f"({result.privacy.epsilon:.6g}, {result.privacy.delta:.3g})"
     lead = f"This report could not be written. The run spent {spent}; its other files are whole."
-    return Page(title="Private clustering", lead=lead, tags=(), label=None, sections=(), stamp=stamp)
+    return rendered("Private clustering", lambda: page(FitView.of(planned, result), remaining, stamp), lead, stamp)
 
 
 def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = None) -> Page:
     """The page of a run."""
     config, summary = view.planned.config, view.summary
     algorithm = _ALGORITHMS.get(str(config.algorithm), str(config.algorithm))
-    clusters = f"{summary.n_clusters} cluster{'s' if summary.n_clusters != 1 else ''}"
-    features = f"{summary.n_features:,} feature{'s' if summary.n_features != 1 else ''}"
+    clusters, features = counted(summary.n_clusters, "cluster"), counted(summary.n_features, "feature")
     return Page(
         title=f"Private clustering of {config.data.name}" if config.data.name else "Private clustering",
         lead=f"{clusters} of {features}, found by {algorithm} from noised sums. No row of the private data, and "
@@ -61,7 +48,7 @@ def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = No
         tags=(
             algorithm,
             f"{config.privacy.allocation} allocation",
-            f"{_count(len(view.planned.rounds), 'round')}, {_count(len(view.releases), 'release')}",
+            f"{counted(len(view.planned.rounds), 'round')}, {counted(len(view.releases), 'release')}",
         ),
         label=_label(view, remaining),
         sections=fit_sections(view),
@@ -69,15 +56,10 @@ def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = No
     )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' if number != 1 else ''}"
-
-
 _ZEROED = "one unit is left out of its sender's statistic; who sends is public"
 
 
 def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
-    """What is guaranteed."""
     plan, asked = view.planned.plan, view.planned.config.privacy
     zeroed = view.result.privacy.neighboring_relation == ZEROED_OUT
     covers = view.result.privacy.covers
@@ -100,7 +82,6 @@ def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
 
 
 def _norm_source(view: FitView) -> str:
-    """Where the clipping norm comes from."""
     norm = view.planned.config.clipping.norm
     if norm is ClippingRule.PRIVATE:
         return "released: a noisy quantile of the rows' norms"

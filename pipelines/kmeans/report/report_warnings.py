@@ -52,7 +52,6 @@ def checks(view: FitView) -> Facts:
 
 
 def _outcome(found: Found) -> str:
-    """How a check ended, in a word or two."""
     if found is None:
         return "not made: this run has nothing to make it from"
     n_warnings = sum(notice.level is Level.WARNING for notice in found)

@@ -50,7 +50,6 @@ def fit_sections(view: FitView) -> tuple[Section, ...]:
 
 
 def _curator(view: FitView) -> list[Section]:
-    """What the curator has written in the job; nothing without it."""
     config = view.planned.config
     given = {} if config.deployment is None else config.deployment.given
     facts = {
@@ -131,7 +130,6 @@ def _event(release: Release, share: float) -> tuple[str | Bar, ...]:
 
 
 def _warnings(view: FitView) -> Section:
-    """What to know first."""
     lead = "Checks of the releases against their noise, and of the settings against the public data."
     return Section(name="warnings", title="Before you trust it", lead=lead, blocks=(*warnings(view), checks(view)))
 
@@ -163,7 +161,6 @@ def _rounds(view: FitView) -> Section:
 
 
 def _size(release: Release) -> float:
-    """Root mean square of a release."""
     return float(np.sqrt(np.mean(release.decoded**2)))
 
 
@@ -287,7 +284,6 @@ def _in_python(view: FitView) -> list[Block]:
 
 
 def _glossary(view: FitView) -> tuple[tuple[str, str], ...]:
-    """Terms of this page."""
     return (
         ("Epsilon", "How much one unit can change what is seen: probabilities move by at most a factor of e^epsilon."),
         ("Delta", "A small probability by which the bound of epsilon may be missed."),

@@ -156,7 +156,6 @@ def check_kept(client: TopicClient, broker: Broker, records: Sequence[WindowOffs
 def _build(
     root: beam.Pipeline, places: tuple[RecordPlace, ...], client: TopicClient, columns: MessageColumns | PackedColumns
 ) -> None:
-    """Adds the copying to an empty pipeline."""
     _ = root | "CopyMessages" >> CopyMessages(places=places, client=client, columns=columns)
 
 
@@ -166,7 +165,6 @@ def _resolved(path: str) -> str:
 
 
 def _files_in(folder: str) -> Iterator[str]:
-    """Files below a folder; none where there is none."""
     if is_local(folder):
         for place, _, names in os.walk(local_path(folder)):
             yield from (os.path.join(place, name) for name in names)

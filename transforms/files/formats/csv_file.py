@@ -121,7 +121,6 @@ class CsvFile:
         return names
 
     def _names(self, header: bytes) -> tuple[str, ...]:
-        """Fields of the first row."""
         if len(header) >= _GUESSED_BYTES or b"\0" in header:
             header = b"\xff"
         try:

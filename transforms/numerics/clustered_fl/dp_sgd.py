@@ -188,7 +188,6 @@ def _gradient_sum(
 def _batches(
     rows: ClientRows, schedule: Schedule, stream: KeyStream
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-    """The sampled rows of every step."""
     n_rows, n_steps = len(rows.labels), schedule.n_steps
     taken = sampled_positions(stream.substream(encode_label("batches")), schedule.rate, n_rows * n_steps)
     bounds = np.searchsorted(taken, n_rows * np.arange(n_steps + 1))

@@ -157,7 +157,7 @@ def client_step(
     most_rows = model.most_rows // federation.training.first_copies
     if len(rows.labels) > most_rows:
         raise InputError(f"a client must have at most {most_rows} rows for this model, got more; split the client.")
-    own = stream.substream(_client_label(silo, state, rows))
+    own = stream.substream(encode_label("client", silo.client_id, state.round_number + 1, state.digest(), rows.digest))
     cluster = int(state.assignments[client])
     if phase is Phase.SELECT:
         cluster = _selected(federation, state, rows, silo, own)
@@ -316,7 +316,6 @@ def _score(
 
 
 def _first_models(federation: Federation, n_models: int) -> NDArray[np.float64]:
-    """Models before the first round, shape (n_models, n_parameters)."""
     apart = federation.clustering.start is ModelStart.RANDOM
     random = apart or federation.shape.kind is not ModelKind.SOFTMAX
     model = model_of(federation.shape)
@@ -325,11 +324,6 @@ def _first_models(federation: Federation, n_models: int) -> NDArray[np.float64]:
         for index in range(n_models)
     ]
     return np.stack(starts)
-
-
-def _client_label(silo: Silo, state: FederatedState, rows: ClientRows) -> bytes:
-    """Names the randomness of a client's round."""
-    return encode_label("client", silo.client_id, state.round_number + 1, state.digest(), rows.digest)
 
 
 def _public_stream(federation: Federation, *purpose: str | int) -> KeyStream:

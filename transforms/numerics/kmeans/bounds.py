@@ -50,12 +50,10 @@ def presence_bound(labels: NDArray[np.int64], samples: NDArray[np.int64], n_clus
 
 
 def _counts(labels: NDArray[np.int64], n_bins: int) -> NDArray[np.float64]:
-    """Rows per bin, those labeled -1 left out."""
     return np.bincount(labels[labels >= 0], minlength=n_bins).astype(np.float64)
 
 
 def _sums(rows: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int) -> NDArray[np.float64]:
-    """Sum of rows per cluster, shape (n_clusters, d)."""
     return (labels[:, None] == np.arange(n_clusters)).astype(np.float64).T @ rows
 
 

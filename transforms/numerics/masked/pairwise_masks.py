@@ -338,7 +338,6 @@ def _public(key: bytes) -> bytes:
 
 
 def _words(seed: bytes, size: int) -> NDArray[np.uint64]:
-    """The mask of a seed."""
     return KeyStream(seed, b"mask").uint64(size)
 
 

@@ -119,7 +119,6 @@ def _limbs(values: NDArray[np.float64]) -> Iterator[tuple[int, NDArray[np.float6
 
 
 def _highest_place(values: NDArray[np.float64]) -> int:
-    """Place of the highest limb that is not zero."""
     largest = float(np.abs(values).max(initial=0.0))
     return (int(np.frexp(largest)[1]) - 1) // LIMB_BITS if largest else _LOWEST_PLACE - 1
 

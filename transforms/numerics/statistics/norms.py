@@ -46,7 +46,6 @@ def client_norm_histogram(block: ClientBlock, center: NDArray[np.float64]) -> ND
 
 
 def _bins(points: NDArray[np.floating], center: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Bin of each row's norm."""
     return np.searchsorted(NORM_GRID, lattice.row_norms(points, center), side="left")
 
 
