@@ -31,9 +31,9 @@ from pipelines.run.options import beam_options
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.clustered_fl.records import ClientRows, FederatedState
 from schemas.settings import rejection
+from tests.scenes.federation import run_rounds
 from transforms.clustered_fl.labeled_clients import read_clients
 from transforms.clustered_fl.rounds import run_stream
-from transforms.numerics.clustered_fl.loop import run_rounds
 from transforms.privacy.keys import create_key, read_key
 
 SETTINGS = {"small": (1_000, 14, 40), "large": (6_600, 28, 20)}

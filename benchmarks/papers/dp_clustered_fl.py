@@ -32,10 +32,10 @@ from schemas.clustered_fl.records import (
     Silo,
     TrainingParams,
 )
+from tests.scenes.federation import run_rounds
 from transforms.clustered_fl.scarce_rows import begin
 from transforms.clustered_fl.silo_accounting import selection_rounds, silo_plan
 from transforms.numerics.clustered_fl.dp_sgd import model_of
-from transforms.numerics.clustered_fl.loop import run_rounds
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 EPSILONS = (1.0, 2.0, 4.0, 10.0)

@@ -266,11 +266,7 @@ def _excess(simulated: SimulatedFit) -> float:
 
 
 def _config(path: str) -> tuple[FitConfig, contextlib.AbstractContextManager[None]]:
-    """The private fit in a file, of a stream that of its first window, and whose words errors are said in.
-
-    Raises:
-      ConfigError: for another job.
-    """
+    """The private fit in a file, of a stream that of its first window, and whose words errors are said in."""
     settings = yaml_text.parse(read_text(path))
     if is_pooled(settings):
         raise ConfigError("the job must be a private fit, got one without privacy, which spends nothing; run it.")

@@ -269,10 +269,6 @@ def _loaded(text: str) -> FitConfig | None:
 
 
 def _schema(path: str) -> pa.Schema:
-    """Names and types of the first file's columns, as its first rows have them if it is CSV.
-
-    Raises:
-      InputError: if there is no file, or it cannot be read.
-    """
+    """Names and types of the first file's columns, as its first rows have them if it is CSV; raises InputError."""
     source = private_source(SimpleNamespace(data=DataConfig(path=path, features="any")))
     return guessed_schema(source)

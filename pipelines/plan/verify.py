@@ -181,12 +181,7 @@ def _counted(releases: Sequence[Release], asked: AskedFit, events: Sequence[dict
 
 
 def _rounds(releases: Sequence[Release], multipliers: Sequence[float]) -> tuple[RoundPlan, ...]:
-    """Releases as the rounds of a plan, with the noise that the account counts.
-
-    Args:
-      releases: in order.
-      multipliers: of this noise, in the same order.
-    """
+    """Releases, in order, as the rounds of a plan with the noise multipliers that the account counts."""
     plans = (
         (each.path.rpartition("/")[0], dataclasses.replace(each.plan, noise_multiplier=multiplier))
         for each, multiplier in zip(releases, multipliers, strict=True)

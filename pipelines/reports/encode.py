@@ -56,12 +56,7 @@ class PlannedEncode:
 
 
 def _plan_encode(config: EncodeConfig) -> PlannedEncode:
-    """Reads what is public: names of features, what encodings learn, and parameters that exist already.
-
-    Raises:
-      ConfigError: if the parameters are not those of the job.
-      InputError: if the data or the server data cannot be found or have another schema.
-    """
+    """Reads what is public: names of features, what encodings learn, and parameters that exist already."""
     data = config.data.model_copy(update={"max_rows_per_client": 1})
     source = private_source(config)
     encoder = learned_encoder(config, server_files(config, source))

@@ -85,12 +85,7 @@ def build(root: beam.Pipeline, source: ReportSource, folder: str, spill_folder: 
 
 
 def _work(run: Run[ShuffleConfig], source: ReportSource) -> ShuffleResult:
-    """Writes `REPORTS_FOLDER` into the staging folder.
-
-    Raises:
-      InputError: if there are fewer reports than the guaranteed minimum of a shuffled batch, or messages of parts of
-        clients.
-    """
+    """Writes `REPORTS_FOLDER` into the staging folder; raises InputError for too few reports or parts of clients."""
     options, folder = run.options.beam, run.folder.staging
     FileSystems.mkdirs(FileSystems.join(folder, REPORTS_FOLDER))
     with spilling(folder, options) as spill:

@@ -3,6 +3,7 @@
 import logging
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
 from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
@@ -13,29 +14,24 @@ from schemas.trusted_zone.evaluate_config import EvaluateConfig, load_evaluate_c
 from schemas.trusted_zone.metrics import METRICS_FILE, Metrics
 from transforms.files import gate
 from transforms.files.saved_model import SavedModel, load_model, read_reference
-from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.tables.read import ListShards
 from transforms.tables.source import Source
-from transforms.trusted_zone.evaluate_models import ScoreModel, ScoreParams, WriteMetrics
+from transforms.trusted_zone.evaluate_models import ScoreModels, ScoreParams, WriteMetrics
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def build(root: beam.Pipeline, source: Source, params: ScoreParams, folder: str) -> None:
+def build(root: beam.Pipeline, source: Source, params: ScoreParams, centers: np.ndarray, folder: str) -> None:
     """Adds the job to an empty pipeline; `folder` is private and exists."""
     shards = root | "List" >> ListShards(source=source, contract=params.contract)
-    _ = shards | "Score" >> ScoreModel(params=params) | "Publish" >> WriteMetrics(folder=folder)
+    models = root | "Model" >> beam.Create([(0, centers)], reshuffle=False)
+    _ = shards | "Score" >> ScoreModels(models=models, params=params) | "Publish" >> WriteMetrics(folder=folder)
 
 
 def _score_params(config: EvaluateConfig, model: SavedModel) -> ScoreParams:
-    """What a job scores, reference centers read.
-
-    Raises:
-      ConfigError: if the settings do not fit the model.
-    """
+    """What a job scores, reference centers read; raises ConfigError if the settings do not fit the model."""
     wanted, n_features = config.evaluate, model.centers.shape[1]
     return ScoreParams(
-        model=NearestCenters.of(model.centers),
         contract=model.contract(config.data),
         label=wanted.label,
         sample_rows=wanted.silhouette_rows,
@@ -47,7 +43,7 @@ def _work(run: Run[EvaluateConfig], model: SavedModel) -> Metrics:
     """The scores; `metrics.json` lies in the staging folder afterwards."""
     config, folder = run.settings, run.folder.staging
     params = _score_params(config, model)
-    run_on_rows(run, build, params=params)
+    run_on_rows(run, build, params=params, centers=model.centers)
     path = FileSystems.join(folder, METRICS_FILE)
     return Metrics.from_json(gate.read_octets(path, gate.staged(path)))
 

@@ -42,12 +42,10 @@ from transforms.files import new_file
 from transforms.files.octets import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.progress import duration
-from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.rounds.protocol import Round
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source
-from transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreParams
-from transforms.trusted_zone.score_cells import ScoreModels
+from transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreModels, ScoreParams
 from transforms.trusted_zone.sweep_cells import Cell, RunCells
 
 _LOGGER = logging.getLogger(__name__)
@@ -121,17 +119,11 @@ def build(
         costs = shards | "Evaluate" >> EvaluateModels(models=everything, contract=rows.contract)
         write = _write_part
     else:
-        params = _score_params(rows, scored)
+        params = ScoreParams(contract=rows.contract, label=scored.label, sample_rows=scored.silhouette_rows)
         costs = shards | "Score" >> ScoreModels(models=everything, params=params)
         write = _write_scored_part
     gathered = costs | "Gather" >> beam.combiners.ToList()
     _ = gathered | "Write" >> PrivateSink(write=write, places=(names, part))
-
-
-def _score_params(rows: JobRows, scored: SweepScores) -> ScoreParams:
-    """How the rows are scored; every cell has its own model."""
-    nobody = NearestCenters.of(np.zeros((1, 1)))
-    return ScoreParams(model=nobody, contract=rows.contract, label=scored.label, sample_rows=scored.silhouette_rows)
 
 
 def promise(cells: Sequence[PlannedCell]) -> Promise:

@@ -218,16 +218,7 @@ Encodings = Annotated[dict[Text, ColumnEncoding], BeforeValidator(_parsed)]
 def _check_encodings(
     encodings: Mapping[str, ColumnEncoding], features: str | tuple[str, ...], *, has_server: bool
 ) -> None:
-    """Checks an `encode` section against the rest of its job.
-
-    Args:
-      encodings: by column.
-      features: of the data section.
-      has_server: whether the job has server data to learn from.
-
-    Raises:
-      ConfigError: if a column is no feature, or cannot be learned; of patterns, when it is known what they stand for.
-    """
+    """Checks an `encode` section against the rest of its job; of patterns, when it is known what they stand for."""
     if encodings and isinstance(features, str):
         raise ConfigError(
             f"data.features must be a list of columns where there is an encode section, got {features!r}; "

@@ -22,11 +22,10 @@ from schemas.clustered_fl.config import TrainingConfig
 from schemas.clustered_fl.records import ClientRows, ModelShape
 from schemas.errors import ConfigError
 from schemas.settings import rejection
-from tests.scenes.federation import silo, terms
+from tests.scenes.federation import run_rounds, silo, terms
 from tests.scenes.lake import run_command, write_files, write_key
 from transforms.numerics.clustered_fl.bounded_rows import bound_features, bounded_rows
 from transforms.numerics.clustered_fl.dp_sgd import Schedule, Sgd, model_of, train
-from transforms.numerics.clustered_fl.loop import run_rounds
 from transforms.numerics.privacy.keystream import KeyStream
 
 LARGEST = float(np.finfo(np.float64).max)

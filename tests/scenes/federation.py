@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from schemas.choices import FederatedAlgorithm, ModelKind
 from schemas.clustered_fl.records import (
+    ClientRows,
     ClusteringParams,
     FederatedState,
     Federation,
@@ -20,7 +22,8 @@ from schemas.clustered_fl.records import (
 from tests.scenes.lake import KEY, write_files
 from transforms.clustered_fl.rounds import run_stream
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
-from transforms.numerics.clustered_fl.loop import run_rounds
+from transforms.numerics.clustered_fl.round import client_step, initial_state, server_step, sum_updates
+from transforms.numerics.privacy.keystream import KeyStream
 
 N_CLIENTS, N_ROWS, N_FEATURES, N_CLASSES = 6, 80, 5, 3
 NAMES = tuple(f"silo-{index}" for index in range(N_CLIENTS))
@@ -109,6 +112,30 @@ def terms(
         silos=tuple(silos),
         public_seed=bytes(32),
     )
+
+
+def run_rounds(
+    federation: Federation,
+    rows: Sequence[ClientRows],
+    stream: KeyStream,
+    state: FederatedState | None = None,
+    rounds: int | None = None,
+) -> FederatedState:
+    """The state after `rounds` more rounds, all in one process: what pipelines must equal and are timed beside.
+
+    Args:
+      federation: public settings.
+      rows: per client, in the order of `federation.silos`.
+      stream: of the run, from its secret key.
+      state: to go on from; None for the first round.
+      rounds: how many; None for all that are left.
+    """
+    state = initial_state(federation) if state is None else state
+    left = federation.training.rounds - state.round_number
+    for _ in range(left if rounds is None else min(rounds, left)):
+        updates = [client_step(federation, state, own, client, stream) for client, own in enumerate(rows)]
+        state = server_step(federation, state, sum_updates(federation, state, updates))
+    return state
 
 
 def looped(terms: Federation, key: bytes = KEY, seed: int = 0) -> FederatedState:

@@ -157,11 +157,7 @@ class PairwiseExchange(Exchange):
         self._write(self._list_path(index, leg), content, AGGREGATOR, _list(leg), index)
 
     def _listed(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
-        """Rows of the list that closed a leg; with parties none that no client has signed.
-
-        Raises:
-          ProtocolError: if the aggregator has made one up.
-        """
+        """Rows of the list that closed a leg; with parties, raises ProtocolError at one that no client has signed."""
         path = self._list_path(index, leg)
         found = self._sent_in(path, kind, AGGREGATOR, _list(leg), index)
         if self.parties is not None and not set(found) <= set(self._gathered(index, leg, kind)):

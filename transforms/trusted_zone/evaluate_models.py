@@ -1,21 +1,20 @@
 """Scores of released models on private rows.
 
-Input element: `ShardRef`. Output elements: costs by model, or one `Metrics`. Guarantee: none. Everything here is
+Input element: `ShardRef`. Output elements: costs or `Metrics` by model. Guarantee: none. Everything here is
 computed from exact rows and stays in the trusted zone; nothing of it may be broadcast in a private job or published.
 """
 
 import dataclasses
-import functools
 import hashlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.pvalue import AsList, AsSingleton
+from apache_beam.pvalue import AsDict, AsList
 
 from schemas.errors import InputError
 from schemas.tables import columns
@@ -31,6 +30,8 @@ from transforms.numerics.trusted_zone.clustering_sums import ClusteringSums, Mod
 from transforms.rounds.exact_sums import MergeFn
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import ValidRows, prefetched_blocks, read_valid_rows, shard_name
+
+Models = Mapping[Any, NearestCenters]
 
 
 def _on_lattice(model: tuple[Any, np.ndarray]) -> tuple[Any, NearestCenters]:
@@ -84,48 +85,57 @@ class ScoreParams:
     """What is scored.
 
     Attributes:
-      model: decides on the clusters.
       contract: how shards are read; not by client.
       label: column of classes, or None.
       sample_rows: rows of which the silhouette is computed.
       reference: centers to compare with, shape (n, n_features), or None.
     """
 
-    model: NearestCenters
     contract: TableContract
     label: str | None = None
     sample_rows: int = 0
     reference: np.ndarray | None = None
 
 
-class RankedBlock(NamedTuple):
-    """Rows as an evaluation adds them up: `points` (n, d), `ranks` (n,), and `classes`, see `ClusteringSums.of`."""
-
-    points: np.ndarray
-    ranks: np.ndarray
-    classes: tuple[list, np.ndarray]
-
-
 class _SumsFn(SmallBlocksFn):
-    """First pass: what can be added up without knowing the clusters' means."""
+    """First pass: reads a shard once and adds up what every model needs of it."""
 
     def __init__(self, params: ScoreParams):
         self._params = params
 
-    def process(self, shard: ShardRef) -> Iterator[ClusteringSums]:
-        params = self._params
-        total = ClusteringSums.zeros(params.model, params.sample_rows)
-        for points, ranks, classes in ranked_blocks(shard, params):
-            total = total.merge(ClusteringSums.of(points, ranks, classes, params.model, params.sample_rows))
-        yield total
+    def process(self, shard: ShardRef, models: Models) -> Iterator[tuple[Any, ClusteringSums]]:
+        size = self._params.sample_rows
+        totals = {key: ClusteringSums.zeros(model, size) for key, model in models.items()}
+        for points, ranks, classes in _ranked_blocks(shard, self._params):
+            for key, model in models.items():
+                totals[key] = totals[key].merge(ClusteringSums.of(points, ranks, classes, model, size))
+        yield from totals.items()
 
 
-def ranked_blocks(shard: ShardRef, params: ScoreParams) -> Iterator[RankedBlock]:
-    """Valid rows of a shard in blocks, with their ranks and classes."""
+class _ScattersFn(SmallBlocksFn):
+    """Second pass: distances to the means of every model's clusters."""
+
+    def __init__(self, params: ScoreParams):
+        self._params = params
+
+    def process(
+        self, shard: ShardRef, models: Models, means: Mapping[Any, np.ndarray]
+    ) -> Iterator[tuple[Any, ExactSum]]:
+        totals = {key: ExactSum.zeros((model.n_clusters, 2)) for key, model in models.items()}
+        for block in prefetched_blocks(shard, self._params.contract):
+            for key, model in models.items():
+                totals[key] = totals[key].merge(scatter(block.points, model, means[key]))
+        yield from totals.items()
+
+
+def _ranked_blocks(
+    shard: ShardRef, params: ScoreParams
+) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[list, np.ndarray]]]:
+    """Points (n, d) of valid rows in blocks, their ranks (n,) and classes, as `ClusteringSums.of` takes them."""
     digest = int.from_bytes(hashlib.blake2b(shard.path.encode(), digest_size=8).digest(), "little")
     others = {} if params.label is None else {params.label: pa.string()}
     for rows in read_valid_rows(shard, params.contract, others):
-        yield RankedBlock(rows.points, row_ranks(digest, rows.places), _classes(rows, params.label, shard))
+        yield rows.points, row_ranks(digest, rows.places), _classes(rows, params.label, shard)
 
 
 def _classes(rows: ValidRows, label: str | None, shard: ShardRef) -> tuple[list, np.ndarray]:
@@ -140,45 +150,37 @@ def _classes(rows: ValidRows, label: str | None, shard: ShardRef) -> tuple[list,
     return encoded.dictionary.to_pylist(), pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy()
 
 
-class _ScatterFn(SmallBlocksFn):
-    """Second pass: distances to the clusters' means."""
-
-    def __init__(self, params: ScoreParams):
-        self._params = params
-
-    def process(self, shard: ShardRef, means: np.ndarray) -> Iterator[ExactSum]:
-        model = self._params.model
-        blocks = prefetched_blocks(shard, self._params.contract)
-        parts = (scatter(block.points, model, means) for block in blocks)
-        yield functools.reduce(ExactSum.merge, parts, ExactSum.zeros((model.n_clusters, 2)))
-
-
-def cluster_means(sums: ClusteringSums, params: ScoreParams) -> np.ndarray:
+def _means(keyed: tuple[Any, ClusteringSums], models: Models) -> tuple[Any, np.ndarray]:
     """Means of the clusters."""
+    key, sums = keyed
     if not sums.cost.n_rows:
         raise InputError("data must have at least one valid row, got none; check data.path and partitions.")
-    return sums.means(params.model)
+    return key, sums.means(models[key])
 
 
-def metrics_of(sums: ClusteringSums, scattered: ExactSum, params: ScoreParams) -> Metrics:
+def _metrics(
+    keyed: tuple[Any, ClusteringSums], models: Models, scattered: Mapping[Any, ExactSum], params: ScoreParams
+) -> tuple[Any, Metrics]:
     """All scores."""
-    sizes = sums.cost.sizes
-    return Metrics(
+    key, sums = keyed
+    model, sizes = models[key], sums.cost.sizes
+    found = Metrics(
         n_rows=sums.cost.n_rows,
         cost=scores.finite(sums.cost.cost),
         cluster_sizes=tuple(sizes.tolist()),
-        separation=_separation(sums, scattered, params),
+        separation=_separation(sums, scattered[key], model),
         classes=None if params.label is None else _agreement(sums),
-        reference=None if params.reference is None else _match(params.model.centers, params.reference),
+        reference=None if params.reference is None else _match(model.centers, params.reference),
     )
+    return key, found
 
 
-def _separation(sums: ClusteringSums, scattered: ExactSum, params: ScoreParams) -> Separation:
-    sizes, means, sample = sums.cost.sizes, sums.means(params.model), sums.sample
+def _separation(sums: ClusteringSums, scattered: ExactSum, model: NearestCenters) -> Separation:
+    sizes, means, sample = sums.cost.sizes, sums.means(model), sums.sample
     widths = scattered.over(sizes[:, None])[:, 0]
     return Separation(
         davies_bouldin=scores.davies_bouldin(sizes, means, widths),
-        calinski_harabasz=scores.calinski_harabasz(sizes, means, sums.mean(params.model), scattered.value[:, 1]),
+        calinski_harabasz=scores.calinski_harabasz(sizes, means, sums.mean(model), scattered.value[:, 1]),
         silhouette=scores.silhouette(sample.points, sample.labels) if len(sample.labels) else None,
         silhouette_rows=len(sample.labels),
     )
@@ -201,40 +203,41 @@ def _match(centers: np.ndarray, reference: np.ndarray) -> ReferenceMatch:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ScoreModel(beam.PTransform):
-    """`ShardRef`s → one `Metrics`.
+class ScoreModels(beam.PTransform):
+    """`ShardRef`s → one (key, `Metrics`) per model.
 
     Attributes:
-      params: what is scored.
+      models: PCollection of (key, centers), centers float64 of shape (n_clusters, n_features), feature units; keys
+        are distinct.
+      params: how shards are read, and what is scored.
 
-    Windowing: global. Privacy: none, the output is as private as the input. Cost: two passes over the features, two
-    shuffles; a bundle sends its sample of rows.
+    Windowing: global. Privacy: none, the output is as private as the input. Cost: two passes over the features for all
+    models, two shuffles; a bundle sends a sample of rows per model.
     """
 
+    models: beam.PCollection
     params: ScoreParams
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Sums, then distances to the means they give, then scores."""
-        sums = shards | "Sums" >> beam.ParDo(_SumsFn(self.params)) | "Merge" >> _merged()
-        means = sums | "Means" >> beam.Map(cluster_means, self.params)
+        models = AsDict(self.models | "OnLattice" >> beam.Map(_on_lattice))
+        sums = shards | "Sums" >> beam.ParDo(_SumsFn(self.params), models) | "Merge" >> beam.CombinePerKey(MergeFn())
+        means = AsDict(sums | "Means" >> beam.Map(_means, models))
         scattered = (
-            shards | "Scatter" >> beam.ParDo(_ScatterFn(self.params), AsSingleton(means)) | "MergeScatter" >> _merged()
+            shards
+            | "Scatter" >> beam.ParDo(_ScattersFn(self.params), models, means)
+            | "MergeScatter" >> beam.CombinePerKey(MergeFn())
         )
-        return sums | "Scores" >> beam.Map(metrics_of, AsSingleton(scattered), self.params)
+        return sums | "Scores" >> beam.Map(_metrics, models, AsDict(scattered), self.params)
 
 
-def _merged() -> beam.PTransform:
-    """All statistics as one; the empty shard has one too, so there is always an input."""
-    return beam.CombineGlobally(MergeFn()).without_defaults()
-
-
-def _write_metrics(metrics: Metrics, folder: str) -> None:
-    write_bytes(FileSystems.join(folder, METRICS_FILE), metrics.to_json().encode())
+def _write_metrics(keyed: tuple[Any, Metrics], folder: str) -> None:
+    write_bytes(FileSystems.join(folder, METRICS_FILE), keyed[1].to_json().encode())
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class WriteMetrics(beam.PTransform):
-    """One `Metrics` → `metrics.json` in a folder of the trusted zone; a retried bundle writes the same bytes.
+    """(key, `Metrics`) of one model → `metrics.json` in a folder of the trusted zone; a retried bundle writes it again.
 
     Attributes:
       folder: private; exists.

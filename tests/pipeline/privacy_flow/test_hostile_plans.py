@@ -34,8 +34,7 @@ from transforms.profile.pipeline_dp_noise import AddPipelineDPNoise
 from transforms.profile.rows import ProfileParams
 from transforms.rounds.exact_sums import SumKeyedStatistics
 from transforms.rounds.round import RunRounds
-from transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreParams
-from transforms.trusted_zone.score_cells import ScoreModels
+from transforms.trusted_zone.evaluate_models import EvaluateModels, ScoreModels, ScoreParams
 from transforms.trusted_zone.sweep_cells import _CellStatisticsFn
 
 
@@ -281,7 +280,7 @@ def test_scores_of_cells_reach_no_public_sink(world):
     def build(root):
         scene = Scene(world, root)
         models = root | "Models" >> beam.Create([(0, lake.MEANS)])
-        params = ScoreParams(model=NearestCenters.of(lake.MEANS), contract=scene.job.contract)
+        params = ScoreParams(contract=scene.job.contract)
         return (
             scene.shards
             | "Score" >> ScoreModels(models=models, params=params)

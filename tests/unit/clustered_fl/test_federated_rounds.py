@@ -9,12 +9,11 @@ import pytest
 from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
 from schemas.clustered_fl.records import UPDATE_UNIT, FederatedState, ModelShape
 from schemas.errors import InputError, ProtocolError
-from tests.scenes.federation import silo, terms
+from tests.scenes.federation import run_rounds, silo, terms
 from transforms.clustered_fl.rounds import run_stream
 from transforms.numerics.clustered_fl.bounded_rows import bounded_rows
 from transforms.numerics.clustered_fl.dense_model import DenseModel
 from transforms.numerics.clustered_fl.dp_sgd import model_of
-from transforms.numerics.clustered_fl.loop import run_rounds
 from transforms.numerics.clustered_fl.round import (
     Phase,
     RoundSums,

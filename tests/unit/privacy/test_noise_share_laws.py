@@ -12,7 +12,7 @@ from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from tests.scenes import lake
 from transforms.numerics.privacy import noise_shares
-from transforms.numerics.privacy.noise_shares import closeness, closeness_epsilon, closeness_of_sum, draw_share
+from transforms.numerics.privacy.noise_shares import closeness, closeness_epsilon, draw_share
 from transforms.privacy import accounting
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
@@ -84,7 +84,10 @@ def test_the_price_covers_any_number_of_shares():
     price = closeness_epsilon(rounds)
     assert 0.0 < price < 1e-50
     for n_shares in (2, 100, 10_000):
-        assert 2 * 1010 * closeness_of_sum(noise_shares.LEAST_STDDEV, n_shares) <= price
+        # A share is added n_shares - 1 times, to sums of 1, 2, ... shares.
+        least = noise_shares.LEAST_STDDEV
+        sums = math.fsum(closeness(least, least * math.sqrt(count)) for count in range(1, n_shares))
+        assert 2 * 1010 * sums <= price
     assert accounting.with_shares(1.0, rounds) == math.nextafter(1.0, 2.0)
 
 

@@ -172,13 +172,7 @@ class CsvFile:
         return self._rows.match(block).end()  # type: ignore[union-attr]
 
     def _parsed(self, block: bytes, types: Mapping[str, pa.DataType] | None, first: int) -> pa.Table:
-        """Rows of a block.
-
-        Args:
-          block: whole rows.
-          types: of the columns to read; None reads all and guesses.
-          first: number of rows before them.
-        """
+        """Rows of a block of whole rows, `first` rows before them; types of None read all columns and guess."""
         if not block.strip(b"\r\n"):
             kind = dict.fromkeys(self.names, pa.null()) if types is None else types
             return pa.schema(list(kind.items())).empty_table()

@@ -46,14 +46,6 @@ def closeness(stddev: float, other: float) -> float:
     return 5.0 * math.exp(-2.0 * math.pi**2 / (stddev**-2 + other**-2))
 
 
-def closeness_of_sum(stddev: float, n_shares: int) -> float:
-    """Bound on the log-ratio between a sum of equal shares and the discrete Gaussian of its variance.
-
-    The share is added n_shares - 1 times, to sums of 1, 2, ... shares.
-    """
-    return math.fsum(closeness(stddev, stddev * math.sqrt(count)) for count in range(1, n_shares))
-
-
 def closeness_epsilon(rounds: Sequence[RoundPlan]) -> float:
     """What sums of shares cost beside single discrete Gaussians, off epsilon, however many shares there are.
 
@@ -90,11 +82,7 @@ def _share_of(plan: ReleasePlan, counted: int) -> ReleasePlan:
 
 
 def _check_stddev(share: ReleasePlan, what: str, remedy: str) -> None:
-    """Stops at a law of shares whose sums would not be as close to one discrete Gaussian as is paid for.
-
-    Raises:
-      ProtocolError: if a coordinate's stddev is below `LEAST_STDDEV`.
-    """
+    """Stops at a law of shares whose sums would not be as close to one discrete Gaussian as is paid for."""
     if share.noise_scale * (math.sqrt(0.5) if share.spec.geometry is Geometry.SYMMETRIC else 1.0) < LEAST_STDDEV:
         raise ProtocolError(
             f"a share of noise must have a stddev of at least {LEAST_STDDEV:g} lattice units, got less for {what}; "

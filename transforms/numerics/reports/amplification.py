@@ -82,14 +82,7 @@ def amplification_of(parameters: ReportParameters) -> Amplification | None:
 
 @functools.lru_cache(maxsize=256)
 def _is_certified(choice: SubsetChoice, epsilon: float, n_reports: int, delta: float) -> bool:
-    """Whether the privacy blanket of n shuffled reports by this one choice keeps (epsilon, delta); never wrongly true.
-
-    Args:
-      choice: of all reports.
-      epsilon: > 0.
-      n_reports: >= 1.
-      delta: in (0, 1).
-    """
+    """Whether the blanket of n shuffled reports by this one choice keeps (epsilon, delta); never wrongly true."""
     return blanket_keeps(choice, epsilon, n_reports, delta)
 
 

@@ -183,20 +183,6 @@ def messages_per_value(n_clients: int, modulus: int, security: float) -> int:
     return math.ceil(2.0 + (2.0 * security + math.log2(modulus)) / (math.log2(n_clients) - math.log2(math.e)))
 
 
-def literal_messages(n_clients: int, n_features: int, epsilon: float, delta: float, failure: float = 0.1) -> int:
-    """Messages of one client by the letter of Algorithm 10, with its 2 n / failure buckets; never sent.
-
-    Example:
-      >>> f"{literal_messages(1_000_000, 100, 1.0, 1e-6):.0e}"
-      '2e+10'
-    """
-    n_buckets = math.ceil(2 * n_clients / failure)
-    stddev = 20.0 * math.log(n_buckets * n_features / delta) / epsilon
-    modulus = 2.0 * n_clients**2 + 20.0 * stddev * math.log(n_buckets * n_features / failure)
-    security = math.log2(2.0 * n_features / delta)
-    return n_buckets * n_features * messages_per_value(n_clients, math.ceil(modulus), security)
-
-
 def encode_client(vector: NDArray[np.int64], leaf: int, plan: SplitPlan, stream: KeyStream) -> Messages:
     """Messages of one client.
 
