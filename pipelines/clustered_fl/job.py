@@ -29,21 +29,13 @@ from pipelines.run.registry_entry import (
     registry_entry,
     registry_yaml,
 )
-from pipelines.run.round_driver import (
-    finish,
-    has_begun,
-    is_sealed,
-    resumable,
-    run_chunks,
-    run_key,
-    sealed_manifest,
-)
+from pipelines.run.round_driver import finish, has_begun, is_sealed, resumable, run_chunks, run_key, sealed_manifest
 from pipelines.run.versions import version
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import evaluation_source, staged_listing
 from schemas.choices import Adjacency
 from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, load_clustered_fl_config
-from schemas.clustered_fl.output import RELATIONS, TRUST, assignments_table, models_table
+from schemas.clustered_fl.plan import RELATIONS, TRUST, assignments_table, models_table
 from schemas.clustered_fl.records import FederatedState
 from schemas.errors import ConfigError
 from schemas.privacy.charge import Charge
@@ -112,7 +104,6 @@ def judge(
 def _build_judgment(
     root: beam.Pipeline, planned: PlannedFederation, used: ClientModels, source: Source, path: str
 ) -> None:
-    """Adds the pass over the evaluation rows to a pipeline."""
     shards = root | "List" >> ListShards(source=source, contract=planned.contract.table)
     _ = shards | "Judge" >> JudgeModels(contract=planned.contract, used=used, path=path)
 

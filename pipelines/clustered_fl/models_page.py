@@ -12,7 +12,7 @@ from pipelines.page.page import Badge, Bar, Facts, Level, Notice, Page, PrivacyL
 from pipelines.page.stamp import RunStamp
 from schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
 from schemas.clustered_fl.config import ClusteredFLConfig
-from schemas.clustered_fl.output import TRUST, SiloStatement
+from schemas.clustered_fl.plan import TRUST, SiloStatement
 from schemas.clustered_fl.records import FederatedState, Federation
 from transforms.numerics.clustered_fl.bounded_rows import row_norm
 from transforms.numerics.clustered_fl.round import is_apart
@@ -208,7 +208,6 @@ def _training(view: FederationView) -> Section:
 
 
 def _guarantee(view: FederationView) -> Section:
-    """The noise of every client."""
     rows = tuple(
         (silo.client_id, f"{silo.n_rows:,}", f"{silo.first_round_multiplier:.4g}", f"{silo.noise_multiplier:.4g}")
         for silo in view.federation.silos[:_MOST_CLIENTS]

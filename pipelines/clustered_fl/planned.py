@@ -18,8 +18,7 @@ from pipelines.tables.private_source import private_source, staged_listing
 from schemas.choices import FederatedAlgorithm, ModelKind
 from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, SearchedClusters
 from schemas.clustered_fl.labeled_contract import LabeledContract
-from schemas.clustered_fl.output import SiloStatement
-from schemas.clustered_fl.plan import SiloBudget, SiloPlan
+from schemas.clustered_fl.plan import SiloBudget, SiloPlan, SiloStatement
 from schemas.clustered_fl.records import (
     GIVEN_SEPARATION,
     SEARCHED_SEPARATION,
@@ -175,7 +174,6 @@ def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: Pi
 
 
 def _budget(config: ClusteredFLConfig) -> SiloBudget:
-    """What every client may spend."""
     privacy = config.privacy
     return SiloBudget(
         epsilon=privacy.epsilon,
@@ -267,7 +265,6 @@ def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams
 
 
 def _silos(config: ClusteredFLConfig, clients: Clients, plans: tuple[SiloPlan, ...]) -> tuple[Silo, ...]:
-    """Public terms of every client."""
     groups = {group: number for number, group in enumerate(sorted(set(clients.groups)))}
     oracle = config.algorithm is FederatedAlgorithm.ORACLE
     return tuple(

@@ -286,7 +286,6 @@ def _connected(path: str) -> sqlite3.Connection:
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    """Tables of a new ledger, within the transaction."""
     for statement in _TABLES:
         connection.execute(statement)
     connection.execute("INSERT INTO head VALUES (0, ?)", (CHAIN_START,))

@@ -17,14 +17,7 @@ from pipelines.jobs.job import Run
 from pipelines.jobs.place import Summary
 from pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
 from pipelines.masked import pairwise_upload
-from pipelines.masked.clients_role import (
-    COUNTERSIGNED,
-    ClientsRole,
-    OpenRound,
-    clients_job,
-    party_state,
-    planned_role,
-)
+from pipelines.masked.clients_role import COUNTERSIGNED, ClientsRole, OpenRound, clients_job, party_state, planned_role
 from pipelines.masked.clients_settings import check_settings
 from pipelines.run.graph import run_graph
 from schemas.choices import MaskScheme

@@ -143,7 +143,6 @@ def _shares(found: dict[str, Any] | None) -> list[str]:
 
 
 def _chosen(found: dict[str, Any] | None) -> list[str]:
-    """What simulation chose."""
     if found is None:
         return []
     shares = ", ".join(f"{name} {share:.3g}" for name, share in found["shares"].items())

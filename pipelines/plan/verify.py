@@ -205,7 +205,6 @@ def _alike(found: Sequence[dict[str, Any]], stated: Sequence[dict[str, Any]]) ->
 
 
 def _check_ledger(copy: RunCopy, path: str, account: AccountFile | None) -> None:
-    """Compares the run with its entry in a ledger."""
     manifest = copy.manifest
     try:
         ledger = Ledger(path)

@@ -218,7 +218,6 @@ def _checked(view: ProfileView) -> list[tuple[str, str, Badge]]:
 
 
 def _trust(view: ProfileView) -> Section:
-    """Warnings, and the checks behind them."""
     pairs = tuple((name, "1 warning" if text else "passed") for name, text, _ in _checked(view))
     listed = Facts(title="Checks of this report", badge=Badge.RELEASED, pairs=pairs)
     lead = "Checks of the noisy numbers against their noise, and of the settings."
@@ -259,7 +258,6 @@ def _numbers(view: ProfileView) -> tuple[Section, ...]:
 
 
 def _mean_plot(view: ProfileView, index: int, column: str) -> Block:
-    """Means of a column, and the span of its percentiles."""
     shown = [each for each in view.found if column in each["numeric"]][:_MOST_CLUSTERS]
     means = np.array([each["numeric"][column].get("mean", np.nan) for each in shown])
     noise = np.array(view.stddevs(shown, column, Statistic.MEAN))
@@ -278,7 +276,6 @@ def _mean_plot(view: ProfileView, index: int, column: str) -> Block:
 
 
 def _mean_table(view: ProfileView, column: str) -> Table:
-    """Means and percentiles of a column in numbers."""
     keys = ["mean", *(f"p{each}" for each in _percentiles(view, column))]
     shown = [each for each in view.found if column in each["numeric"]]
     lines = [fixed([float(each["numeric"][column].get(key, np.nan)) for each in shown]) for key in keys]
@@ -321,7 +318,6 @@ def _values(view: ProfileView) -> tuple[Section, ...]:
 
 
 def _value_table(view: ProfileView, column: str) -> Table:
-    """The most common values of a column in every cluster."""
     rows = []
     for each in view.found:
         counts = each["categorical"].get(column, {})
@@ -348,7 +344,6 @@ def _value_table(view: ProfileView, column: str) -> Table:
 
 
 def _reading(view: ProfileView) -> Section:
-    """How to use it, and what made it."""
     blocks: tuple[Block, ...] = (
         Notice(
             level=Level.NOTE,

@@ -229,7 +229,6 @@ def _clusters(parameters: CollectionParameters, model: ClusterModel, n_reports: 
 
 
 def _warnings(parameters: CollectionParameters, n_reports: int) -> tuple[Notice, ...]:
-    """What a reader should mind."""
     if isinstance(parameters, SplitParameters) or parameters.variant is ReportVariant.PAPER:
         return ()
     error = _expected_error(parameters, n_reports)
@@ -270,7 +269,6 @@ def _expected_error(parameters: ReportParameters, n_reports: int) -> float:
 
 
 def _collection(parameters: CollectionParameters, n_reports: int) -> Section:
-    """The public parameters."""
     pairs = [
         ("Distinct reports", f"{n_reports:,}"),
         ("Guaranteed minimum", f"{parameters.guarantee.min_batch:,}"),

@@ -72,7 +72,6 @@ def _message_events(parameters: SplitParameters) -> list[dict[str, Any]]:
 
 
 def _events(parameters: ReportParameters) -> list[dict[str, Any]]:
-    """Choices of a report, and what shuffling adds."""
     guarantee = parameters.guarantee
     events: list[dict[str, Any]] = [
         {

@@ -44,13 +44,7 @@ from schemas.privacy.flow import Zone
 from schemas.reports.parameters import MOST_PARAMETER_BYTES
 from schemas.reports.rows import PARAMETERS_FILE, message_columns
 from schemas.reports.split_parameters import SplitParameters, collection_from_json
-from schemas.reports.windows import (
-    DecodeWindow,
-    WindowedDecode,
-    has_windows,
-    load_windowed_decode,
-    shuffled_in_order,
-)
+from schemas.reports.windows import DecodeWindow, WindowedDecode, has_windows, load_windowed_decode, shuffled_in_order
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import CollectionManifest
 from transforms.arrivals.consume import TopicClient

@@ -236,7 +236,6 @@ def _check_limits(options: PipelineOptions) -> WorkerOptions:
 
 
 def _refuse_unknown(flags: Sequence[str]) -> None:
-    """Stops at the first flag Beam does not know."""
     unknown = _beam_parser().parse_known_args(list(flags))[1]
     if unknown:
         flag = unknown[0].split("=")[0]
@@ -267,7 +266,6 @@ def _beam_parser() -> _Parser:
 
 
 def _subclasses(base: type) -> list[type]:
-    """All option classes below `base`."""
     found: list[type] = []
     child: type
     for child in base.__subclasses__():

@@ -56,7 +56,6 @@ def _installed(module: str) -> bool:
 
 
 def _texts(value: object, name: str) -> Iterator[tuple[str, str]]:
-    """All texts in settings, with their dotted names."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):

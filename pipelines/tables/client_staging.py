@@ -165,7 +165,6 @@ def _with_participation(rows: JobRows, folder: str) -> TableContract:
 def _build_inspection(
     root: beam.Pipeline, source: Source, contract: TableContract, path: str, params: RollParams | None
 ) -> None:
-    """Adds the pass over the client ids to a pipeline."""
     shards = root | "List" >> ListShards(source=source, contract=contract)
     _ = shards | "CheckRows" >> CheckRows(may_be_empty=params is not None)
     if params is not None:

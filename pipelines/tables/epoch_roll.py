@@ -143,7 +143,6 @@ class EpochRoll:
 
     @property
     def _folder(self) -> str:
-        """Where the rolls lie; private."""
         name = canonical({"dataset": self.facts["dataset"], "epoch": self.facts["name"]})
         return os.path.join(Ledger(self.ledger).path + SUFFIX, hashlib.sha256(name.encode()).hexdigest()[:32])
 

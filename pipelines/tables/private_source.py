@@ -138,7 +138,6 @@ def _of_windows(source: Source, config: Any) -> Source:
 
 
 def _with_listing(source: Source, setting: str = _DATA) -> Source:
-    """The source with the one listing of its files."""
     return dataclasses.replace(source, listed=OneListing(functools.partial(_find, source, setting)))
 
 

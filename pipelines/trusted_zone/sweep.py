@@ -142,7 +142,6 @@ def _numbered(centers: np.ndarray, number: int) -> tuple[int, np.ndarray]:
 
 
 def _cell_row(each: PlannedCell) -> dict[str, Any]:
-    """What is known of a cell before it runs."""
     cell, plan = each.cell, None if each.fit is None else each.fit.plan
     return {
         "method": cell.method,
@@ -291,7 +290,6 @@ class _SweepPlace(Place):
         return {"run_id": self._options.run_id, "output": self._options.output}
 
     def check(self) -> None:
-        """Refuses a folder in or below a fit's, and a link."""
         check_no_link(self._options.output)
         check_apart(self._options.output)
 

@@ -152,7 +152,6 @@ class SweepFolder:
 
 
 def _write_atomically(path: str, content: bytes) -> None:
-    """Writes a local file that is whole or absent."""
     partial = f"{path}.partial"
     write_bytes(partial, content)
     new_file.rename(partial, path)
@@ -169,7 +168,6 @@ def _cells_digest(path: str) -> str | None:
 
 
 def _part_refusal(path: str) -> Refusal:
-    """What the user is told of a part of a sweep that cannot be read."""
     return Refusal(kind=InputError, rule=f"{path} must be a part of this sweep", remedy="delete it, and run it again")
 
 

@@ -145,7 +145,6 @@ def _areas(curves: dict[tuple[str, str], list[Point]]) -> Section:
 
 
 def _front(curves: dict[tuple[str, str], list[Point]]) -> Section:
-    """What no other setting of the same method beats."""
     kept = [
         (curve, point)
         for curve, points in curves.items()

@@ -19,17 +19,7 @@ from schemas.choices import (
 )
 from schemas.errors import ConfigError
 from schemas.settings import rejection, yaml_text
-from schemas.settings.section import (
-    Count,
-    Epsilon,
-    Positive,
-    Scalar,
-    Section,
-    Share,
-    Text,
-    Whole,
-    python_scalar,
-)
+from schemas.settings.section import Count, Epsilon, Positive, Scalar, Section, Share, Text, Whole, python_scalar
 from schemas.tables.data_section import DataConfig, LedgerPath, named_for_ledger
 
 _CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)

@@ -96,7 +96,6 @@ def _entries(section: str, model: type[Section]) -> Callable[[object], object]:
 
 
 def _entry(name: str, settings: object, model: type[Section]) -> Section:
-    """One column."""
     if isinstance(settings, Section):
         return settings
     if not isinstance(settings, Mapping):

@@ -103,7 +103,7 @@ class EncodeConfig(Section):
         return self
 
     @pydantic.model_validator(mode="after")
-    def _one_report_per_client(self) -> Self:
+    def _every_client_sends_one_report(self) -> Self:
         if self.privacy.unit is not PrivacyUnit.CLIENT:
             raise ConfigError(
                 f"privacy.unit must be 'client' for reports, got {str(self.privacy.unit)!r}; a client sends one report."
@@ -114,10 +114,6 @@ class EncodeConfig(Section):
             raise ConfigError(
                 f"data.max_rows_per_client must be 1 for reports, got {self.data.max_rows_per_client}; leave it out."
             )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _every_client_sends(self) -> Self:
         if self.data.on_invalid_rows is not InvalidRows.FAIL:
             raise ConfigError(
                 "data.on_invalid_rows must be 'fail' for reports, got 'drop'; whether a client sends a report must not "

@@ -101,7 +101,6 @@ def mapping(settings: object, start: str) -> dict[str, Any]:
 
 
 def _is_unknown(details: ErrorDetails, model: Model) -> bool:
-    """Whether the error is a key that no setting has."""
     misnamed = details["type"] == "invalid_key" and _section(details["loc"][:-1], model) is not None
     return misnamed or details["type"] == "extra_forbidden"
 

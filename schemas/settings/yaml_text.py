@@ -135,7 +135,6 @@ def _is_torn(text: str) -> bool:
 
 
 def _problem(error: Exception) -> str:
-    """What is wrong and where, in a few words."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"a fault in line {mark.line + 1}, column {mark.column + 1} ({error.problem})"

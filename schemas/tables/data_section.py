@@ -156,11 +156,25 @@ class DataConfig(Section):
         return json.dumps(self.partition_values(), sort_keys=True)
 
     @pydantic.model_validator(mode="after")
-    def _feature_names_are_of_a_list(self) -> Self:
+    def _options_fit_the_features(self) -> Self:
         if self.feature_names is not None and not isinstance(self.features, str):
             raise ConfigError(
                 "data.feature_names must be left out where data.features is a list of columns, got names; "
                 "columns are called by their own names."
+            )
+        if self.excepted is not None and not self.has_patterns:
+            raise ConfigError(
+                "data.except must be left out where data.features has no pattern with '*', got a list; leave these "
+                "columns out of data.features."
+            )
+        if self.width is not None and not isinstance(self.features, str):
+            raise ConfigError(
+                "data.width must be left out where data.features is a list of columns, got it; the columns are counted."
+            )
+        if None not in (self.width, self.feature_names) and self.width != len(self.feature_names or ()):
+            raise ConfigError(
+                f"data.feature_names must name all {self.width} numbers that data.width says, got "
+                f"{len(self.feature_names or ())} names; give one for each, in their order."
             )
         return self
 
@@ -182,28 +196,6 @@ class DataConfig(Section):
         return {**data, "path": named.path}
 
     @pydantic.model_validator(mode="after")
-    def _exceptions_are_from_patterns(self) -> Self:
-        if self.excepted is not None and not self.has_patterns:
-            raise ConfigError(
-                "data.except must be left out where data.features has no pattern with '*', got a list; leave these "
-                "columns out of data.features."
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _width_is_of_a_list(self) -> Self:
-        if self.width is not None and not isinstance(self.features, str):
-            raise ConfigError(
-                "data.width must be left out where data.features is a list of columns, got it; the columns are counted."
-            )
-        if None not in (self.width, self.feature_names) and self.width != len(self.feature_names or ()):
-            raise ConfigError(
-                f"data.feature_names must name all {self.width} numbers that data.width says, got "
-                f"{len(self.feature_names or ())} names; give one for each, in their order."
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
     def _disjoint_partitions_are_folders(self) -> Self:
         if self.disjoint_partitions is not None and (not self.partitions or self.table is not None):
             got = "none" if not self.partitions else "a table, whose log may spell one value in two ways"
@@ -214,17 +206,13 @@ class DataConfig(Section):
         return self
 
     @pydantic.model_validator(mode="after")
-    def _client_id_is_no_feature(self) -> Self:
+    def _client_id_is_apart_and_known(self) -> Self:
         names = (self.features,) if isinstance(self.features, str) else self.features
         if self.client_id in names:
             raise ConfigError(
                 f"data.features must be other columns than data.client_id, got {self.client_id!r} in both; "
                 "remove it from data.features."
             )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _bounded_clients_have_ids(self) -> Self:
         if self.max_rows_per_client is not None and self.client_id is None:
             raise ConfigError(
                 "data.client_id must be given for data.max_rows_per_client, got nothing; "

@@ -112,15 +112,12 @@ class _Numbers(EncodedColumn):
         return "hold finite numbers only", "a null, NaN or infinity"
 
     def check_type(self, kind: pa.DataType, where: str) -> None:
-        """Anything numeric will do."""
         if not columns.is_numeric(kind):
             remedy = f"cast it, or write kind: one_hot in encode.{self.column}"
             raise columns.mismatch(self.column, where, "be numeric", str(kind), remedy)
 
 
 class _OneNumber(_Numbers):
-    """A column that becomes one feature."""
-
     __slots__ = ()
 
     @property

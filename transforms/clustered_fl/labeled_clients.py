@@ -94,7 +94,6 @@ def read_shard(shard: ShardRef, contract: LabeledContract) -> LabeledRows:
 
 
 def _inspect(shard: ShardRef, contract: LabeledContract) -> Iterator[ClientPart]:
-    """What one shard says of its clients."""
     if shard == EMPTY_SHARD:
         return
     rows = read_shard(shard, contract)

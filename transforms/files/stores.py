@@ -174,7 +174,6 @@ def _client(options: Any) -> Any:
 
 
 def _flags(options: Any) -> tuple[Any, ...]:
-    """Values of `_FLAGS`, as Beam reads them."""
     from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
     if options is None or isinstance(options, PipelineOptions):

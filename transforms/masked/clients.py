@@ -201,8 +201,6 @@ class _SenderStatisticsFn(SmallBlocksFn):
 
 
 class _MaskFn(SecretFn):
-    """Masks the statistics of senders."""
-
     def __init__(self, masking: Masking, plan: RoundPlan):
         super().__init__(masking)
         self._plan = plan
@@ -213,8 +211,6 @@ class _MaskFn(SecretFn):
 
 
 class _UnmaskFn(SecretFn):
-    """Subtracts the masks of the messages that were added up."""
-
     def __init__(self, masking: Masking, plan: RoundPlan):
         super().__init__(masking)
         self._plan = plan

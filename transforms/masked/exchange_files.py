@@ -212,7 +212,6 @@ class Exchange:
         return found
 
     def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
-        """Refuses a file in which a sender is twice."""
         if len(set(senders)) < len(senders):
             raise ProtocolError(f"{path} must have one message of a sender, got two; take it away.")
 

@@ -25,14 +25,7 @@ from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from transforms.files import gate
 from transforms.files.octets import table_bytes
-from transforms.masked.clients import (
-    ClientsStep,
-    Masking,
-    SecretFn,
-    UnmaskReleases,
-    WithShares,
-    unmasked,
-)
+from transforms.masked.clients import ClientsStep, Masking, SecretFn, UnmaskReleases, WithShares, unmasked
 from transforms.masked.pairwise_lists import Correspondence, Roster, number_listed, sender_of
 from transforms.masked.party_state import RunState
 from transforms.numerics.masked.pairwise_masks import Neighbor, PairwiseClient, Revealed, SharedRound, total_mask
@@ -87,8 +80,6 @@ class _SenderFn(PairwiseFn):
 
 
 class _KeysFn(_SenderFn):
-    """Public keys of senders."""
-
     def process(self, named: tuple, state: Any) -> Iterator[list[SenderKeys]]:
         yield [self._keys(self._pseudonym(name, state), state) for name in named[0]]
 

@@ -25,8 +25,6 @@ from transforms.numerics.masked.pairwise_masks import Neighbor
 
 
 class _AdvertiseFn(PairwiseFn):
-    """Public keys of every client."""
-
     def process(self, named: tuple, state: Any) -> Iterator[SenderKeys]:
         for name in named[0]:
             yield self._keys(name, state)
@@ -44,8 +42,6 @@ class _ShareFn(PairwiseFn):
 
 
 class _MaskFn(PairwiseFn):
-    """One masked message per client."""
-
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
         """Batches of one message; a number is all that names its sender."""
         for name, statistic in zip(*named, strict=True):

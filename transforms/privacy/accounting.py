@@ -16,15 +16,7 @@ import numpy as np
 
 from schemas.choices import Allocation
 from schemas.errors import ConfigError
-from schemas.privacy.plan import (
-    Mechanism,
-    PrivacyPlan,
-    PrivacyUnit,
-    ReleasePlan,
-    ReleaseSpec,
-    RoundPlan,
-    RoundSpec,
-)
+from schemas.privacy.plan import Mechanism, PrivacyPlan, PrivacyUnit, ReleasePlan, ReleaseSpec, RoundPlan, RoundSpec
 from transforms.numerics.privacy.noise import check_release_noise
 from transforms.numerics.privacy.noise_shares import closeness_epsilon
 from transforms.privacy import known_epsilons, plan_cache

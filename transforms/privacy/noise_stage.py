@@ -51,7 +51,6 @@ class _AddKeyedNoiseFn(_DrawFn):
     """Draws the noise of one round of each of several runs."""
 
     def process(self, keyed_sum: tuple) -> Iterator[tuple[int, tuple]]:
-        """Adds the noise of this round of one run."""
         number, exact_sum = keyed_sum
         yield number, self._draw(self._plan[number], exact_sum)
 

@@ -42,7 +42,6 @@ def check_specs(specs: tuple[RoundSpec, ...], allocation: Allocation) -> None:
 
 
 def _check_laplace(spec: ReleaseSpec, allocation: Allocation) -> None:
-    """Refuses Laplace releases for which there is no rule."""
     if allocation is Allocation.TUNED:
         raise UnsupportedEventError(
             f"the mechanism of {spec.name} must be {Mechanism.DISCRETE_GAUSSIAN} for allocation tuned, "

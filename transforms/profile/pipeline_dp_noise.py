@@ -19,14 +19,7 @@ from pipeline_dp.aggregate_params import MechanismType
 from pipeline_dp.budget_accounting import MechanismSpec
 
 from schemas.errors import UnsupportedEventError
-from schemas.profile.plan import (
-    ProfileEvent,
-    ProfileLaw,
-    ProfilePlan,
-    histogram_path,
-    percentile_path,
-    selection_path,
-)
+from schemas.profile.plan import ProfileEvent, ProfileLaw, ProfilePlan, histogram_path, percentile_path, selection_path
 from transforms.privacy_flow.declared_mechanism import DeclaredMechanism
 from transforms.privacy_flow.stated_sensitivity import profile_understatement
 from transforms.profile.accounting import mechanism_spec

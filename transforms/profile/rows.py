@@ -120,7 +120,6 @@ def _numbers(column: pa.ChunkedArray, name: str, where: str) -> NDArray[np.float
 
 
 def _texts(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
-    """Categories as text, nulls as they are."""
     _check_categorical(column.type, name, where)
     return column.cast(pa.large_string())
 

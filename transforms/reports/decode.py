@@ -69,8 +69,6 @@ class _GroupFn(SmallBlocksFn):
 
 
 class _SumFn(_GroupFn):
-    """First pass: sufficient statistics."""
-
     def process(self, group: tuple) -> Iterator[ReportSums]:
         parameters = self._params.parameters
         yield ReportSums.of(distinct_reports(group, parameters), parameters)

@@ -133,7 +133,6 @@ def _only(block: ClientBlock, keeps: NDArray[np.bool_]) -> ClientBlock:
 
 @functools.lru_cache(maxsize=2)
 def _read(path: str, digest: str) -> Roll:
-    """The roll of a run, on a worker."""
     refusal = gate.staged(path)
     content = gate.read_octets(path, refusal)
     if hashlib.sha256(content).hexdigest() != digest:

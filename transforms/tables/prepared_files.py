@@ -92,7 +92,6 @@ def write_prepared(
 
 
 def _write_row_groups(file: _HashingFile, table: pa.Table, cuts: NDArray[np.int64], client_id: str) -> None:
-    """The table as Parquet, cut into row groups."""
     with pq.ParquetWriter(
         file, table.schema, compression="none", use_dictionary=[client_id], write_statistics=False
     ) as writer:
@@ -101,7 +100,6 @@ def _write_row_groups(file: _HashingFile, table: pa.Table, cuts: NDArray[np.int6
 
 
 def _table(ids: pa.Array, points: NDArray[np.floating], contract: TableContract) -> pa.Table:
-    """Client ids and features under the names that the contract knows."""
     columns = {str(contract.client_id): ids}
     if contract.feature_list is not None:
         flat = pa.array(np.ascontiguousarray(points).ravel())

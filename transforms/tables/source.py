@@ -241,7 +241,6 @@ def _fixed_part(path: str) -> str:
 
 
 def _is_wanted(below: str, partitions: dict[str, str], one_of: tuple[str, tuple[str, ...]] | None) -> bool:
-    """Whether a file lies in the folders that are asked for."""
     column, values = one_of or ("", ())
     inside = one_of is None or any(_lies_in(below, column, value) for value in values)
     return inside and all(_lies_in(below, *wanted) for wanted in partitions.items())

@@ -151,7 +151,6 @@ def _classes(rows: ValidRows, label: str | None, shard: ShardRef) -> tuple[list,
 
 
 def _means(keyed: tuple[Any, ClusteringSums], models: Models) -> tuple[Any, np.ndarray]:
-    """Means of the clusters."""
     key, sums = keyed
     if not sums.cost.n_rows:
         raise InputError("data must have at least one valid row, got none; check data.path and partitions.")
@@ -161,7 +160,6 @@ def _means(keyed: tuple[Any, ClusteringSums], models: Models) -> tuple[Any, np.n
 def _metrics(
     keyed: tuple[Any, ClusteringSums], models: Models, scattered: Mapping[Any, ExactSum], params: ScoreParams
 ) -> tuple[Any, Metrics]:
-    """All scores."""
     key, sums = keyed
     model, sizes = models[key], sums.cost.sizes
     found = Metrics(

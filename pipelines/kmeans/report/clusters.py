@@ -276,7 +276,6 @@ def _high_and_low(view: FitView, index: int) -> str:
 
 
 def _numbers(view: FitView) -> Table:
-    """Coordinates, a row per feature."""
     summary = view.summary
     features = np.sort(summary.top_features(_MOST_FEATURES))
     clusters = summary.largest_clusters(cluster_plots.MOST_BARS)

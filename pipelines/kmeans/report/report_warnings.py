@@ -330,7 +330,6 @@ def _of_shares(view: FitView) -> Found:
 
 
 def _checks_of(view: FitView) -> tuple[tuple[str, Callable[[FitView], Found]], ...]:
-    """What is checked of a run, and how."""
     found = _CHECKS
     if np.isfinite(view.bounds.upper).any():
         found = (*found, ("Private rows inside the ranges of the columns", clipping.of_ends))

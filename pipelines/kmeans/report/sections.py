@@ -113,7 +113,6 @@ def short_path(path: str) -> str:
 
 
 def _event(release: Release, share: float) -> tuple[str | Bar, ...]:
-    """Row of the table of events."""
     spec = release.plan.spec
     norm = "L1" if spec.mechanism is Mechanism.DISCRETE_LAPLACE else "L2"
     if spec.geometry is Geometry.SYMMETRIC:
@@ -135,7 +134,6 @@ def _warnings(view: FitView) -> Section:
 
 
 def _rounds(view: FitView) -> Section:
-    """What each round brought, against its noise."""
     blocks = [_signal_plot(view), *_movement_plot(view), *_weights_plot(view)]
     rows = tuple(
         (

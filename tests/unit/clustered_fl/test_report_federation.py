@@ -9,7 +9,7 @@ from pipelines.clustered_fl import models_page as report_federation
 from pipelines.clustered_fl.models_page import FederationView, Judged
 from schemas.choices import Adjacency, FederatedAlgorithm
 from schemas.clustered_fl.config import ClusteredFLConfig
-from schemas.clustered_fl.output import SiloStatement
+from schemas.clustered_fl.plan import SiloStatement
 from schemas.clustered_fl.records import FederatedState
 from schemas.settings import rejection
 from tests.scenes import federation

@@ -261,7 +261,6 @@ def _looked_again(federation: Federation, state: FederatedState) -> FederatedSta
 
 
 def _mixture(federation: Federation, updates: NDArray[np.float64]) -> Mixture:
-    """Clusters of updates or models, shape (n_clients, n_parameters)."""
     clustering = federation.clustering
     stream = _public_stream(federation, "mixture")
     return cluster_updates(updates, clustering.n_clusters, clustering.view, stream, search=clustering.search)

@@ -129,7 +129,6 @@ def _int64(sums: NDArray) -> NDArray[np.int64]:
 
 
 def _rounded(total: Fraction, count: int) -> float:
-    """The nearest float64."""
     if count == 0:
         return float("nan")
     try:

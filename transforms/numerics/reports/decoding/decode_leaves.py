@@ -149,5 +149,4 @@ def _owned(view: LeafView, directions: NDArray[np.float64]) -> tuple[NDArray[np.
 
 
 def _units(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Vectors of norm 1, or 0."""
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300))
