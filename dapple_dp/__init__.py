@@ -13,7 +13,6 @@ import pathlib
 from typing import Any
 
 from dapple_dp import own_packages as _own_packages
-from dapple_dp import quiet_import as _quiet_import
 
 _STUB = ast.parse(pathlib.Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _HOME_OF = {each.name: node.module for node in _STUB.body if isinstance(node, ast.ImportFrom) for each in node.names}
@@ -26,7 +25,7 @@ def __getattr__(name: str) -> Any:
         found: Any = _version()
     elif name in _HOME_OF:
         _own_packages.claim()
-        with _quiet_import.without_gaps():
+        with _own_packages.without_gaps():
             found = getattr(importlib.import_module(str(_HOME_OF[name])), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

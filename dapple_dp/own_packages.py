@@ -3,8 +3,10 @@
 Nothing of those packages can be imported before, so this module stands on Python's own library alone.
 """
 
+import contextlib
 import importlib.machinery
 import importlib.metadata
+import logging
 import os
 import pathlib
 import sys
@@ -12,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
+_SAID = "apitools not found"
+"""How the line begins by which Beam says that a client of BigQuery is missing, for which Dapple has no use."""
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 """The folder of all of Dapple's packages: that of this repository, or of what is installed."""
 DISTRIBUTION = "dapple-dp"
@@ -111,3 +115,23 @@ def _owners(name: str) -> Iterator[str]:
         title = str(each.metadata["Name"])
         if title != DISTRIBUTION and any(file.parts[0] == name for file in each.files or ()):
             yield title
+
+
+@contextlib.contextmanager
+def without_gaps() -> Iterator[None]:
+    """Leaves that line of Beam out, and the handler that came with it; whatever else is said is said."""
+    root = logging.getLogger()
+    had_handlers = bool(root.handlers)
+
+    def is_other(record: logging.LogRecord) -> bool:
+        if not str(record.msg).startswith(_SAID):
+            return True
+        if not had_handlers:
+            root.handlers.clear()
+        return False
+
+    root.addFilter(is_other)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_other)

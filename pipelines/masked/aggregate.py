@@ -19,7 +19,7 @@ from pipelines.run.run_keys import RunNonce, made_key
 from schemas.choices import Trust
 from schemas.errors import ConfigError, ProtocolError
 from schemas.masked.config import AGGREGATOR, AggregateConfig, LimitConfig, validated_aggregate
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
 from schemas.privacy.charge import Charge
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
@@ -32,7 +32,7 @@ from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.signing import Parties, signing_parties
-from transforms.numerics.masked.sealed import private_key, public_key
+from transforms.numerics.masked.public_keys import private_key, public_key
 from transforms.privacy import accounting
 from transforms.privacy.discretization import lattice_noise
 from transforms.privacy.keys import read_key

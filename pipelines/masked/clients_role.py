@@ -37,8 +37,7 @@ from transforms.masked.pairwise_lists import read_lists
 from transforms.masked.party_state import PartyState, RunState
 from transforms.masked.sealing import Sealing
 from transforms.masked.signing import Parties, signing_parties
-from transforms.numerics.masked.public_keys import is_sound
-from transforms.numerics.masked.sealed import private_key, public_key
+from transforms.numerics.masked.public_keys import is_sound, private_key, public_key
 from transforms.privacy.keys import read_key
 from transforms.tables import hive
 from transforms.tables.read import first_schema

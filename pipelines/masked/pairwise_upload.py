@@ -17,7 +17,7 @@ from pipelines.masked.clients_role import COUNTERSIGNED, ClientsRole, OpenRound
 from pipelines.run.graph import run_graph
 from schemas.errors import ProtocolError
 from schemas.masked.config import PairwiseParams
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Leg, sent_to_table
 from schemas.privacy.flow import Zone
 from schemas.privacy.release import MaskedReleases

@@ -36,7 +36,7 @@ from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_legs import UnmaskPairwise
 from transforms.masked.sealing import SEALED
 from transforms.masked.signing import Parties
-from transforms.numerics.masked.sealed import private_key, unseal
+from transforms.numerics.masked.public_keys import private_key, unseal
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.keys import read_key
 from transforms.privacy.noise_stage import AddFurtherNoise

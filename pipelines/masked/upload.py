@@ -23,7 +23,7 @@ from pipelines.run.graph import run_graph
 from schemas.choices import MaskScheme
 from schemas.errors import ProtocolError
 from schemas.kmeans.fit_config import FitConfig
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
 from transforms.files.octets import make_folder
 from transforms.masked.clients import UploadMessages

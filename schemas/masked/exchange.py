@@ -5,15 +5,16 @@ The plan is public; messages and sums are uniform to whoever lacks the clients' 
 
 import dataclasses
 import json
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pydantic import Field
 
 from schemas.errors import ProtocolError
 from schemas.masked.config import PairwiseParams
-from schemas.masked.message import MaskedMessages
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import MaskedReleases, Release
@@ -48,6 +49,38 @@ _LARGEST_SCALE = 2.0**62
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,255}$")]
 _Length = Annotated[int, Field(ge=1, le=_MOST_WORDS)]
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class MaskedMessages(NamedTuple):
+    """Messages of one round as the aggregator sees them.
+
+    Attributes:
+      senders: pseudonyms in this round, one per message.
+      tags: in the same order; they name the masks for those who can make them.
+      values: int64, shape (n_messages, size), masked.
+    """
+
+    senders: tuple[bytes, ...]
+    tags: tuple[bytes, ...]
+    values: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, batches: Sequence["MaskedMessages"]) -> "MaskedMessages":
+        """All messages of some batches, at least one, in the order of their senders.
+
+        Raises:
+          ProtocolError: if a sender has two.
+        """
+        senders = [sender for batch in batches for sender in batch.senders]
+        tags = [tag for batch in batches for tag in batch.tags]
+        order = sorted(range(len(senders)), key=senders.__getitem__)
+        if len(set(senders)) < len(senders):
+            raise ProtocolError(
+                "a sender must send one message in a round, got two of the same; with privacy unit client group the "
+                "rows by client first (dapple prepare)."
+            )
+        values = np.concatenate([batch.values for batch in batches])[order]
+        return cls(tuple(senders[each] for each in order), tuple(tags[each] for each in order), values)
 
 
 class _ReleaseContent(FileContent):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from schemas.errors import ProtocolError
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.tables.shard import ShardRef
 from tests.pipeline.masked.test_masked_jobs import Parties
 from tests.scenes import lake

@@ -12,8 +12,7 @@ import yaml
 
 from schemas.errors import ConfigError, ProtocolError
 from schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams, validated_aggregate
-from schemas.masked.exchange import ExchangePlan
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import ExchangePlan, MaskedMessages
 from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import MaskedReleases, Release
@@ -26,7 +25,7 @@ from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.sealing import Sealing
 from transforms.masked.signing import Parties, Signed
 from transforms.numerics.masked import public_keys
-from transforms.numerics.masked.sealed import private_key, public_key
+from transforms.numerics.masked.public_keys import private_key, public_key
 
 CLIENTS = ("north", "east", "south")
 EVERYBODY = (*CLIENTS, AGGREGATOR, COLLECTOR)

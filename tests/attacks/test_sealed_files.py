@@ -17,7 +17,7 @@ from tests.scenes.parties import opened
 from tests.statistical.test_mask_uniformity import looks_uniform
 from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.masked.party_state import PartyState
-from transforms.numerics.masked import sealed
+from transforms.numerics.masked import public_keys
 from transforms.numerics.privacy.keystream import encode_label
 
 OWN, OTHER = bytes(range(32)), bytes(range(32, 64))
@@ -26,34 +26,34 @@ LABEL = b"label"
 
 def test_what_is_sealed_opens_for_its_receiver_alone():
     text = secrets.token_bytes(1000)
-    octets = sealed.seal(text, sealed.public_key(OWN), OTHER, LABEL)
-    assert sealed.unseal(octets, OWN, LABEL) == text
-    assert sealed.unseal(octets, OTHER, LABEL) is None
-    assert sealed.unseal(octets, OWN, b"another label") is None
+    octets = public_keys.seal(text, public_keys.public_key(OWN), OTHER, LABEL)
+    assert public_keys.unseal(octets, OWN, LABEL) == text
+    assert public_keys.unseal(octets, OTHER, LABEL) is None
+    assert public_keys.unseal(octets, OWN, b"another label") is None
     assert len(octets) == len(text) + 48
 
 
 @pytest.mark.parametrize("place", [0, 31, 32, 100, -17, -1])
 def test_a_changed_octet_is_noticed(place):
-    octets = bytearray(sealed.seal(bytes(200), sealed.public_key(OWN), OTHER, LABEL))
+    octets = bytearray(public_keys.seal(bytes(200), public_keys.public_key(OWN), OTHER, LABEL))
     octets[place] ^= 1
-    assert sealed.unseal(bytes(octets), OWN, LABEL) is None
+    assert public_keys.unseal(bytes(octets), OWN, LABEL) is None
 
 
 @pytest.mark.parametrize("octets", [b"", b"x", bytes(31), bytes(32), bytes(48), bytes(500), b"PAR1" * 100])
 def test_garbage_opens_for_nobody(octets):
-    assert sealed.unseal(octets, OWN, LABEL) is None
+    assert public_keys.unseal(octets, OWN, LABEL) is None
 
 
 def test_a_retry_is_the_same_and_another_message_has_another_key():
-    public = sealed.public_key(OWN)
-    one = sealed.seal(bytes(100), public, OTHER, LABEL)
-    assert sealed.seal(bytes(100), public, OTHER, LABEL) == one
+    public = public_keys.public_key(OWN)
+    one = public_keys.seal(bytes(100), public, OTHER, LABEL)
+    assert public_keys.seal(bytes(100), public, OTHER, LABEL) == one
     changed = [
-        sealed.seal(bytes(99) + b"1", public, OTHER, LABEL),
-        sealed.seal(bytes(100), public, OTHER, b"other"),
-        sealed.seal(bytes(100), public, OWN, LABEL),
-        sealed.seal(bytes(100), sealed.public_key(OTHER), OTHER, LABEL),
+        public_keys.seal(bytes(99) + b"1", public, OTHER, LABEL),
+        public_keys.seal(bytes(100), public, OTHER, b"other"),
+        public_keys.seal(bytes(100), public, OWN, LABEL),
+        public_keys.seal(bytes(100), public_keys.public_key(OTHER), OTHER, LABEL),
     ]
     keys = {octets[:32] for octets in (one, *changed)}
     assert len(keys) == 5
@@ -61,13 +61,14 @@ def test_a_retry_is_the_same_and_another_message_has_another_key():
 
 def test_sealed_octets_look_uniform():
     octets = [
-        sealed.seal(bytes(8000), sealed.public_key(OWN), secrets.token_bytes(32), LABEL)[32:-16] for _ in range(10)
+        public_keys.seal(bytes(8000), public_keys.public_key(OWN), secrets.token_bytes(32), LABEL)[32:-16]
+        for _ in range(10)
     ]
     assert looks_uniform(np.frombuffer(b"".join(octets), dtype=np.int64))
 
 
 def test_keys_of_a_party_differ_by_run_and_purpose():
-    keys = {sealed.private_key(s, n, p) for s in (OWN, OTHER) for n in (b"one", b"two") for p in ("a", "b")}
+    keys = {public_keys.private_key(s, n, p) for s in (OWN, OTHER) for n in (b"one", b"two") for p in ("a", "b")}
     assert len(keys) == 8
 
 
@@ -85,15 +86,15 @@ def test_the_secret_of_the_clients_opens_no_message(parties):
     label = encode_label(plan.nonce, plan.rounds[0].path, path.name)
     state = PartyState.of(str(parties.folder / "state"), str(parties.folder / "secret"), "client-0")
     own = pathlib.Path(state.seal_uri).read_bytes()
-    assert sealed.unseal(path.read_bytes(), sealed.private_key(lake.KEY, plan.nonce, MESSAGES), label)
+    assert public_keys.unseal(path.read_bytes(), public_keys.private_key(lake.KEY, plan.nonce, MESSAGES), label)
     for secret in (SECRET, own, lake.KEY):
         for key in (
             secret,
-            sealed.private_key(secret, plan.nonce, "shares"),
-            sealed.private_key(secret, b"", MESSAGES),
+            public_keys.private_key(secret, plan.nonce, "shares"),
+            public_keys.private_key(secret, b"", MESSAGES),
         ):
-            assert sealed.unseal(path.read_bytes(), key, label) is None
-    assert sealed.unseal(path.read_bytes(), sealed.private_key(SECRET, plan.nonce, MESSAGES), label) is None
+            assert public_keys.unseal(path.read_bytes(), key, label) is None
+    assert public_keys.unseal(path.read_bytes(), public_keys.private_key(SECRET, plan.nonce, MESSAGES), label) is None
     assert b"PAR1" not in path.read_bytes()
 
 
@@ -120,7 +121,7 @@ def test_a_key_of_low_order_is_refused(parties, point):
 
 def test_a_key_that_changes_during_a_run_is_refused(parties):
     assert parties.upload(0).code == 0
-    text = json.dumps({"key": sealed.public_key(OTHER).hex()})
+    text = json.dumps({"key": public_keys.public_key(OTHER).hex()})
     pathlib.Path(parties.exchange, "aggregator.json").write_text(text)
     (sent,) = pathlib.Path(parties.exchange).rglob("messages/*")
     octets = sent.read_bytes()
@@ -152,7 +153,7 @@ def test_shares_are_for_the_client_that_opened_the_run(tmp_path):
     for file in files:
         label = encode_label(plan.rounds[0].path, file.name)
         opened = [
-            sealed.unseal(file.read_bytes(), sealed.private_key(s, plan.nonce, "shares"), label)
+            public_keys.unseal(file.read_bytes(), public_keys.private_key(s, plan.nonce, "shares"), label)
             for s in (*pairwise.SECRETS, lake.KEY)
         ]
         assert [text is None for text in opened] == [False, True, True, True]

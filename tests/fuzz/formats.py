@@ -22,8 +22,7 @@ from schemas.clustered_fl.records import FederatedState
 from schemas.kmeans.fit_config import load_config
 from schemas.kmeans.model import ClusterModel
 from schemas.masked.config import AGGREGATOR, COLLECTOR, PairwiseParams
-from schemas.masked.exchange import ExchangePlan, messages_from_table, messages_to_table
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import ExchangePlan, MaskedMessages, messages_from_table, messages_to_table
 from schemas.masked.pairwise_messages import Leg, Letter, SenderKeys, pinned_from_table, pinned_to_table, sent_to_table
 from schemas.privacy.charge import Limit
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from schemas.errors import ConfigError
 from schemas.masked.config import AGGREGATOR, COLLECTOR
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from tests.scenes import lake
 from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.masked.party_state import PartyState
-from transforms.numerics.masked.sealed import private_key
+from transforms.numerics.masked.public_keys import private_key
 
 _Parties = TypeVar("_Parties", bound="ExchangingParties")
 

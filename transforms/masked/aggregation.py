@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import apache_beam as beam
 
 from schemas.choices import NoiseBy
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.tables.contract import TableContract
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.clients import Masking, UnmaskReleases, UploadMessages

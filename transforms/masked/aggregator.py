@@ -12,7 +12,7 @@ import apache_beam as beam
 import numpy as np
 
 from schemas.errors import ProtocolError
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import MaskedSum

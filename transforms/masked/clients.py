@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from schemas.choices import NoiseBy
 from schemas.errors import ProtocolError
 from schemas.masked.config import MaskedConfig, PairwiseParams
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import MaskedReleases, Release

@@ -29,12 +29,12 @@ from schemas.masked.exchange import (
     BroadcastContent,
     CountersignedContent,
     ExchangePlan,
+    MaskedMessages,
     messages_from_table,
     messages_to_table,
     sum_from_table,
     sum_to_table,
 )
-from schemas.masked.message import MaskedMessages
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import MaskedReleases
 from schemas.settings import json_schema, json_text
@@ -45,8 +45,7 @@ from transforms.files.octets import table_bytes
 from transforms.masked.party_state import RunState
 from transforms.masked.sealing import SEALED, Sealing
 from transforms.masked.signing import Parties, Signed
-from transforms.numerics.masked.public_keys import is_sound
-from transforms.numerics.masked.sealed import unseal
+from transforms.numerics.masked.public_keys import is_sound, unseal
 from transforms.numerics.privacy.keystream import encode_label
 
 _LOGGER = logging.getLogger(__name__)

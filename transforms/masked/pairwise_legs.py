@@ -17,7 +17,7 @@ from apache_beam.pvalue import AsList, AsSingleton
 from numpy.typing import NDArray
 
 from schemas.errors import ProtocolError
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys, pinned_from_table, pinned_to_table
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import MaskedReleases, Release

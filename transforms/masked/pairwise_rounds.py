@@ -14,7 +14,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Letter, SenderKeys
 from schemas.privacy.release import MaskedReleases
 from transforms.masked.aggregator import AggregateMasked

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Self
 
-from transforms.numerics.masked.sealed import private_key, public_key, seal, unseal
+from transforms.numerics.masked.public_keys import private_key, public_key, seal, unseal
 from transforms.privacy.keys import read_key
 
 SEALED = ".sealed"

@@ -119,8 +119,8 @@ def test_the_first_fit_of_a_process_says_nothing_of_beam():
 def test_handlers_of_the_program_stay_and_hear_the_rest():
     code = (
         "import logging, sys; logging.basicConfig(stream=sys.stdout, format='mine %(message)s')\n"
-        "from dapple_dp import quiet_import\n"
-        "with quiet_import.without_gaps():\n"
+        "from dapple_dp import own_packages\n"
+        "with own_packages.without_gaps():\n"
         "    logging.warning('apitools not found, and so on')\n"
         "    logging.warning('something else')\n"
         "logging.warning('apitools not found, said by the program')\n"

@@ -21,7 +21,7 @@ from tests.scenes.parties import ExchangingParties, enroll, opened
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
 from transforms.files.octets import table_bytes
 from transforms.masked.exchange_files import Exchange
-from transforms.numerics.masked.sealed import seal
+from transforms.numerics.masked.public_keys import seal
 
 SECRET = bytes(range(51, 83))
 N_CLIENTS, CLIENT_ROWS = 10, 12

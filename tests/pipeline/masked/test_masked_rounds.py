@@ -17,7 +17,7 @@ from schemas.choices import NoiseBy
 from schemas.errors import ProtocolError
 from schemas.kmeans.model import model_from_tables
 from schemas.masked.config import PairwiseParams
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.tables.client_block import ClientBlock
 from tests.pipeline.privacy.test_secrets import Functions, spellings_in, unpacked
 from tests.scenes import lake

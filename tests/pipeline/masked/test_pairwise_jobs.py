@@ -17,7 +17,7 @@ from pipelines.masked import aggregate, pairwise_upload, unmask
 from pipelines.masked.clients_role import SHARES
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import model_from_tables
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Leg, sent_from_table
 from schemas.privacy.release import releases_from_table
 from tests.pipeline.privacy.test_secrets import spellings_in, unpacked
@@ -28,7 +28,7 @@ from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
 from transforms.masked.exchange_files import Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.sealing import Sealing
-from transforms.numerics.masked.sealed import private_key, unseal
+from transforms.numerics.masked.public_keys import private_key, unseal
 from transforms.numerics.privacy.keystream import encode_label
 
 pytestmark = pytest.mark.slow

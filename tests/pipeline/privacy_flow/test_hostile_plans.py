@@ -12,7 +12,7 @@ from pipelines.kmeans.fit_rounds import FitRounds
 from pipelines.kmeans.plan.planned_fit import message_contract
 from pipelines.run import graph
 from pipelines.trusted_zone import pooled_fit
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from schemas.privacy.flow import TRUSTED_ZONE, Promise, Zone
 from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit
 from schemas.profile.config import ProfileConfig

@@ -33,7 +33,7 @@ RELEASING = {
 @pytest.mark.parametrize("module", AGGREGATOR)
 def test_the_aggregator_cannot_import_what_knows_masks(module):
     reached = reached_from(module)
-    assert {"transforms.privacy.noise_stage", "schemas.masked.message"} <= reached
+    assert {"transforms.privacy.noise_stage", "schemas.masked.exchange"} <= reached
     assert module != "pipelines.masked.aggregate" or "transforms.masked.pairwise_files" in reached
     assert reached & CLIENTS == set()
     assert reached & RELEASING == set()

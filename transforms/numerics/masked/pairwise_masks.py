@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from schemas.errors import ProtocolError
 from transforms.numerics.masked import shamir
+from transforms.numerics.masked.public_keys import public_key
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 Answers = list[tuple[int, NDArray[np.int64]]]
@@ -261,7 +262,7 @@ class SharedRound(NamedTuple):
         """Whether it is the seed whose tag came with the message; of an absent owner, the key that it advertised."""
         if owner in self.tags:
             return seed_tag(secret, owner, self.context) == self.tags[owner]
-        return _public(secret) == self.keys[owner].mask
+        return public_key(secret) == self.keys[owner].mask
 
 
 def total_mask(
@@ -331,10 +332,6 @@ def _derived(own: X25519PrivateKey, other_public: bytes, label: bytes) -> bytes:
     """X25519, then HKDF."""
     shared = own.exchange(X25519PublicKey.from_public_bytes(other_public))
     return HKDF(algorithm=hashes.SHA256(), length=_KEY_BYTES, salt=None, info=label).derive(shared)
-
-
-def _public(key: bytes) -> bytes:
-    return X25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
 
 
 def _words(seed: bytes, size: int) -> NDArray[np.uint64]:

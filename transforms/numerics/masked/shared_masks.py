@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
-from schemas.masked.message import MaskedMessages
+from schemas.masked.exchange import MaskedMessages
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 
 TAG_BYTES = 12
