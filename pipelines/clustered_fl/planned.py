@@ -132,8 +132,10 @@ def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder:
     _check_sizes(config, clients)
     if config.training.first_copies > 1:
         check_images(clients.n_features)
-    budget, shape, seed = _budget(config), _shape(config, clients.n_features), _public_seed(config)
-    beginning = begin(_training(config), _clustering(config, clients), budget, clients.n_rows, shape.n_parameters, seed)
+    shape, seed = _shape(config, clients.n_features), hashlib.sha256(f"clustered_fl {config.seed}".encode()).digest()
+    budget = SiloBudget(**dict(config.privacy) | {"accountant": config.privacy.accountant_used})
+    training = TrainingParams(**config.training.model_dump(exclude={"model", "feature_norm", "hidden_units"}))
+    beginning = begin(training, _clustering(config, clients), budget, clients.n_rows, shape.n_parameters, seed)
     training, clustering = beginning.training, beginning.clustering
     by_size = {n_rows: silo_plan(n_rows, training, clustering, budget) for n_rows in sorted(set(clients.n_rows))}
     plans = tuple(by_size[n_rows] for n_rows in clients.n_rows)
@@ -156,11 +158,6 @@ def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder:
     )
 
 
-def _public_seed(config: ClusteredFLConfig) -> bytes:
-    """Of all public randomness."""
-    return hashlib.sha256(f"clustered_fl {config.seed}".encode()).digest()
-
-
 def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: PipelineOptions, folder: str) -> Clients:
     """Who is there, found by a pass over all rows; with the numbers of rows that the job declares."""
     path = parts_path(folder)
@@ -171,18 +168,6 @@ def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: Pi
     if not parts:
         raise InputError("data must have at least one valid row, got none; check the data and data.on_invalid_rows.")
     return _declared(config, Clients.of(parts, contract))
-
-
-def _budget(config: ClusteredFLConfig) -> SiloBudget:
-    privacy = config.privacy
-    return SiloBudget(
-        epsilon=privacy.epsilon,
-        delta=privacy.delta,
-        adjacency=privacy.adjacency,
-        accountant=privacy.accountant_used,
-        select_share=privacy.select_share,
-        first_round_noise_ratio=privacy.first_round_noise_ratio,
-    )
 
 
 def _build(root: beam.Pipeline, source: Source, contract: LabeledContract, path: str) -> None:
@@ -222,19 +207,6 @@ def _shape(config: ClusteredFLConfig, n_features: int) -> ModelShape:
         n_classes=config.data.classes,
         n_hidden=n_hidden,
         feature_norm=config.training.feature_norm,
-    )
-
-
-def _training(config: ClusteredFLConfig) -> TrainingParams:
-    training = config.training
-    return TrainingParams(
-        rounds=training.rounds,
-        local_epochs=training.local_epochs,
-        batch_size=training.batch_size,
-        learning_rate=training.learning_rate,
-        clipping_norm=training.clipping_norm,
-        first_batch_size=training.first_batch_size,
-        first_copies=training.first_copies,
     )
 
 

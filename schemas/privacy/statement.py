@@ -57,29 +57,10 @@ class PrivacyStatement:
     chosen: dict[str, Any] | None = None
 
     @classmethod
-    def from_plan(
-        cls,
-        plan: PrivacyPlan,
-        events: list[dict[str, Any]],
-        *,
-        trust: Trust = Trust.CENTRAL,
-        masked: dict[str, Any] | None = None,
-        epoch: dict[str, Any] | None = None,
-        neighboring_relation: str = NEIGHBORING_RELATION,
-        chosen: dict[str, Any] | None = None,
-    ) -> "PrivacyStatement":
-        """Statement of a plan; `events` are its rows as the accountant describes them."""
-        return cls(
-            unit=plan.unit,
-            neighboring_relation=neighboring_relation,
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            events=tuple(events),
-            trust=trust,
-            masked=masked,
-            epoch=epoch,
-            chosen=chosen,
-        )
+    def from_plan(cls, plan: PrivacyPlan, events: list[dict[str, Any]], **more: Any) -> "PrivacyStatement":
+        """Statement of a plan; `events` are its rows as the accountant describes them, `more` are other fields."""
+        usual = {"neighboring_relation": NEIGHBORING_RELATION, "trust": Trust.CENTRAL}
+        return cls(unit=plan.unit, epsilon=plan.epsilon, delta=plan.delta, events=tuple(events), **usual | more)
 
     def of_graph(self, found: GraphPrivacy) -> "PrivacyStatement":
         """The same guarantee with what the noise stages of the graph that ran spend together.
