@@ -34,8 +34,8 @@ from schemas.privacy.statement import PrivacyStatement as PrivacyStatement
 from schemas.profile.config import ProfileConfig as ProfileConfig
 from schemas.profile.plan import clusters_of as clusters_of
 from schemas.reports.config import DecodeConfig as DecodeConfig
-from schemas.trusted_zone.assign_config import AssignConfig as AssignConfig
-from schemas.trusted_zone.evaluate_config import EvaluateConfig as EvaluateConfig
+from schemas.trusted_zone.job_configs import AssignConfig as AssignConfig
+from schemas.trusted_zone.job_configs import EvaluateConfig as EvaluateConfig
 from schemas.trusted_zone.metrics import Metrics as Metrics
 
 __version__: str

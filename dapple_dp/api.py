@@ -28,8 +28,7 @@ from schemas.kmeans.fit_config import FitConfig
 from schemas.profile.config import ProfileConfig
 from schemas.profile.plan import ProfileResult
 from schemas.reports.config import DecodeConfig
-from schemas.trusted_zone.assign_config import AssignConfig
-from schemas.trusted_zone.evaluate_config import EvaluateConfig
+from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig
 from schemas.trusted_zone.metrics import Metrics
 from transforms.privacy_flow.extensions import register_audited
 

@@ -22,9 +22,7 @@ from schemas.masked.config import AggregateConfig
 from schemas.profile.config import ProfileConfig
 from schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
 from schemas.reports.windows import WindowedDecode
-from schemas.trusted_zone.assign_config import AssignConfig
-from schemas.trusted_zone.evaluate_config import EvaluateConfig
-from schemas.trusted_zone.prepare_config import PrepareConfig
+from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
 
 Model = type[pydantic.BaseModel]
 JOBS: Mapping[str, Model] = {

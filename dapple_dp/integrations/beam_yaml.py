@@ -28,7 +28,7 @@ from schemas.reports.rows import REPORTS_FOLDER
 from schemas.settings.digest import config_digest
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import NumberedContent
-from schemas.trusted_zone.assign_config import CLUSTER
+from schemas.trusted_zone.job_configs import CLUSTER
 from transforms.files import gate
 from transforms.files.octets import write_bytes
 from transforms.files.publish import CENTERS_FILE

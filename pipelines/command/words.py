@@ -87,22 +87,22 @@ WORDS: Mapping[str, Word] = {
     "prepare": Word(
         module="pipelines.tables.prepare",
         about="group the rows of each client in one private copy, for many jobs",
-        load="schemas.trusted_zone.prepare_config:load_prepare_config",
-        models=("schemas.trusted_zone.prepare_config:PrepareConfig", _FIT_MODEL, _POOLED_MODEL),
+        load="schemas.trusted_zone.job_configs:load_prepare_config",
+        models=("schemas.trusted_zone.job_configs:PrepareConfig", _FIT_MODEL, _POOLED_MODEL),
         example="data: {path: lake, features: x, client_id: person}\n",
     ),
     "assign": Word(
         module="pipelines.trusted_zone.assign",
         about="write the nearest center of every row; not private, stays in the trusted zone",
-        load="schemas.trusted_zone.assign_config:load_assign_config",
-        models=("schemas.trusted_zone.assign_config:AssignConfig",),
+        load="schemas.trusted_zone.job_configs:load_assign_config",
+        models=("schemas.trusted_zone.job_configs:AssignConfig",),
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
     ),
     "evaluate": Word(
         module="pipelines.trusted_zone.evaluate",
         about="score released centers by all rows; not private, stays in the trusted zone",
-        load="schemas.trusted_zone.evaluate_config:load_evaluate_config",
-        models=("schemas.trusted_zone.evaluate_config:EvaluateConfig",),
+        load="schemas.trusted_zone.job_configs:load_evaluate_config",
+        models=("schemas.trusted_zone.job_configs:EvaluateConfig",),
         example="data: {path: lake, features: [age, hours]}\nmodel: runs/fit\n",
     ),
     "profile": Word(

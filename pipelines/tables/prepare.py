@@ -20,7 +20,7 @@ from schemas.errors import ConfigError
 from schemas.privacy.flow import TRUSTED_ZONE, Zone
 from schemas.tables.contract import TableContract
 from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedManifest
-from schemas.trusted_zone.prepare_config import PrepareConfig, load_prepare_config
+from schemas.trusted_zone.job_configs import PrepareConfig, load_prepare_config
 from transforms.tables.group_clients import GroupClients, SamplingParams, Windows, WriteManifest
 from transforms.tables.prepared_files import read_manifest
 from transforms.tables.read import CheckRows, ListShards

@@ -10,7 +10,7 @@ from pipelines.jobs.job import UNPROTECTED, Job, Outcome, Run
 from pipelines.tables.features import with_features
 from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
 from schemas.privacy.flow import NOT_PRIVATE, Zone
-from schemas.trusted_zone.evaluate_config import EvaluateConfig, load_evaluate_config
+from schemas.trusted_zone.job_configs import EvaluateConfig, load_evaluate_config
 from schemas.trusted_zone.metrics import METRICS_FILE, Metrics
 from transforms.files import gate
 from transforms.files.saved_model import SavedModel, load_model, read_reference

@@ -1,5 +1,6 @@
 """Configs of the jobs `encode` and `decode`: clustering of private reports in one round."""
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Self, TypeVar
 
@@ -215,24 +216,6 @@ def load_encode_config(text: str) -> EncodeConfig:
     return rejection.checked(EncodeConfig, _of_encode(settings))
 
 
-def load_decode_config(text: str) -> DecodeConfig:
-    """A `decode` job from YAML text, alone or with the settings of its `encode` job.
-
-    Raises:
-      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
-    """
-    return collected(DecodeConfig, text)
-
-
-def load_shuffle_config(text: str) -> ShuffleConfig:
-    """A `shuffle` job from YAML text, alone or with the settings of its `encode` job.
-
-    Raises:
-      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
-    """
-    return collected(ShuffleConfig, text)
-
-
 def collected(kind: type[Collected], text: str) -> Collected:
     """A job on collected reports from YAML text, alone or with the settings of its `encode` job.
 
@@ -246,6 +229,12 @@ def collected(kind: type[Collected], text: str) -> Collected:
         rejection.checked(EncodeConfig, others)
         own["job"] = others
     return rejection.checked(kind, own)
+
+
+load_decode_config = functools.partial(collected, DecodeConfig)
+"""A `decode` job from YAML text; raises ConfigError."""
+load_shuffle_config = functools.partial(collected, ShuffleConfig)
+"""A `shuffle` job from YAML text; raises ConfigError."""
 
 
 def _of_encode(settings: dict[str, object]) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Config of a `decode` job for reports that arrive: the settings of a decode, and the calendar of its windows."""
 
 import dataclasses
+import functools
 from typing import Annotated, Self
 
 import pydantic
@@ -126,13 +127,8 @@ def has_windows(text: str) -> bool:
     return isinstance(settings, dict) and _SECTION in settings
 
 
-def load_windowed_decode(text: str) -> WindowedDecode:
-    """A job with windows from YAML text, alone or with the settings of its `encode` job.
-
-    Raises:
-      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
-    """
-    return collected(WindowedDecode, text)
+load_windowed_decode = functools.partial(collected, WindowedDecode)
+"""A job with windows from YAML text, alone or with the settings of its `encode` job; raises ConfigError."""
 
 
 def load_any_decode(text: str) -> DecodeConfig:

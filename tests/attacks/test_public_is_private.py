@@ -23,9 +23,7 @@ from schemas.profile.config import ProfileConfig
 from schemas.reports.config import EncodeConfig
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
-from schemas.trusted_zone.assign_config import AssignConfig
-from schemas.trusted_zone.evaluate_config import EvaluateConfig
-from schemas.trusted_zone.prepare_config import PrepareConfig
+from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
 from tests.scenes import lake, tables
 from tests.scenes.models import run_model_job, write_model
 from transforms.tables.read import ServerFiles

@@ -20,7 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.privacy.flow import NOT_PRIVATE_METADATA
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
-from schemas.trusted_zone.assign_config import CLUSTER, FILE, ROW
+from schemas.trusted_zone.job_configs import CLUSTER, FILE, ROW
 from transforms.files.octets import write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.written import WrittenFile, write_listing

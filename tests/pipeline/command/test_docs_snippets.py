@@ -14,8 +14,7 @@ from schemas.masked.config import validated_aggregate
 from schemas.profile.config import load_profile_config
 from schemas.reports.config import load_encode_config
 from schemas.reports.windows import load_windowed_decode
-from schemas.trusted_zone.assign_config import load_assign_config
-from schemas.trusted_zone.evaluate_config import load_evaluate_config
+from schemas.trusted_zone.job_configs import load_assign_config, load_evaluate_config
 from schemas.trusted_zone.sweep_config import load_sweep_config
 from tests.scenes import pages
 from tests.scenes.pages import FENCE, ROOT, calls

@@ -16,7 +16,7 @@ from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.run.options import beam_options
 from schemas.errors import ConfigError, InputError, SchemaMismatchError
 from schemas.kmeans.fit_config import validated
-from schemas.trusted_zone.prepare_config import load_prepare_config
+from schemas.trusted_zone.job_configs import load_prepare_config
 from tests.scenes import job_text
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

@@ -12,7 +12,7 @@ import pytest
 
 from dapple_dp import api
 from pipelines.run.options import beam_options
-from schemas.trusted_zone.assign_config import AssignConfig
+from schemas.trusted_zone.job_configs import AssignConfig
 from tests.pipeline.tables.test_encode import census, job  # noqa: F401 - a fixture
 from tests.scenes import job_text, lake
 from tests.scenes.models import assert_job_refused, run_model_job, write_model

@@ -15,7 +15,7 @@ from dapple_dp import api
 from pipelines.run.options import beam_options
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
-from schemas.trusted_zone.evaluate_config import EvaluateConfig
+from schemas.trusted_zone.job_configs import EvaluateConfig
 from schemas.trusted_zone.metrics import Metrics
 from tests.scenes import lake
 from tests.scenes.models import run_model_job, write_model

@@ -3,8 +3,7 @@
 import pytest
 
 from schemas.errors import ConfigError
-from schemas.trusted_zone.assign_config import load_assign_config
-from schemas.trusted_zone.evaluate_config import load_evaluate_config
+from schemas.trusted_zone.job_configs import load_assign_config, load_evaluate_config
 from schemas.trusted_zone.metrics import Metrics, Separation
 
 DATA = "data: {path: lake, features: [a, b], client_id: id}\n"

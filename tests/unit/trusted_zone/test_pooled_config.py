@@ -5,9 +5,7 @@ import yaml
 
 from schemas.errors import ConfigError
 from schemas.kmeans.pooled_config import is_pooled, pooled
-from schemas.trusted_zone.assign_config import load_assign_config
-from schemas.trusted_zone.evaluate_config import load_evaluate_config
-from schemas.trusted_zone.prepare_config import load_prepare_config
+from schemas.trusted_zone.job_configs import load_assign_config, load_evaluate_config, load_prepare_config
 
 BASE = {"data": {"path": "lake", "features": "x", "client_id": "who"}, "n_clusters": 3}
 K_FED, OPTIMAL = BASE | {"algorithm": "k_fed"}, BASE | {"algorithm": "optimal"}

@@ -1,0 +1,123 @@
+"""Configs of the jobs `prepare`, `assign` and `evaluate`.
+
+That of `prepare` is its own, or the parts of a `fit` job that say where the rows are.
+"""
+
+import collections
+from typing import Annotated, Self
+
+import pydantic
+from pydantic import Field
+
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import validated
+from schemas.kmeans.model_job import ModelJob, parse_model_job
+from schemas.kmeans.pooled_config import is_pooled, pooled
+from schemas.settings import rejection, yaml_text
+from schemas.settings.section import Flag, Scalar, Section, Text
+from schemas.tables.data_section import DataConfig, PrepareOptions
+
+CLUSTER = "cluster"
+FILE = "file"
+ROW = "row"
+
+
+class EvaluateOptions(Section):
+    """What is scored beyond the cost."""
+
+    label: Text | None = Field(
+        default=None, description="a column of classes (strings, integers or booleans) to compare with, or leave it out"
+    )
+    reference: Text | None = Field(
+        default=None,
+        description="a Parquet file with a list column named center, or the output folder of a fit, or leave it out",
+    )
+    silhouette_rows: Annotated[int, Field(strict=True, ge=0, le=20_000), Scalar] = Field(
+        default=2000, description="the number of rows to sample for the silhouette, an integer from 0 to 20000"
+    )
+    beside_released: Flag = Field(
+        default=False, description="true to allow an output folder below that of a fit, or false"
+    )
+
+
+class EvaluateConfig(ModelJob):
+    """One `evaluate` job."""
+
+    evaluate: EvaluateOptions = Field(default=EvaluateOptions(), description="a section of options, or leave it out")
+
+
+def load_evaluate_config(text: str) -> EvaluateConfig:
+    """A job from YAML text; raises ConfigError as `parse_model_job` does."""
+    return parse_model_job(text, EvaluateConfig)
+
+
+class AssignOptions(Section):
+    """What stands beside a row's cluster."""
+
+    id_columns: tuple[Text, ...] = Field(
+        default=(), description="a list of columns to copy beside the cluster, besides data.client_id"
+    )
+    beside_released: Flag = Field(
+        default=False, description="true to allow an output folder below that of a fit, or false"
+    )
+
+
+class AssignConfig(ModelJob):
+    """One `assign` job."""
+
+    assign: AssignOptions = Field(default=AssignOptions(), description="a section of options, or leave it out")
+
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """Columns to copy; none to name the file and the row's place in it instead."""
+        client_id = self.data.client_id
+        return (() if client_id is None else (client_id,)) + self.assign.id_columns
+
+    @pydantic.model_validator(mode="after")
+    def _columns_are_distinct(self) -> Self:
+        names = (*self.id_columns, CLUSTER)
+        repeated = [name for name, times in collections.Counter(names).items() if times > 1]
+        if repeated:
+            raise ConfigError(
+                f"assign.id_columns must be distinct, without data.client_id and {CLUSTER!r}, got {repeated[0]!r} "
+                "twice; remove it or rename the column."
+            )
+        return self
+
+
+def load_assign_config(text: str) -> AssignConfig:
+    """A job from YAML text; raises ConfigError as `parse_model_job` does."""
+    return parse_model_job(text, AssignConfig)
+
+
+class PrepareConfig(Section):
+    """One `prepare` job."""
+
+    data: DataConfig = Field(description="the section of the private table with path, features and client_id")
+    prepare: PrepareOptions = Field(default=PrepareOptions(), description="a section with shards, or leave it out")
+
+    @pydantic.model_validator(mode="after")
+    def _knows_clients(self) -> Self:
+        if self.data.client_id is None:
+            raise ConfigError(
+                "data.client_id must be given for prepare, got nothing; "
+                f"give {rejection.description('data.client_id', PrepareConfig)}."
+            )
+        return self
+
+
+def load_prepare_config(text: str) -> PrepareConfig:
+    """A job from YAML text; a whole `fit` job is checked as one, and its other sections are no matter.
+
+    Raises:
+      ConfigError: one sentence about the first wrong setting, or if the text is not YAML.
+    """
+    settings = rejection.mapping(yaml_text.parse(text), "data and its path")
+    if "algorithm" in settings:
+        fit = pooled(settings) if is_pooled(settings) else validated(settings)
+        if fit.encode:
+            raise ConfigError(
+                "encode must be left out for prepare, got a section; fit groups encoded rows by itself where it must."
+            )
+        settings = {"data": fit.data, "prepare": fit.prepare}
+    return rejection.checked(PrepareConfig, settings)
