@@ -30,7 +30,7 @@ from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import PrepareOptions
 from transforms.files import gate
-from transforms.files.written import WrittenFile
+from transforms.files.octets import WrittenFile
 from transforms.numerics.reports.design import design
 from transforms.numerics.reports.split_reports import design_split
 from transforms.reports.encode import EncodeReports

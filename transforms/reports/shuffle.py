@@ -15,8 +15,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.reports.parameters import ReportParameters, ReportVariant
 from schemas.reports.rows import to_table
-from transforms.files.octets import write_bytes
-from transforms.files.written import WrittenFile, write_listing
+from transforms.files.octets import WrittenFile, write_bytes, write_listing
 from transforms.reports.batches import (
     FEW_GROUPS,
     MANY_GROUPS,

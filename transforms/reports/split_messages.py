@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from schemas.errors import InputError
 from schemas.reports.split_parameters import SplitParameters
 from schemas.tables.columns import find, mismatch, plain
-from transforms.files.written import WrittenFile, write_listing
+from transforms.files.octets import WrittenFile, write_listing
 from transforms.numerics.reports import split_reports
 from transforms.numerics.reports.split_and_mix import MOST_TIMES, Messages, MessageTotals
 from transforms.reports.batches import ReadRowGroups, check_apart, check_one_pane, check_one_window

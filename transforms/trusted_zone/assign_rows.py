@@ -21,9 +21,8 @@ from schemas.privacy.flow import NOT_PRIVATE_METADATA
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from schemas.trusted_zone.job_configs import CLUSTER, FILE, ROW
-from transforms.files.octets import write_bytes
+from transforms.files.octets import WrittenFile, write_bytes, write_listing
 from transforms.files.private_sink import PrivateSink
-from transforms.files.written import WrittenFile, write_listing
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import ValidRows, read_valid_rows
