@@ -594,7 +594,7 @@ FAULTS = (
     ),
     Fault(
         "seams: the label shows the epsilon that was asked for",
-        "pipelines/kmeans/report/files.py",
+        "pipelines/kmeans/report/report_page.py",
         'epsilon=f"{plan.epsilon:.4g}",',
         'epsilon=f"{asked.epsilon:.4g}",',
         f"{SEAMS}[0]",

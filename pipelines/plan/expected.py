@@ -29,8 +29,8 @@ from pipelines.kmeans.plan.public_fit import PublicFit
 from pipelines.ledger.remaining import Budget
 from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
-from pipelines.plan.plan_words import stream_json, stream_warnings
 from pipelines.plan.sharp_edges import edges_of
+from pipelines.plan.stream_noise import stream_json, stream_warnings
 from pipelines.run.options import beam_options, read_text
 from pipelines.run.stores import check_stores
 from pipelines.tables.features import with_features

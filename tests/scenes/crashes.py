@@ -23,6 +23,7 @@ _CONTEXT.set_forkserver_preload(
         "dp_accounting.pld",
         "pipelines.kmeans.fit",
         "pipelines.kmeans.report.files",
+        "pipelines.kmeans.report.report_page",
         "pipelines.kmeans.stream.job",
         "pipelines.ledger.store",
         "scipy.optimize",

@@ -1,66 +1,19 @@
 """The section on clusters of a `fit` report: sizes, centers, and what sets them apart."""
 
-import itertools
-
 import numpy as np
-from numpy.typing import NDArray
 
 from pipelines.jobs.forewarnings import counted
-from pipelines.kmeans.report import cluster_plots
+from pipelines.kmeans.report import cluster_plots, own_units
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.page import plots
-from pipelines.page.numbers import fixed, to_noise
+from pipelines.page.numbers import to_noise
 from pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
 from schemas.choices import Algorithm
-from schemas.tables.encoder import Encoder
 
-_MOST_COLUMNS = 4
-"""Columns that tell what is typical of a cluster."""
-_SIGNS = 3
 _MOST_CLUSTERS = 200
 """Clusters in the table of words."""
 _MOST_FEATURES = 40
 """Features in the table of numbers."""
-
-
-def texts(view: FitView, features: NDArray[np.int64], clusters: NDArray[np.int64]) -> list[tuple[str, ...]]:
-    """A row per feature, a text per cluster."""
-    encoder, centers = view.planned.contract.encoder, view.summary.centers
-    if encoder is None:
-        return [fixed(centers[clusters, feature].tolist()) for feature in features]
-    values, shares = encoder.decoded(centers), encoder.in_percent
-    return [
-        tuple(f"{value:.0f}%" for value in values[clusters, feature])
-        if shares[feature]
-        else fixed(values[clusters, feature].tolist())
-        for feature in features
-    ]
-
-
-def typical(view: FitView, index: int) -> str:
-    """What is typical of a cluster, for example "hours 41.2; education Bachelors (62%)"; "" where nothing is encoded.
-
-    Of a column with several features the one with the largest share is named. Columns in which centers differ most
-    come first.
-    """
-    encoder = view.planned.contract.encoder
-    if encoder is None:
-        return ""
-    parts = _parts(encoder)
-    order = sorted(parts, key=lambda part: -float(view.summary.spread[part].max()))[:_MOST_COLUMNS]
-    values, shares = encoder.decoded(view.summary.centers)[index], encoder.in_percent
-    words = []
-    for part in order:
-        best = part.start + int(values[part].argmax())
-        number = f"({values[best]:.0f}%)" if shares[best] else fixed([float(values[best])], _SIGNS)[0]
-        words.append(f"{view.summary.names[best]} {number}")
-    return "; ".join(words)
-
-
-def _parts(encoder: Encoder) -> list[slice]:
-    """Where the features of each column lie."""
-    ends = np.cumsum([0, *(len(column.names) for column in encoder.columns)]).tolist()
-    return [slice(low, high) for low, high in itertools.pairwise(ends)]
 
 
 def clusters_section(view: FitView) -> Section:
@@ -258,7 +211,7 @@ def _in_words(view: FitView, index: int) -> tuple[str, ...]:
     if not view.summary.found[index]:
         return ("may be empty", "") if encoded else ("may be empty",)
     apart = _high_and_low(view, index)
-    return (apart, typical(view, index)) if encoded else (apart,)
+    return (apart, own_units.typical(view, index)) if encoded else (apart,)
 
 
 def _high_and_low(view: FitView, index: int) -> str:
@@ -289,7 +242,7 @@ def _numbers(view: FitView) -> Table:
     note = f"Shown: {' and '.join(cut)}; centers.parquet has all." if cut else same
     if encoded:
         note += " Means are in the units of the columns; percentages are shares of a cluster's rows, cut to 0% to 100%."
-    lines = texts(view, features, clusters)
+    lines = own_units.texts(view, features, clusters)
     return Table(
         title=f"Centers in {'the units of the columns' if encoded else 'feature units'}",
         badge=Badge.RELEASED,

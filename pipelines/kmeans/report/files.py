@@ -4,13 +4,10 @@ import dataclasses
 import json
 from typing import Any
 
-from pipelines.jobs.forewarnings import counted
 from pipelines.kmeans.plan import recurrence
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
-from pipelines.kmeans.report.fit_view import FitView
-from pipelines.kmeans.report.sections import fit_sections
-from pipelines.ledger.remaining import Remaining, around, left_words, remaining
-from pipelines.page.page import Page, PrivacyLabel, meaning, rendered
+from pipelines.kmeans.report import report_page
+from pipelines.ledger.remaining import around, remaining
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
 from pipelines.run.registry_entry import (
@@ -34,14 +31,6 @@ from schemas.settings.digest import config_digest
 from transforms.files.octets import table_bytes
 from transforms.files.publish import RELEASED_FILES
 
-_ALGORITHMS = {
-    "feddp_kmeans": "FedDP-KMeans",
-    "server_kmeanspp": "ServerKMeans++",
-    "server_lloyds": "ServerLloyds",
-    "sphere_packing": "SpherePacking",
-    "central_tree": "CentralTree",
-    "dp_lloyd": "DP-Lloyd",
-}
 _NOISE = {
     Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian mechanism",
     Mechanism.DISCRETE_LAPLACE: "discrete Laplace mechanism",
@@ -62,9 +51,6 @@ _TRUST = {
         "all of their noise. With both roles in one job its operator, workers and storage are trusted.",
     ),
 }
-
-
-_ZEROED = "one unit is left out of its sender's statistic; who sends is public"
 
 
 def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, report: bool = True) -> None:
@@ -89,7 +75,7 @@ def _write_report(folder: RunFolder, planned: PlannedFit, result: FitResult) -> 
     config = planned.config
     left = remaining(config.ledger, config.data.name)
     stamp = RunStamp.today(folder.run_id, config_digest(config), config.data.name)
-    folder.write("report.html", render(planned, result, left, stamp).encode())
+    folder.write("report.html", report_page.render(planned, result, left, stamp).encode())
 
 
 def manifest(planned: PlannedFit, result: FitResult, run_id: str) -> dict[str, Any]:
@@ -258,70 +244,3 @@ def _implementation(planned: PlannedFit) -> dict[str, Any]:
         "eigenvectors, a tree of half-spaces and k-means of its leaves); nothing else follows.",
         more="privacy.json lists every release with mechanism, sensitivity and noise multiplier.",
     )
-
-
-def render(
-    planned: PlannedFit, result: FitResult, remaining: Remaining | None = None, stamp: RunStamp | None = None
-) -> str:
-    """The report of a finished run; everything in it is released or public.
-
-    Args:
-      planned: the job.
-      result: what it released.
-      remaining: of the budget of the data set; None leaves the reader to the ledger, if there is one.
-      stamp: of the run; None for a page of no run.
-    """
-    spent = f"({result.privacy.epsilon:.6g}, {result.privacy.delta:.3g})"
-    lead = f"This report could not be written. The run spent {spent}; its other files are whole."
-    return rendered("Private clustering", lambda: page(FitView.of(planned, result), remaining, stamp), lead, stamp)
-
-
-def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = None) -> Page:
-    """The page of a run."""
-    config, summary = view.planned.config, view.summary
-    algorithm = _ALGORITHMS.get(str(config.algorithm), str(config.algorithm))
-    clusters, features = counted(summary.n_clusters, "cluster"), counted(summary.n_features, "feature")
-    return Page(
-        title=f"Private clustering of {config.data.name}" if config.data.name else "Private clustering",
-        lead=f"{clusters} of {features}, found by {algorithm} from noised sums. No row of the private data, and "
-        "no exact count of rows, is in this report.",
-        tags=(
-            algorithm,
-            f"{config.privacy.allocation} allocation",
-            f"{counted(len(view.planned.rounds), 'round')}, {counted(len(view.releases), 'release')}",
-        ),
-        label=_label(view, remaining),
-        sections=fit_sections(view),
-        stamp=stamp,
-    )
-
-
-def _label(view: FitView, remaining: Remaining | None) -> PrivacyLabel:
-    plan, asked = view.planned.plan, view.planned.config.privacy
-    zeroed = view.result.privacy.neighboring_relation == ZEROED_OUT
-    covers = view.result.privacy.covers
-    spent = f"{plan.epsilon:.6g} spent of {asked.epsilon:.6g} asked for"
-    together = "" if covers is None else f" This holds for {covers}."
-    return PrivacyLabel(
-        epsilon=f"{plan.epsilon:.4g}",
-        delta=f"{plan.delta:.3g}",
-        meaning=meaning(plan.epsilon, plan.delta, plan.unit, senders_public=zeroed) + together,
-        pairs=(
-            ("Privacy unit", f"{plan.unit}: {view.unit.whole}"),
-            ("Neighboring data sets", _ZEROED if zeroed else "add or remove one unit"),
-            ("Budget of this run", spent) if covers is None else (f"Budget of {covers}", f"{spent}, charged once"),
-            ("For discrete noise", f"{plan.discretization_slack:.1g} of delta"),
-            ("Trust", f"{view.result.privacy.trust}: {view.result.privacy.actors}"),
-            ("Clipping norm", f"{view.lattice.clipping_norm:.4g} ({_norm_source(view)})"),
-            ("Budget left", left_words(view.planned.config.ledger, remaining)),
-        ),
-    )
-
-
-def _norm_source(view: FitView) -> str:
-    norm = view.planned.config.clipping.norm
-    if norm is ClippingRule.PRIVATE:
-        return "released: a noisy quantile of the rows' norms"
-    if norm is ClippingRule.DOMAIN:
-        return "half the diagonal of the domain"
-    return "radius of the public server data" if norm is ClippingRule.SERVER_RADIUS else "given in the job"

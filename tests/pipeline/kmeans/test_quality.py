@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.kmeans.report import files as report
+from pipelines.kmeans.report import report_page as report
 from schemas.kmeans.model import model_from_tables
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from pipelines.kmeans.plan.replay import replay
-from pipelines.kmeans.report import files
+from pipelines.kmeans.report import report_page as report
+from pipelines.kmeans.report.assumptions import Assumptions, assumptions, largest_spread
 from pipelines.kmeans.report.fit_view import FitView
-from pipelines.kmeans.report.report_warnings import Assumptions, assumptions, checks, largest_spread, warnings
+from pipelines.kmeans.report.report_warnings import checks, warnings
 from pipelines.page.stamp import RunStamp
 from schemas.settings.digest import config_digest
 from schemas.tables.client_block import ClientBlock
@@ -51,7 +52,7 @@ class Run:
 
     @property
     def text(self):
-        return files.render(self.fit, self.result)
+        return report.render(self.fit, self.result)
 
     @property
     def warnings(self):
@@ -120,10 +121,10 @@ def test_the_label_says_what_is_guaranteed(run):
     for words in (f"{plan.epsilon:.6g} spent of 2 asked for", "record: one row", "add or remove one unit", "no ledger"):
         assert words in text
     config = run.fit.config.model_copy(update={"ledger": "ledger.sqlite"})
-    kept = files.render(dataclasses.replace(run.fit, config=config), run.result)
+    kept = report.render(dataclasses.replace(run.fit, config=config), run.result)
     assert "as the ledger says" in kept
     assert "no ledger" not in kept
-    left = files.render(run.fit, run.result, files.Remaining(3.5, 1e-5))
+    left = report.render(run.fit, run.result, report.Remaining(3.5, 1e-5))
     assert "epsilon 3.5, delta 1e-05" in re.sub(r"</?span[^>]*>", "", left)
 
 
@@ -165,7 +166,7 @@ def test_names_are_escaped(run, tmp_path):
     lake.write_files(tmp_path / "named", [lake.pa.table(columns)])
     job = lake.job(str(tmp_path / "named"), str(tmp_path / "named"), data__features=names)
     fit = lake.planned(job)
-    text = files.render(fit, lake.finished(fit, ClientBlock(named.points)))
+    text = report.render(fit, lake.finished(fit, ClientBlock(named.points)))
     assert not Reader(text).all("script")
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "could not be" not in text
@@ -180,7 +181,7 @@ def test_no_private_number_is_shown(run):
 
 
 def test_a_report_that_fails_does_not_cost_the_run(run, monkeypatch):
-    monkeypatch.setattr(files, "fit_sections", lambda view: 1 / 0)
+    monkeypatch.setattr(report, "fit_sections", lambda view: 1 / 0)
     assert "could not be written" in run.text
     assert "<h1>Private clustering</h1>" in run.text
 
@@ -229,13 +230,13 @@ def test_warnings(tmp_path, settings, words):
 def test_without_server_data_a_note_says_so(tmp_path):
     path = lake.write_lake(tmp_path / "lake", lake.mixture(300))
     fit = lake.planned(lake.job(path, None))
-    text = files.render(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))
+    text = report.render(fit, lake.finished(fit, ClientBlock(lake.mixture(300))))
     assert "There were no server data" in text
 
 
 def test_the_run_its_day_its_data_and_its_job_are_named(run):
     stamp = RunStamp.today("night-7", config_digest(run.fit.config), run.fit.config.data.name)
-    text = files.render(run.fit, run.result, stamp=stamp)
+    text = report.render(run.fit, run.result, stamp=stamp)
     for words in ("night-7", stamp.day, config_digest(run.fit.config)):
         assert words in text
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", stamp.day)
@@ -315,7 +316,7 @@ def test_the_tree_tells_clipped_rows_of_clients_too(tmp_path):
         del job["clipping"]["norm"]
         fit = lake.planned(job)
         block = ClientBlock(points, np.arange(0, 3001, 10) if unit == "client" else None)
-        assert "Almost all rows are clipped" in files.render(fit, lake.finished(fit, block))
+        assert "Almost all rows are clipped" in report.render(fit, lake.finished(fit, block))
 
 
 def test_clusters_that_may_be_empty_are_not_shown_as_found(tmp_path):
@@ -325,7 +326,7 @@ def test_clusters_that_may_be_empty_are_not_shown_as_found(tmp_path):
     fit = lake.planned(job | {"tree": {"radius": 9.0}, "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6}})
     view = FitView.of(fit, lake.finished(fit, ClientBlock(points)))
     assert 0 < len(view.small_clusters) < 8
-    text = files.render(fit, view.result)
+    text = report.render(fit, view.result)
     for index in view.small_clusters:
         assert re.search(rf'<th scope="row">\({index}\)</th>\s*<td class="words">may be empty</td>', text)
         assert f">({index})</text>" in text
@@ -362,7 +363,7 @@ def test_centers_are_shown_in_the_columns_own_units(tmp_path):
     }
     job = lake.job(str(tmp_path / "lake"), str(tmp_path / "server"), data__features=list(columns), n_clusters=2)
     fit = lake.planned(job | {"encode": kinds})
-    text = files.render(fit, lake.finished(fit, ClientBlock(fit.contract.to_points(table, "lake"))))
+    text = report.render(fit, lake.finished(fit, ClientBlock(fit.contract.to_points(table, "lake"))))
     assert "could not be" not in text
     assert "Centers in the units of the columns" in text
     typical = re.findall(r"hours (\d\d\.\d); [^<]*", text)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.kmeans.report import files
+from pipelines.kmeans.report import report_page as report
 from pipelines.kmeans.stream import history
 from pipelines.kmeans.stream.windows_page import write_page
 from pipelines.page.stamp import RunStamp
@@ -144,7 +144,7 @@ def fit_page(folder):
     settings = {"data__features": names, "n_clusters": 12, "lloyd__steps": 1, "privacy__epsilon": 0.5}
     fit = lake.planned(lake.job(str(folder / "lake"), str(folder / "server"), **settings))
     path = folder / "report.html"
-    path.write_text(files.render(fit, lake.finished(fit, ClientBlock(points)), stamp=STAMP))
+    path.write_text(report.render(fit, lake.finished(fit, ClientBlock(points)), stamp=STAMP))
     return path
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.kmeans.report import files
+from pipelines.kmeans.report import report_page as report
 from schemas.privacy.plan import Mechanism
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake
@@ -135,4 +135,4 @@ def test_the_unit_of_the_features_does_not_matter(desk, tmp_path, case, exponent
     for release, plain in zip(found.model.releases, expected.releases, strict=True):
         np.testing.assert_array_equal(release.values, plain.values)
     np.testing.assert_array_equal(found.model.centers / scale, expected.centers)
-    assert "could not be written" not in files.render(fit, found)
+    assert "could not be written" not in report.render(fit, found)

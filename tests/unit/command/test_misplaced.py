@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipelines.command import early, help_pages
+from pipelines.command import help_pages, misplaced
 from pipelines.command import main as command
 from pipelines.command.words import TOOLS, WORDS
 from pipelines.run.options import known_flags
@@ -53,13 +53,13 @@ def test_flags_of_beam_are_left_to_beam():
     """Names that both have are Beam's, as ever; what the list of these lacks would be refused by mistake."""
     both = set()
     for name in WORDS:
-        schema = json.loads((early._SCHEMAS / f"{name}.json").read_text())
-        names = early._names(schema, schema.get("$defs", {}))
+        schema = json.loads((misplaced._SCHEMAS / f"{name}.json").read_text())
+        names = misplaced._names(schema, schema.get("$defs", {}))
         both |= {f"--{each.rpartition('.')[2]}" for each in names} & set(known_flags())
-    assert both == set(early.BEAMS)
-    for flag in early.BEAMS:
+    assert both == set(misplaced.BEAMS)
+    for flag in misplaced.BEAMS:
         for name in WORDS:
-            early.refuse_settings(name, [flag, "3"])
+            misplaced.refuse_settings(name, [flag, "3"])
 
 
 def codes(capsys, *words):
