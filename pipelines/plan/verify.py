@@ -1,4 +1,7 @@
-"""`dapple verify`: whether a run's folder is as the run wrote it, and whether what it says adds up."""
+"""`dapple verify`: whether a run's folder is as the run wrote it, and whether what it says adds up.
+
+A signature, Ed25519, is over the octets of `run.json`, which holds the digest of every other file.
+"""
 
 import dataclasses
 import hashlib

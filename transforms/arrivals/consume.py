@@ -1,4 +1,4 @@
-"""A bounded source: the messages of one partition between two offsets, and no other."""
+"""Messages of one partition between two offsets, and no other, copied to private files that a job reads as any."""
 
 import dataclasses
 import hashlib
