@@ -27,7 +27,7 @@ from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved, set
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.spending import Reservation
 from pipelines.ledger.store import Ledger
-from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder
+from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder, UnderWayError
 from pipelines.run.options import JobOptions
 from pipelines.run.round_driver import clear_rounds, rounds_recorded
 from pipelines.run.run_keys import RunNonce
@@ -111,7 +111,7 @@ class RunAccount(OutputFolder):
         try:
             with self.folder.claimed():
                 fresh = reservation is None or self._reserve(reservation.charge)
-                self.folder.take_up()
+                self._take_up()
             self._check_open()
             self.folder.clear(keep_rounds=self._started and not self._again)
             yield
@@ -188,6 +188,12 @@ class RunAccount(OutputFolder):
         about["nonce"] = RunNonce.new(self._run).octets.hex()
         self._ledger.reserve(self._run, charge, about)
         return True
+
+    def _take_up(self) -> None:
+        try:
+            self.folder.take_up()
+        except UnderWayError as error:
+            raise LedgerRefusedError(str(error)) from error
 
     def _check_open(self) -> None:
         """Refuses, before a staged file is touched, what another attempt has ended meanwhile."""
