@@ -71,7 +71,6 @@ class RunAccount(OutputFolder):
         self._started = False
         self._drew = False
         self._again = False
-        self._is_window = config.epoch is not None
         self._left: dict[str, str] = {}
 
     def complete(self) -> Summary | None:
@@ -219,8 +218,7 @@ class RunAccount(OutputFolder):
 
     def _can_repeat(self, folder: RunFolder, status: RunStatus) -> bool:
         """Whether the release of a committed run is lost, and its keys are there to draw it again."""
-        # What a window of an epoch has counted may have been replaced by that of the next one.
-        if self._is_window or status.committed is None or status.release is None:
+        if status.charge.is_drawn_once or status.committed is None or status.release is None:
             return False
         # In this order: meanwhile another attempt may put in place what is staged.
         staged = _is_staged(folder, status.committed["manifest"])

@@ -66,7 +66,7 @@ class FitRounds:
         planned = self._planned
         shards = root | "List" >> ListShards(source=planned.source, contract=self._aggregation.contract)
         if first == 1 and not self._counted:
-            _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
+            _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.source.may_be_empty)
         state = shards | "Rounds" >> RunRounds(
             rounds=planned.rounds[first - 1 : last],
             initial=self._state(arrays),

@@ -167,7 +167,7 @@ def _build_inspection(
 ) -> None:
     """Adds the pass over the client ids to a pipeline."""
     shards = root | "List" >> ListShards(source=source, contract=contract)
-    _ = shards | "CheckRows" >> CheckRows(may_be_empty=params is not None)
+    _ = shards | "CheckRows" >> CheckRows(may_be_empty=source.may_be_empty)
     if params is not None:
         _ = shards | "CallRoll" >> CallRoll(params=params)
     column = None if params is None else params.column

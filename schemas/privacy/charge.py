@@ -119,6 +119,11 @@ class Charge:
         return {name: value for name, value in self.epoch.items() if name not in ("window", "index")}
 
     @property
+    def is_drawn_once(self) -> bool:
+        """Whether a lost release stays lost: what a window has counted is replaced by what the next one counts."""
+        return self.epoch is not None
+
+    @property
     def correction(self) -> str | None:
         """What is wrong with `epsilon`, if the version that charged it had a fault; in words, None if nothing is."""
         relative = [] if self.corrections >= 1 else [each for each in self.events if _is_relative(each)]
