@@ -28,9 +28,9 @@ from schemas.kmeans.recurring.epoch import EpochConfig, coefficients
 from schemas.kmeans.recurring.remembered import Memory
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import window_rounds as windows
-from transforms.kmeans.dp_lloyd import window_server as windows_server
 from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
+from transforms.kmeans.windows import rounds as windows
+from transforms.kmeans.windows import server as windows_server
 from transforms.numerics.kmeans.noisy_means import last_means
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 from transforms.numerics.kmeans.recurring.windows import mixing

@@ -22,10 +22,10 @@ from benchmarks.continual import DELTA, EPSILON, SETTINGS, Rows, Setting, cost_o
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Memory
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import window_rounds as windows
-from transforms.kmeans.dp_lloyd import window_server as server
-from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.kmeans.protocols import PROTOCOLS
+from transforms.kmeans.windows import rounds as windows
+from transforms.kmeans.windows import server as server
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.tables.participation import Counted, Rule

@@ -45,8 +45,8 @@ from schemas.privacy.release import Release
 from schemas.privacy.statement import PrivacyStatement
 from schemas.privacy.unit import UNITS, unit_of
 from schemas.settings import yaml_text
-from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit, probed_units
+from transforms.kmeans.windows.rounds import epoch_facts
 from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
 from transforms.privacy import accounting
 

@@ -5,7 +5,7 @@ from typing import Any
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.unit import unit_of
-from transforms.kmeans.dp_lloyd.window_rounds import column_of, weights_of
+from transforms.kmeans.windows.rounds import column_of, weights_of
 from transforms.numerics.kmeans.recurring.windows import remembered_noise
 
 

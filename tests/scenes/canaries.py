@@ -14,10 +14,11 @@ from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPla
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import audit
 from tests.scenes.lake import MEANS, mixture
-from transforms.kmeans.dp_lloyd import window_rounds, window_server
 from transforms.kmeans.dp_lloyd.state import LloydState
-from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.kmeans.protocols import PROTOCOLS
+from transforms.kmeans.windows import rounds as window_rounds
+from transforms.kmeans.windows import server as window_server
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.tables import row_sampling
 from transforms.privacy import accounting

@@ -11,11 +11,11 @@ from transforms.kmeans.central_tree import rounds as central_tree
 from transforms.kmeans.central_tree import server as tree_server
 from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.kmeans.dp_lloyd import window_rounds as windows
-from transforms.kmeans.dp_lloyd import window_server as windows_server
 from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
 from transforms.kmeans.feddp_kmeans import server as feddp_server
 from transforms.kmeans.lloyd import rounds as lloyd
+from transforms.kmeans.windows import rounds as windows
+from transforms.kmeans.windows import server as windows_server
 from transforms.rounds.protocol import RoundsProtocol
 
 

@@ -30,9 +30,9 @@ from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoded_column import read_as
 from schemas.tables.encoder import Encoder
-from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.lloyd.specs import samples_rows
 from transforms.kmeans.protocols import warm_protocol
+from transforms.kmeans.windows.rounds import epoch_facts
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.numerics.privacy.noise_shares import closeness_epsilon

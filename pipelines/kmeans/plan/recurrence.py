@@ -15,7 +15,7 @@ from schemas.choices import Algorithm, ClippingRule
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.drift import Drift
 from schemas.kmeans.recurring.remembered import Remembered
-from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from transforms.kmeans.lloyd.box import rounds_frame
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.noisy_means import last_means
 from transforms.numerics.kmeans.recurring import drift
@@ -132,7 +132,7 @@ def final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | No
     """The frame of the last rounds as `run.json` holds it; None where the run moved it by its releases."""
     config, frame = planned.config, planned.initial.frame
     if config.algorithm is Algorithm.DP_LLOYD:
-        return frame_json(dp_lloyd_starts.rounds_frame(config, len(frame.lattice.center)))
+        return frame_json(rounds_frame(config, len(frame.lattice.center)))
     if config.feddp_kmeans.reduce_diameter is not None:
         return None
     if config.clipping.norm is ClippingRule.PRIVATE:

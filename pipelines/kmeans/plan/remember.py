@@ -15,10 +15,10 @@ from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.config import RecurringConfig
 from schemas.kmeans.recurring.remembered import Memory, Remembered
-from transforms.kmeans.dp_lloyd.state import LloydSettings
-from transforms.kmeans.dp_lloyd.window_rounds import weights_of
-from transforms.kmeans.dp_lloyd.window_server import own_means
-from transforms.kmeans.dp_lloyd.window_state import WindowState
+from transforms.kmeans.lloyd.box import LloydSettings
+from transforms.kmeans.windows.rounds import weights_of
+from transforms.kmeans.windows.server import own_means
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans.noisy_means import last_means
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 

@@ -16,7 +16,7 @@ from schemas.kmeans.stream_config import StreamConfig
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.publish import CENTERS_FILE
-from transforms.kmeans.dp_lloyd.window_rounds import weights_of
+from transforms.kmeans.windows.rounds import weights_of
 from transforms.numerics.kmeans.recurring.windows import own_noise
 
 LAST = 50

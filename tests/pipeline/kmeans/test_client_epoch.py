@@ -23,14 +23,14 @@ from schemas.tables.contract import TableContract
 from schemas.tables.participation import Participation
 from tests.scenes import lake
 from tests.scenes.epochs import CONTRACT, DATES, Place
-from transforms.kmeans.dp_lloyd import window_rounds as rounds
-from transforms.kmeans.dp_lloyd import window_server as server
+from transforms.kmeans.windows import rounds as rounds
+from transforms.kmeans.windows import server as server
 from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
 from transforms.numerics.tables.participation import Counted, Rule, worst_column
 from transforms.privacy_flow.stated_sensitivity import Moves, moves_of, understatement
 from transforms.tables.counted_clients import Roll, counted_block, salted_digests
 
-STATISTIC = "transforms.kmeans.dp_lloyd.window_rounds:window_statistic"
+STATISTIC = "transforms.kmeans.windows.rounds:window_statistic"
 
 
 @pytest.fixture(scope="module")

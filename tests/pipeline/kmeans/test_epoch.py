@@ -21,8 +21,8 @@ from schemas.privacy.charge import Limit
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake, ledgers
-from transforms.kmeans.dp_lloyd import window_rounds as rounds
-from transforms.kmeans.dp_lloyd import window_server as server
+from transforms.kmeans.windows import rounds as rounds
+from transforms.kmeans.windows import server as server
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.recurring.memory import memory_of, most_runs
 from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity, mixing, own_part
@@ -365,7 +365,7 @@ def test_a_plan_for_one_window_alone_is_refused(place):
     """The checker asks for the sensitivity of the epoch, not for that of one window."""
     fit = plan_fit(validated(place.settings(0)))
     bound = fit.rounds[0]
-    name = "transforms.kmeans.dp_lloyd.window_rounds:window_statistic"
+    name = "transforms.kmeans.windows.rounds:window_statistic"
     weights = weights_of(bound.statistic)
     assert weights == (16, 6, 3)
     assert understatement(name, bound.plan, replaces=False, moves=Moves(weights, 3)) is None

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.kmeans.recurring.remembered import Memory
-from transforms.kmeans.dp_lloyd.starts import rounds_frame
-from transforms.kmeans.dp_lloyd.state import LloydSettings, lattice_centers, lattice_radius
-from transforms.kmeans.dp_lloyd.window_state import WindowState
+from transforms.kmeans.lloyd.box import LloydSettings, lattice_centers, lattice_radius, rounds_frame
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans import folding
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.recurring.windows import own_part

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.privacy.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundSpec
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import window_server as server
-from transforms.kmeans.dp_lloyd.window_state import WindowState
+from transforms.kmeans.windows import server as server
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
 from transforms.numerics.statistics import lattice, relative_sums
