@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json
 from pipelines.kmeans.plan.remember import remembered
-from schemas.choices import Algorithm, ClippingRule
+from schemas.choices import ClippingRule
+from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.drift import Drift
 from schemas.kmeans.recurring.remembered import Remembered
@@ -131,7 +132,7 @@ def previous_json(planned: PlannedFit) -> dict[str, Any] | None:
 def final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | None:
     """The frame of the last rounds as `run.json` holds it; None where the run moved it by its releases."""
     config, frame = planned.config, planned.initial.frame
-    if config.algorithm is Algorithm.DP_LLOYD:
+    if isinstance(config, DPLloydFit):
         return frame_json(rounds_frame(config, len(frame.lattice.center)))
     if config.feddp_kmeans.reduce_diameter is not None:
         return None

@@ -21,6 +21,7 @@ _ALGORITHMS = {
     "sphere_packing": "SpherePacking",
     "central_tree": "CentralTree",
     "dp_lloyd": "DP-Lloyd",
+    "windows": "DP-Lloyd",
 }
 
 

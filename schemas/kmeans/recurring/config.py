@@ -6,7 +6,6 @@ import pydantic
 from pydantic import Field
 
 from schemas.errors import ConfigError
-from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.settings.section import Count, Flag, Scalar, Section, Text
 
 _SHORT = 6
@@ -34,25 +33,10 @@ class RecurringConfig(Section):
         "default a sixth of it",
     )
 
-    epoch: EpochConfig | None = Field(
-        default=None,
-        description="a section with name, column, first, windows, window and once to release windows under one charge, "
-        "or leave it out",
-    )
-
     @property
     def short_length(self) -> int:
         """Length of the short memory, in runs; 1 is this run alone."""
         return self.short_memory or max(1, (self.memory or 0) // _SHORT)
-
-    @pydantic.model_validator(mode="after")
-    def _epochs_remember(self) -> Self:
-        if self.epoch is not None and self.memory is None:
-            raise ConfigError(
-                "recurring.memory must be given for recurring.epoch, got nothing; give the number of windows that the "
-                "centers remember."
-            )
-        return self
 
     @pydantic.model_validator(mode="after")
     def _memories_fit(self) -> Self:

@@ -90,7 +90,7 @@ class EpochConfig(Section):
     def _window_is_one_of_the_epoch(self) -> Self:
         if not 0 <= self.index < self.windows or self.date_of(self.index) != self.window:
             raise ConfigError(
-                f"recurring.epoch.window must be one of the {self.windows} dates from {self.first} on, every "
+                f"epoch.window must be one of the {self.windows} dates from {self.first} on, every "
                 f"{self.days} days, got {self.window}; begin a new epoch, or correct the date."
             )
         return self
