@@ -13,14 +13,13 @@ from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
 from schemas.choices import Algorithm
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FITS, settled, validated
-from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date, EpochConfig
+from schemas.kmeans.recurring.epoch import Date, EpochTerms
 from schemas.kmeans.windows_config import WindowsFit
 from schemas.settings import rejection, yaml_text
 from schemas.settings.calendar import Calendar
-from schemas.settings.section import Count, Section, Text
+from schemas.settings.section import Count, Text
 
 _SEPARATOR = "/"
-_OF_EPOCH = tuple(name for name in EpochConfig.model_fields if name != "window")
 _DAY_SECONDS = 86_400
 _WORDS = (
     (r"use algorithm (?:feddp_kmeans|dp_lloyd)\b", "use the fit job"),
@@ -34,46 +33,21 @@ _WORDS = (
 """What errors about the fit of a window say, and the words of a stream for it."""
 
 
-class StreamOptions(Section):
+class StreamOptions(EpochTerms):
     """The calendar of an epoch, where it starts, and what its centers remember."""
 
     start: Text = Field(description="the output folder of the fit whose centers the first window starts from")
     name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = Field(
         description="a name that no other epoch of the data set has: letters, digits, '-', '_' and '.'"
     )
-    column: Text = Field(description="the Hive partition column whose folders are dates like dt=2026-01-31")
-    first: Date = Field(description="the date of the first window")
-    days: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
-        default=1, description="from one window's date to that of the next, an integer >= 1"
-    )
-    windows: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
-        description="how many windows the epoch has, an integer from 1 to 10000"
-    )
     until: Date | None = Field(
         default=None,
         description="the date of the last window to release now, or leave it out for all whose days are over (UTC)",
-    )
-    band: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
-        default=16, description="see epoch.band of a fit, an integer >= 1"
     )
     memory: Annotated[int, Field(strict=True, ge=2, le=10_000)] = Field(
         default=30, description="how many windows the centers remember, an integer from 2 to 10000"
     )
     short_memory: Count | None = Field(default=None, description="see recurring.short_memory, or leave it out")
-    once: Text | None = Field(
-        default=None,
-        description="at privacy unit record: the reason why every row lies in the folder of one date only and for "
-        "ever, in words; leave it out at unit client",
-    )
-    max_windows: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] | None = Field(
-        default=None,
-        description="at privacy unit client: in how many windows of the epoch a client counts, an integer >= 1",
-    )
-    min_separation: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] | None = Field(
-        default=None,
-        description="at privacy unit client: how many windows lie from one in which a client counts to the next at "
-        "least, an integer >= 1",
-    )
     settle: Annotated[int, Field(strict=True, ge=0, le=30 * _DAY_SECONDS)] = Field(
         default=60,
         description="how many seconds after the end of its days a window is released, an integer from 0 to 2592000",
@@ -125,7 +99,7 @@ class StreamConfig:
 def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, date: str, output: str) -> WindowsFit:
     """The fit of one window, checked."""
     before = datetime.date.fromisoformat(date) - datetime.timedelta(days=options.days)
-    epoch = {name: getattr(options, name) for name in _OF_EPOCH if getattr(options, name) is not None}
+    epoch = {name: getattr(options, name) for name in EpochTerms.model_fields}
     recurring = {
         "previous": options.start if index == 0 else f"{output.rstrip(_SEPARATOR)}/{before.isoformat()}",
         "memory": options.memory,

@@ -30,15 +30,14 @@ Date = Annotated[str, BeforeValidator(_date)]
 _Count = Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS), Scalar]
 
 
-class EpochConfig(Section):
-    """Windows that share one charge: each row lies in one of them, by the date in the name of its folder."""
+class EpochTerms(Section):
+    """The calendar of windows that share one charge, and in how many of them a privacy unit takes part."""
 
     name: Text = Field(description="a name that no other epoch of the data set has, for the ledger")
     column: Text = Field(description="the Hive partition column whose folders are dates like dt=2026-01-31")
     first: Date = Field(description="the date of the first window")
     days: _Count = Field(default=1, description="from one window's date to that of the next, an integer >= 1")
     windows: _Count = Field(description="how many windows the epoch has, an integer from 1 to 10000")
-    window: Date = Field(description="the date of the window of this run")
     band: _Count = Field(
         default=16,
         description="how many windows each release adds up at most, so that their noise is correlated, an integer "
@@ -69,6 +68,12 @@ class EpochConfig(Section):
     def separation(self) -> int:
         """How many windows lie between these at least, the later one included."""
         return self.min_separation or self.windows
+
+
+class EpochConfig(EpochTerms):
+    """One window of an epoch: each row lies in one, by the date in the name of its folder."""
+
+    window: Date = Field(description="the date of the window of this run")
 
     @property
     def index(self) -> int:
