@@ -21,9 +21,8 @@ def roll_of(config: FitConfig) -> EpochRoll | None:
         return None
     epoch, (column, dates) = config.epoch, config.folders
     binds = epoch.times < -(-epoch.windows // epoch.separation)
-    facts = {name: value for name, value in epoch.to_json().items() if name not in ("window", "index")}
     return EpochRoll(
-        facts=facts | {"dataset": str(config.data.name)},
+        facts=epoch.model_dump(exclude={"window"}, exclude_none=True) | {"dataset": str(config.data.name)},
         column=column,
         dates=dates,
         index=epoch.index,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from schemas.kmeans.windows_config import WindowsFit
 from schemas.privacy.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundSpec
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.windows import server as server
+from transforms.kmeans.windows import server
 from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
