@@ -24,8 +24,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import machine, measurement
 from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.kmeans.recurring.epoch import coefficients
 from schemas.kmeans.recurring.remembered import Memory
+from schemas.kmeans.windows_config import coefficients
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from transforms.kmeans.protocols import PROTOCOLS, warm_protocol

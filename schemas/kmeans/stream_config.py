@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import datetime
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, cast
@@ -13,10 +12,9 @@ from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
 from schemas.choices import Algorithm
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FITS, settled, validated
-from schemas.kmeans.recurring.epoch import Date, EpochTerms
-from schemas.kmeans.windows_config import WindowsFit
+from schemas.kmeans.windows_config import EpochTerms, WindowsFit
 from schemas.settings import rejection, yaml_text
-from schemas.settings.calendar import Calendar
+from schemas.settings.calendar import Calendar, Date
 from schemas.settings.section import Count, Text
 
 _SEPARATOR = "/"
@@ -93,15 +91,14 @@ class StreamConfig:
           index: of the window.
           output: folder of the job, in which each window has a folder by its date.
         """
-        return _fit(self.base, self.options, index, self.calendar.date(index), output)
+        return _fit(self.base, self.options, index, output)
 
 
-def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, date: str, output: str) -> WindowsFit:
+def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, output: str) -> WindowsFit:
     """The fit of one window, checked."""
-    before = datetime.date.fromisoformat(date) - datetime.timedelta(days=options.days)
     epoch = {name: getattr(options, name) for name in EpochTerms.model_fields}
     recurring = {
-        "previous": options.start if index == 0 else f"{output.rstrip(_SEPARATOR)}/{before.isoformat()}",
+        "previous": options.start if index == 0 else f"{output.rstrip(_SEPARATOR)}/{options.date_of(index - 1)}",
         "memory": options.memory,
         "short_memory": options.short_memory,
     }
@@ -109,7 +106,7 @@ def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, date: str,
         settings = settled(dict(base) | {"recurring": recurring})
         algorithm = settings.get("algorithm")
         if algorithm == Algorithm.DP_LLOYD:
-            settings |= {"algorithm": Algorithm.WINDOWS, "epoch": epoch | {"window": date}}
+            settings |= {"algorithm": Algorithm.WINDOWS, "epoch": epoch | {"window": options.date_of(index)}}
         elif algorithm in FITS:
             raise ConfigError(
                 f"algorithm must be dp_lloyd for a stream, got {algorithm}; use that, or use the fit job."
@@ -135,7 +132,7 @@ def stream_config(settings: object) -> StreamConfig:
             raise ConfigError(f"{name} must be left out of a stream, got a section; its windows follow each other.")
     options = rejection.checked(StreamOptions, settings["stream"], within="stream")
     base = {str(name): value for name, value in settings.items() if name != "stream"}
-    template = _fit(base, options, 0, options.first, ".")
+    template = _fit(base, options, 0, ".")
     if options.kafka is not None:
         _check_messages(options, options.kafka, template)
     return StreamConfig(options=options, base=base, template=template)

@@ -15,8 +15,8 @@ from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
-from schemas.kmeans.recurring.epoch import coefficients
 from schemas.kmeans.recurring.remembered import Memory
+from schemas.kmeans.windows_config import coefficients
 from schemas.privacy.charge import Limit
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
