@@ -18,7 +18,7 @@ def stream_json(config: WindowsFit) -> dict[str, Any]:
     Args:
       config: a window of the epoch.
     """
-    epoch, length = config.epoch, config.memory
+    epoch, length = config.epoch, config.recurring.memory
     windows, times = epoch.windows, epoch.times
     share = unit_of(config.privacy.unit).share(min(1.0 / epoch.separation, times / windows))
     own = remembered_noise(config.weights, column_of(config), length, windows) / share

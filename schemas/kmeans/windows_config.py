@@ -9,7 +9,7 @@ from pydantic import Field
 from schemas.choices import Algorithm, LloydVariant, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.recurring.config import RecurringConfig
+from schemas.kmeans.recurring.config import RecurringConfig, Runs
 from schemas.privacy.plan import PrivacyUnit
 from schemas.settings.calendar import MOST_WINDOWS, Date, date_of
 from schemas.settings.section import Scalar, Section, Text
@@ -91,24 +91,25 @@ class EpochConfig(EpochTerms):
         return self.model_dump(exclude_none=True) | {"index": self.index}
 
 
+class SeriesConfig(RecurringConfig):
+    """What the window before has released, and how much of it counts."""
+
+    memory: Runs = Field(description="how many windows the centers remember, an integer from 2 to 10000")
+
+
 class WindowsFit(DPLloydFit):
     """One `fit` job of algorithm windows: a Lloyd round on the box of dp_lloyd, by the rows of some dates."""
 
     algorithm: Literal[Algorithm.WINDOWS] = Field(description="windows")  # type: ignore[assignment]
     epoch: EpochConfig = Field(description="a section with name, column, first, windows, window and once")
-    recurring: RecurringConfig = Field(
+    recurring: SeriesConfig = Field(
         description="a section with memory and previous: the window before, or the fit that the first one starts from"
     )
 
     @property
-    def memory(self) -> int:
-        """How many windows the centers remember."""
-        return self.recurring.memory or 1
-
-    @property
     def weights(self) -> tuple[int, ...]:
         """Weight of the statistic of each age in a release, the same in all windows; a release adds up as many."""
-        return coefficients(self.epoch.band, self.memory)
+        return coefficients(self.epoch.band, self.recurring.memory)
 
     @property
     def folders(self) -> tuple[str, tuple[str, ...]]:
@@ -148,11 +149,11 @@ class WindowsFit(DPLloydFit):
                 "and under masks nobody may keep them: leave trust out, or use algorithm dp_lloyd with "
                 "recurring.memory."
             )
-        given = {"ledger": "it sees to it that no window is released twice"}
-        given |= {"recurring.memory": "give the number of windows that the centers remember"}
-        for setting, got in (("ledger", self.ledger), ("recurring.memory", self.recurring.memory)):
-            if got is None:
-                raise ConfigError(f"{setting} must be given for algorithm windows, got nothing; {given[setting]}.")
+        if self.ledger is None:
+            raise ConfigError(
+                "ledger must be given for algorithm windows, got nothing; it sees to it that no window is released "
+                "twice."
+            )
         self._check_participation()
         if self.epoch.column in data.partitions:
             raise ConfigError(

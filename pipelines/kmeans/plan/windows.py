@@ -46,4 +46,4 @@ def window_memory(config: WindowsFit, state: WindowState, previous: PreviousRun,
         counts_stddevs=np.array([noisy.counts_stddev]),
     )
     before = previous.memory if config.epoch.index else None
-    return own if before is None else before.then(own, most_runs(config.memory))
+    return own if before is None else before.then(own, most_runs(config.recurring.memory))

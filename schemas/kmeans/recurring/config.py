@@ -10,7 +10,7 @@ from schemas.settings.section import Count, Flag, Scalar, Section, Text
 
 _SHORT = 6
 """How many times shorter the short memory is, if the job does not say."""
-_Length = Annotated[int, Field(strict=True, ge=2, le=10_000), Scalar]
+Runs = Annotated[int, Field(strict=True, ge=2, le=10_000), Scalar]
 
 
 class RecurringConfig(Section):
@@ -22,7 +22,7 @@ class RecurringConfig(Section):
         description="true to start Lloyd rounds from the centers of the earlier fit, or false to find the centers anew "
         "and take over the numbers of the clusters only",
     )
-    memory: _Length | None = Field(
+    memory: Runs | None = Field(
         default=None,
         description="how many runs the centers remember, an integer from 2 to 10000: they are means of the released "
         "sums and counts of this run and of those before it, or leave it out",

@@ -25,7 +25,7 @@ STREAM = FIT | {"stream": EPOCH | {"start": "first", "memory": 4}}
     [
         ({"epoch": None}, "epoch must be given, got nothing; give a section with name, column"),
         ({"recurring": None}, "recurring must be given, got nothing; give a section with memory and previous"),
-        ({"recurring": {"previous": "before"}}, "recurring.memory must be given for algorithm windows, got nothing"),
+        ({"recurring": {"previous": "before"}}, "recurring.memory must be given, got nothing; give how many windows"),
         ({"ledger": None}, "ledger must be given for algorithm windows, got nothing; it sees to it that no window"),
         ({"dp_lloyd": None}, "dp_lloyd must be given"),
         ({"algorithm": "dp_lloyd"}, "epoch must be left out for algorithm dp_lloyd, got a section; use algorithm win"),
