@@ -24,13 +24,13 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import machine, measurement
 from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.kmeans.recurring.epoch import EpochConfig, coefficients
 from schemas.kmeans.recurring.remembered import Memory
+from schemas.kmeans.windows_config import coefficients
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import window_rounds as windows
-from transforms.kmeans.dp_lloyd import window_server as windows_server
 from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
+from transforms.kmeans.windows import rounds as windows
+from transforms.kmeans.windows import server as windows_server
 from transforms.numerics.kmeans.noisy_means import last_means
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 from transforms.numerics.kmeans.recurring.windows import mixing
@@ -128,23 +128,21 @@ class Stream:
 
     def __init__(self, setting: Setting, start: Rows, n_windows: int):
         epoch = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": n_windows, "band": BAND, "once": "x"}
-        section = {"previous": "none", "memory": LENGTH, "epoch": epoch | {"window": "2026-01-01"}}
-        self._config = setting.config(recurring=section)
-        self._section = self._config.recurring.epoch  # type: ignore[union-attr]
+        more = {"epoch": epoch | {"window": "2026-01-01"}, "recurring": {"previous": "none", "memory": LENGTH}}
+        self._config = setting.config(algorithm="windows", **more)
         self._centers, self._rows = start, list[Rows]()
         self.memory: Memory | None = None
         specs = windows.round_specs(self._config, setting.n_features)
         self._plan = accounting.calibrate(
             PrivacyUnit.RECORD, specs, EPSILON, DELTA, PROTOCOLS[self._config.algorithm].allocation(self._config)
         )
-        self.weights = windows.weights_of(self._config)
+        self.weights = self._config.weights
 
     def window(self, rows: Rows, key: bytes) -> Rows:
         """The centers after one window more."""
         index = len(self._rows)
         self._rows.append(rows)
-        epoch = self._section.model_copy(update={"window": EpochConfig.date_of(self._section, index)})
-        state = windows_server.initial_state(self._config, epoch, self._centers, self.memory)
+        state = windows_server.initial_state(self._config.at(index), self._centers, self.memory)
         (bound,) = windows.rounds(self._config, self._plan)
         exact = np.zeros(bound.plan.size, dtype=np.int64)
         for age, date in enumerate(state.dates):

@@ -22,10 +22,10 @@ from benchmarks.continual import DELTA, EPSILON, SETTINGS, Rows, Setting, cost_o
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE, Memory
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import window_rounds as windows
-from transforms.kmeans.dp_lloyd import window_server as server
-from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.kmeans.protocols import PROTOCOLS
+from transforms.kmeans.windows import rounds as windows
+from transforms.kmeans.windows import server as server
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.tables.participation import Counted, Rule
@@ -61,17 +61,17 @@ class Epoch:
             more |= {"data": {"path": "none", "features": names, "name": "windows", "client_id": "who"}}
         else:
             epoch |= {"once": "made so"}
-        recurring = {"previous": "none", "memory": contract.memory, "epoch": epoch}
-        self.config = setting.config(recurring=recurring, **more)
-        self.section, self.by_client = self.config.epoch, bool(contract.times)
-        self.weights, self.length = windows.weights_of(self.config), contract.memory
+        more |= {"epoch": epoch, "recurring": {"previous": "none", "memory": contract.memory}}
+        self.config = setting.config(algorithm="windows", **more)
+        self.by_client = bool(contract.times)
+        self.weights, self.length = self.config.weights, contract.memory
         unit = PrivacyUnit.CLIENT if self.by_client else PrivacyUnit.RECORD
         specs = windows.round_specs(self.config, setting.n_features)
         allocation = PROTOCOLS[self.config.algorithm].allocation(self.config)
         self.plan = accounting.calibrate(unit, specs, EPSILON, DELTA, allocation)
         self.centers, self.index, self.n_counted = start, 0, 0
         self.blocks: collections.deque[ClientBlock] = collections.deque(maxlen=contract.band)
-        times, separation = self.section.times, self.section.separation
+        times, separation = self.config.epoch.times, self.config.epoch.separation
         self.rule = Rule(times, separation, contract.band, times < -(-contract.n_windows // separation))
         self.roll = Roll(facts={}, salt=SALT, kind="integers", counted=Counted.nobody())
         self.memory: Memory | None = None
@@ -79,8 +79,7 @@ class Epoch:
     def window(self, rows: Rows, clients: NDArray[np.int64] | None, key: bytes) -> None:
         """Releases one window more; clients have a row each."""
         self.blocks.appendleft(self._block(rows, clients))
-        section = self.section.model_copy(update={"window": self.section.date_of(self.index)})
-        state = server.initial_state(self.config, section, self.centers, self.memory)
+        state = server.initial_state(self.config.at(self.index), self.centers, self.memory)
         (bound,) = windows.rounds(self.config, self.plan)
         after = bound.step(state, draw_release(key, bound.plan, self._exact(bound, state)))
         one = memory_of(after.noisy, state.positions + after.noisy.means)

@@ -20,9 +20,9 @@ from benchmarks.continual import DELTA, EPSILON, SETTINGS, Rows, Setting, key_of
 from benchmarks.continual_windows import Contract, Epoch, moving
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import window_rounds as windows
-from transforms.kmeans.dp_lloyd.state import LloydSettings
-from transforms.kmeans.dp_lloyd.window_state import WindowState
+from transforms.kmeans.lloyd.box import LloydSettings
+from transforms.kmeans.windows import rounds as windows
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans.recurring.memory import drift_scores
 from transforms.rounds.protocol import Round
 

@@ -18,6 +18,7 @@ from schemas.kmeans.fit_config import FedDPKMeansFit, ServerStartFit
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.kmeans.tree_config import CentralTreeFit
+from schemas.kmeans.windows_config import WindowsFit
 from schemas.masked.config import AggregateConfig
 from schemas.profile.config import ProfileConfig
 from schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
@@ -29,6 +30,7 @@ JOBS: Mapping[str, Model] = {
     "fit with feddp_kmeans": FedDPKMeansFit,
     "fit with central_tree": CentralTreeFit,
     "fit with dp_lloyd": DPLloydFit,
+    "fit with windows": WindowsFit,
     "fit with server_kmeanspp, server_lloyds or sphere_packing": ServerStartFit,
     "fit without privacy": PooledFitConfig,
     "prepare": PrepareConfig,

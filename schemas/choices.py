@@ -13,6 +13,7 @@ class Algorithm(enum.StrEnum):
     SPHERE_PACKING = "sphere_packing"
     DP_LLOYD = "dp_lloyd"
     CENTRAL_TREE = "central_tree"
+    WINDOWS = "windows"
 
 
 class PooledAlgorithm(enum.StrEnum):

@@ -189,7 +189,7 @@ def speed_section() -> list[str]:
 def step_times(n_rows: int, n_clusters: int, n_features: int) -> tuple[float, float]:
     """Seconds of the plain loop and of the exact step on the same rows."""
     from schemas.tables.client_block import ClientBlock
-    from transforms.kmeans.dp_lloyd.state import lattice_centers, lattice_radius
+    from transforms.kmeans.lloyd.box import lattice_centers, lattice_radius
     from transforms.numerics.kmeans import lloyd_rules
     from transforms.numerics.statistics.frame import Box, Frame
     from transforms.numerics.statistics.relative_sums import Neighborhoods, row_relative_sums

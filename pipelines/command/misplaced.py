@@ -37,9 +37,10 @@ def refuse_settings(name: str, argv: Sequence[str]) -> None:
 
 
 def _places(name: str, wanted: str) -> tuple[str, ...]:
-    """Dotted names of the settings that are called so, those of outer sections first."""
-    dotted = _settings(name) | (_settings("fit") if WORDS[name].section else frozenset())
-    found = sorted(dotted, key=lambda each: (each.count("."), each))
+    """Dotted names of the settings that are called so, the job's own and those of outer sections first."""
+    own = _settings(name)
+    dotted = own | (_settings("fit") if WORDS[name].section else frozenset())
+    found = sorted(dotted, key=lambda each: (each not in own, each.count("."), each))
     return tuple(each for each in found if f".{each}".endswith(f".{wanted}"))[:_MOST_NAMED]
 
 

@@ -27,7 +27,7 @@ from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved, set
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.ledger.spending import Reservation
 from pipelines.ledger.store import Ledger
-from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder
+from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder, UnderWayError
 from pipelines.run.options import JobOptions
 from pipelines.run.round_driver import clear_rounds, rounds_recorded
 from pipelines.run.run_keys import RunNonce
@@ -71,7 +71,6 @@ class RunAccount(OutputFolder):
         self._started = False
         self._drew = False
         self._again = False
-        self._is_window = config.epoch is not None
         self._left: dict[str, str] = {}
 
     def complete(self) -> Summary | None:
@@ -111,7 +110,7 @@ class RunAccount(OutputFolder):
         try:
             with self.folder.claimed():
                 fresh = reservation is None or self._reserve(reservation.charge)
-                self.folder.take_up()
+                self._take_up()
             self._check_open()
             self.folder.clear(keep_rounds=self._started and not self._again)
             yield
@@ -189,6 +188,12 @@ class RunAccount(OutputFolder):
         self._ledger.reserve(self._run, charge, about)
         return True
 
+    def _take_up(self) -> None:
+        try:
+            self.folder.take_up()
+        except UnderWayError as error:
+            raise LedgerRefusedError(str(error)) from error
+
     def _check_open(self) -> None:
         """Refuses, before a staged file is touched, what another attempt has ended meanwhile."""
         status = self._ledger.status(self._run)
@@ -213,8 +218,7 @@ class RunAccount(OutputFolder):
 
     def _can_repeat(self, folder: RunFolder, status: RunStatus) -> bool:
         """Whether the release of a committed run is lost, and its keys are there to draw it again."""
-        # What a window of an epoch has counted may have been replaced by that of the next one.
-        if self._is_window or status.committed is None or status.release is None:
+        if status.charge.is_drawn_once or status.committed is None or status.release is None:
             return False
         # In this order: meanwhile another attempt may put in place what is staged.
         staged = _is_staged(folder, status.committed["manifest"])

@@ -18,7 +18,7 @@ from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_con
 from pipelines.kmeans.plan.recurrence import followed
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
-from pipelines.run.options import JobOptions, check_rounds, rounds_of_a_graph, worker_limits
+from pipelines.run.options import LARGE_BYTES, JobOptions, check_rounds, rounds_of_a_graph, worker_limits
 from pipelines.run.round_driver import run_chunks
 from pipelines.run.run_keys import HoldKey
 from pipelines.tables.client_staging import staged_by_client
@@ -40,7 +40,6 @@ from transforms.masked.clients import SECRET_SETTING, Masking
 from transforms.rounds.aggregation import Aggregation, Central
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
 from transforms.rounds.staged_state import staged_state
-from transforms.rounds.sum_processes import LEAST_BYTES
 from transforms.tables.file_seal import FileSeal
 from transforms.tables.source import Source
 
@@ -117,9 +116,10 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
             job = dataclasses.replace(planned, source=rows.source, contract=rows.contract, initial=initial)
             aggregation = aggregation_of(job, key_uri, secret, limits)
             # A graph does not know the list of the files.
-            aggregation.begin(planned.rounds, _memory(planned.rows.source))
+            n_bytes = _memory(planned.source)
+            aggregation.begin(planned.rounds, n_bytes)
             rounds = FitRounds(job, aggregation, folder, counted=rows.counted, bound=True, staged=staged)
-            chunk = rounds_of_a_graph(options, rounds.n_rounds, config.chunks.rounds)
+            chunk = rounds_of_a_graph(options, rounds.n_rounds, config.chunks.rounds, n_bytes)
             done = run_chunks(rounds, folder, rounds.binding(fingerprint, key_uri), options, chunk)
     return Drawn(planned.statement.of_graph(rounds.spent(done)), fingerprint)
 
@@ -127,12 +127,12 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
 def _memory(source: Source) -> int:
     """Octets of the rows in memory, about, by the sizes of files in the listing: a number takes twice as many there.
 
-    No more files are looked at than processes need to start.
+    No more files are looked at than it takes to call them large.
     """
     found = 0
     for file in () if source.listed is None else source.listed.files:
         found += 2 * FileSeal.of_text(file.seal).size
-        if found >= LEAST_BYTES:
+        if found >= LARGE_BYTES:
             break
     return found
 
@@ -162,7 +162,8 @@ def _plan(run: Run[FitConfig]) -> PlannedFit:
     reading = "" if run.settings.server_data is None else "reading public server data and "
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     planned = plan_fit(run.settings)
-    n_rounds = rounds_of_a_graph(run.options.beam, len(planned.rounds), run.settings.chunks.rounds)
+    # Files are not listed before the run is charged; that rows are many never adds rounds to a pipeline.
+    n_rounds = rounds_of_a_graph(run.options.beam, len(planned.rounds), run.settings.chunks.rounds, 0)
     check_rounds(run.options.beam, n_rounds, "chunks.rounds")
     plan = planned.plan
     rounds = counted(len(planned.rounds), "round")

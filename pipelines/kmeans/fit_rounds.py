@@ -66,10 +66,10 @@ class FitRounds:
         planned = self._planned
         shards = root | "List" >> ListShards(source=planned.source, contract=self._aggregation.contract)
         if first == 1 and not self._counted:
-            _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.config.epoch is not None)
+            _ = shards | "CheckRows" >> CheckRows(may_be_empty=planned.source.may_be_empty)
         state = shards | "Rounds" >> RunRounds(
             rounds=planned.rounds[first - 1 : last],
-            initial=planned.initial if first == 1 else self._state(arrays),
+            initial=self._state(arrays),
             aggregation=self._aggregation,
             folder=self._folder if self._bound else None,
             staged=self._staged,
@@ -92,10 +92,8 @@ class FitRounds:
         """The round that a state is after; its large arrays must be those of this run."""
         if bytes(arrays[_STAGED]) != _digest(self._staged):
             raise MalformedError("a state beside other public points")
-        done = int(arrays[_ROUNDS])
-        if done:
-            self._state(arrays)
-        return done
+        self._state(arrays)
+        return int(arrays[_ROUNDS])
 
     def _state(self, arrays: Arrays) -> Any:
         """The recorded state, to the last bit."""

@@ -14,7 +14,7 @@ from pipelines.ledger.spending import Reservation
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
 from pipelines.run.round_driver import clear_rounds, has_begun, rounds_recorded
 from pipelines.run.run_keys import HoldKey, resumed_nonce, run_keys
-from schemas.errors import ConfigError, LedgerRefusedError
+from schemas.errors import ConfigError
 from transforms.privacy.keys import create_key, delete_key
 
 _LOGGER = logging.getLogger(__name__)
@@ -69,10 +69,7 @@ class FreeRun(OutputFolder):
         """
         self._made: list[tuple[str, str]] = []
         with self.folder.claimed():
-            try:
-                self.folder.take_up()
-            except LedgerRefusedError as error:
-                raise ConfigError(str(error)) from error
+            self.folder.take_up()
         try:
             self.folder.clear(keep_rounds=has_begun(self.folder))
             yield

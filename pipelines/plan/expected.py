@@ -37,15 +37,14 @@ from pipelines.tables.features import with_features
 from pipelines.tables.private_source import check_public, private_source
 from schemas.errors import ConfigError, InputError
 from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.pooled_config import is_pooled
 from schemas.kmeans.stream_config import in_stream_words, stream_config
+from schemas.kmeans.windows_config import WindowsFit
 from schemas.privacy.plan import ReleasePlan
 from schemas.privacy.release import Release
 from schemas.privacy.statement import PrivacyStatement
 from schemas.privacy.unit import UNITS, unit_of
 from schemas.settings import yaml_text
-from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit, probed_units
 from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
 from transforms.privacy import accounting
@@ -118,8 +117,7 @@ class Expected:
     @property
     def size_noise(self) -> float | None:
         """Stddev of a noisy size, in rows or clients; None where sizes add up leaves of a tree."""
-        epoch = epoch_facts(self.config) if isinstance(self.config, DPLloydFit) and self.config.epoch else None
-        stddev = float(size_stddevs(self.releases, self.simulated.model.n_clusters, epoch=epoch)[0])
+        stddev = float(size_stddevs(self.releases, self.simulated.model.n_clusters, epoch=self.config.covers)[0])
         return None if np.isnan(stddev) else stddev
 
     @property
@@ -218,7 +216,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     with words:
         expected = Expected.of(config, given)
     summary = {"config": given.config} | expected.to_json()
-    if isinstance(config, DPLloydFit) and config.epoch is not None:
+    if isinstance(config, WindowsFit):
         summary["stream"] = stream_json(config)
         summary["warnings"] += stream_warnings(summary["stream"])
     charge = charge_of(expected.statement, config.data, "fit", expected.fit.plan.rounds)

@@ -7,6 +7,7 @@ from schemas.choices import ClippingRule, MaskScheme, NoiseBy, Trust
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.tree_config import CentralTreeFit
+from schemas.kmeans.windows_config import WindowsFit
 from schemas.privacy.plan import PrivacyUnit
 
 PAGE = "Sharp edges"
@@ -86,7 +87,7 @@ EDGES = (
     ),
     SharpEdge(
         "roll",
-        lambda job: isinstance(job, DPLloydFit) and job.epoch is not None and _of_clients(job),
+        lambda job: isinstance(job, WindowsFit) and _of_clients(job),
         "Who counted is kept in LEDGER.rolls: back it up with the ledger, and never erase or restore it alone.",
     ),
     SharpEdge(

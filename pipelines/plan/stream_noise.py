@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.windows_config import WindowsFit
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.unit import unit_of
-from transforms.kmeans.dp_lloyd.window_rounds import column_of, weights_of
+from transforms.kmeans.windows.rounds import column_of
 from transforms.numerics.kmeans.recurring.windows import remembered_noise
 
 
-def stream_json(config: DPLloydFit) -> dict[str, Any]:
+def stream_json(config: WindowsFit) -> dict[str, Any]:
     """Relative noise of remembered counts, for noise of stddev 1 for a sensitivity of 1 and one unit a window.
 
     A memory alone pays for every window in which a unit comes, with independent noise. Habits of units are two: to come
@@ -18,12 +18,10 @@ def stream_json(config: DPLloydFit) -> dict[str, Any]:
     Args:
       config: a window of the epoch.
     """
-    epoch, section = config.epoch, config.recurring
-    if epoch is None or section is None or section.memory is None:
-        raise ValueError("noise of a stream must be asked for of one of its windows; give recurring.epoch.")
-    windows, times, length = epoch.windows, epoch.times, section.memory
+    epoch, length = config.epoch, config.recurring.memory
+    windows, times = epoch.windows, epoch.times
     share = unit_of(config.privacy.unit).share(min(1.0 / epoch.separation, times / windows))
-    own = remembered_noise(weights_of(config), column_of(config), length, windows) / share
+    own = remembered_noise(config.weights, column_of(config), length, windows) / share
 
     def alone(counted: int, part: float) -> float:
         return remembered_noise((1,), (1,) * counted, length, windows) / part

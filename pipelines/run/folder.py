@@ -15,7 +15,7 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from schemas.errors import ConfigError, LedgerRefusedError
+from schemas.errors import ConfigError
 from schemas.settings.run_manifest import FORMAT
 from transforms.files import new_file
 from transforms.files.checkpoint import ARRAYS_FILES, MANIFEST_FILE
@@ -33,6 +33,10 @@ OF_ROUNDS = (MANIFEST_FILE, ARRAYS_FILES, f"*{SUFFIX}", STATE_FILE, NONCE_FILE)
 """What rounds of a run leave in the staging folder for a further attempt."""
 _CLAIM_SECONDS = 300.0
 """For others to charge their runs and make their folders, one after the other."""
+
+
+class UnderWayError(ConfigError):
+    """The staging folder is that of an attempt that is not over."""
 
 
 class RunFolder:
@@ -116,7 +120,7 @@ class RunFolder:
         """As `opened`, in place of a killed attempt of the same run, whose files go.
 
         Raises:
-          LedgerRefusedError: if the other attempt is not over.
+          UnderWayError: if the other attempt is not over.
         """
         if not self._local:
             self.discard()
@@ -145,7 +149,7 @@ class RunFolder:
         """Creates the staging folder, or takes up that of a killed attempt; see `clear` for what it left.
 
         Raises:
-          LedgerRefusedError: if the other attempt is not over; this one holds a lock until `release`.
+          UnderWayError: if the other attempt is not over; this one holds a lock until `release`.
         """
         if not self._local:
             if not FileSystems.exists(self.staging):
@@ -159,7 +163,7 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.release()
-            raise LedgerRefusedError(
+            raise UnderWayError(
                 f"--run_id must be of a run that is not under way, got that of {self.staging}; wait for it to end."
             ) from error
 

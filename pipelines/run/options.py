@@ -168,19 +168,25 @@ MOST_ROUNDS_ON_FLINK = 22
 _ON_A_JOB_SERVER = ("flinkrunner", "portablerunner")
 """As Beam reads names: in letters of any case, or the path of the class."""
 _ROUNDS_ON_A_JOB_SERVER = 10
+LARGE_BYTES = 8 << 30
+"""Rows of which one machine reads so many in a round that a pipeline of its own costs less than a hundredth of it."""
 
 
-def rounds_of_a_graph(options: PipelineOptions, n_rounds: int, wanted: int | None) -> int:
+def rounds_of_a_graph(options: PipelineOptions, n_rounds: int, wanted: int | None, n_bytes: int) -> int:
     """How many rounds go into one graph of a job.
 
     Args:
       options: for Beam.
       n_rounds: of the job.
-      wanted: by the job; None for all of them, but on a cluster for Flink ten.
+      wanted: by the job; None for all of them, but ten on a cluster for Flink, and one where one machine reads
+        `LARGE_BYTES` or more.
+      n_bytes: of the rows in memory, about.
     """
-    if wanted is not None:
-        return min(wanted, n_rounds)
-    return min(_ROUNDS_ON_A_JOB_SERVER, n_rounds) if _is_on_a_job_server(options) else n_rounds
+    if wanted is None and _is_on_a_job_server(options):
+        wanted = _ROUNDS_ON_A_JOB_SERVER
+    elif wanted is None and n_bytes >= LARGE_BYTES and shuffles_in_memory(options):
+        wanted = 1
+    return n_rounds if wanted is None else min(wanted, n_rounds)
 
 
 def _is_on_a_job_server(options: PipelineOptions) -> bool:

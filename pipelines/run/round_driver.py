@@ -5,13 +5,11 @@ key, and give the same octets again: nothing is spent twice.
 """
 
 import contextlib
-import fcntl
 import functools
 import glob
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -172,42 +170,17 @@ def resumable(folder: RunFolder) -> Iterator[None]:
     Raises:
       ConfigError: if the folder cannot be made, or the run goes on in another process.
     """
-    folder.check_staging()
-    if not FileSystems.exists(folder.staging):
-        folder.open()
-    with _alone(folder.staging):
-        try:
-            yield
-        except Exception:
-            if is_sealed(folder) or has_begun(folder):
-                _LOGGER.info("what is done stays; the same command with --run_id %s goes on", folder.run_id)
-            else:
-                folder.discard()
-            raise
-
-
-@contextlib.contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """Keeps other processes of this machine out of a local folder; the lock goes with the process."""
-    if FileSystems.get_scheme(folder) not in (None, "file"):
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
+    folder.take_up()
     try:
-        _lock(descriptor)
         yield
+    except BaseException:
+        if is_sealed(folder) or has_begun(folder):
+            _LOGGER.info("what is done stays; the same command with --run_id %s goes on", folder.run_id)
+        else:
+            folder.discard()
+        raise
     finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    """Takes a lock that nobody may hold."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ConfigError(
-            "--run_id must be that of a run that has stopped, got one that is running; wait for it or choose another."
-        ) from error
+        folder.release()
 
 
 def has_begun(folder: RunFolder) -> bool:
@@ -267,7 +240,7 @@ def finish(folder: RunFolder) -> dict[str, Any]:
     """
     manifest = sealed_manifest(folder)
     delete_key(folder.path(KEY_FILE))
-    CheckpointFolder(folder.staging).clear()
+    clear_rounds(folder.staging)
     names = [*manifest["files"], MANIFEST]
     folder.keep_only(names)
     folder.move(names)

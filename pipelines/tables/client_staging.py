@@ -166,7 +166,7 @@ def _build_inspection(
     root: beam.Pipeline, source: Source, contract: TableContract, path: str, params: RollParams | None
 ) -> None:
     shards = root | "List" >> ListShards(source=source, contract=contract)
-    _ = shards | "CheckRows" >> CheckRows(may_be_empty=params is not None)
+    _ = shards | "CheckRows" >> CheckRows(may_be_empty=source.may_be_empty)
     if params is not None:
         _ = shards | "CallRoll" >> CallRoll(params=params)
     column = None if params is None else params.column

@@ -74,7 +74,9 @@ def private_source(config: Any, listed: Source | None = None) -> Source:
       InputError: if the snapshot cannot be used; when they are listed, if there are no files, one is no regular file,
         two are one under two names, or one is called public.
     """
-    source = _with_listing(_of_windows(resolve(config.data), config)) if listed is None else listed
+    if listed is None:
+        listed = _with_listing(dataclasses.replace(resolve(config.data), one_of=getattr(config, "folders", None)))
+    source = listed
     if source.path != config.data.path or source.listed is None:
         raise ConfigError(f"{_DATA} must be the same in all parts of a job, got {config.data.path}; run two jobs.")
     for each in PUBLIC:
@@ -129,12 +131,6 @@ def staged_listing(source: Source, folder: str) -> Iterator[Source]:
     finally:
         with contextlib.suppress(OSError, BeamIOError):
             FileSystems.delete([path])
-
-
-def _of_windows(source: Source, config: Any) -> Source:
-    """The source of a window of an epoch: the partitions of the windows that it reads, which may be empty."""
-    epoch = getattr(config, "epoch", None)
-    return source if epoch is None else dataclasses.replace(source, one_of=(epoch.column, config.read_dates))
 
 
 def _with_listing(source: Source, setting: str = _DATA) -> Source:

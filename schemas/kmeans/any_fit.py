@@ -5,7 +5,7 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 
 import math
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 import pydantic
 from pydantic import Field
@@ -13,7 +13,6 @@ from pydantic import Field
 from schemas.choices import Algorithm, Allocation, Assignment, Auto, ClippingCenter, ClippingRule, StartSpace, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.recurring.config import RecurringConfig
-from schemas.kmeans.recurring.epoch import EpochConfig, coefficients
 from schemas.kmeans.sections.chunks_config import ChunksConfig
 from schemas.kmeans.sections.clipping_config import ClippingConfig
 from schemas.kmeans.sections.cluster_choice import ClusterChoice, ClusterCount
@@ -33,7 +32,7 @@ class AnyFit(Section):
 
     algorithm: Algorithm = Field(
         description="the algorithm to run, auto for a choice by what is public, feddp_kmeans, central_tree, dp_lloyd, "
-        "or the baseline server_kmeanspp, server_lloyds or sphere_packing"
+        "windows, or the baseline server_kmeanspp, server_lloyds or sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: OptionalServerData = Field(
@@ -120,22 +119,9 @@ class AnyFit(Section):
         return self.recurring is not None and self.recurring.warm_start
 
     @property
-    def epoch(self) -> EpochConfig | None:
-        """The section of a job that is one window of an epoch."""
-        return None if self.recurring is None else self.recurring.epoch
-
-    @property
-    def weights(self) -> tuple[int, ...]:
-        """Weight of the statistic of each age in the release of a window; a release adds up as many windows."""
-        section = self.recurring
-        if section is None or section.epoch is None or section.memory is None:
-            return ()
-        return coefficients(section.epoch.band, section.memory)
-
-    @property
-    def read_dates(self) -> tuple[str, ...]:
-        """Dates of the windows of an epoch whose rows a run reads, its own first."""
-        return () if self.epoch is None else self.epoch.dates(len(self.weights))
+    def covers(self) -> dict[str, Any] | None:
+        """What its charge pays for besides this run, as outputs and ledger say it; None for a run by itself."""
+        return None
 
     def _check_algorithm(self) -> None:
         """Refuses what the algorithm does not have.
@@ -174,7 +160,7 @@ class AnyFit(Section):
 
     @pydantic.model_validator(mode="after")
     def _settings_belong_to_the_algorithm(self) -> Self:
-        if self.clipping.norm is ClippingRule.DOMAIN and self.algorithm is not Algorithm.DP_LLOYD:
+        if self.clipping.norm is ClippingRule.DOMAIN and self.algorithm not in (Algorithm.DP_LLOYD, Algorithm.WINDOWS):
             raise ConfigError(
                 f"clipping.norm must be server_radius, private or a number for algorithm {self.algorithm}, "
                 "got 'domain'; use algorithm dp_lloyd, which has a domain."
@@ -186,10 +172,6 @@ class AnyFit(Section):
     def _warm_starts_have_rounds_and_a_public_frame(self) -> Self:
         if not self.starts_warm:
             return self
-        if self.epoch is not None and self.algorithm is not Algorithm.DP_LLOYD:
-            raise ConfigError(
-                f"algorithm must be dp_lloyd for recurring.epoch, got {self.algorithm}; use that, or leave epoch out."
-            )
         self._check_warm_start()
         if self.chooses_clusters:
             raise ConfigError(
@@ -217,12 +199,6 @@ class AnyFit(Section):
     @pydantic.model_validator(mode="after")
     def _masks_are_asked_for(self) -> Self:
         check_masked(self.trust, self.masked, self.key_uri)
-        if self.trust is Trust.MASKED and self.epoch is not None:
-            raise ConfigError(
-                "trust must be central for windows of an epoch (stream, recurring.epoch), got 'masked'; a release adds "
-                "up sums of several windows, and under masks nobody may keep them: leave trust out, or use "
-                "recurring.memory alone."
-            )
         return self
 
     _ledger_knows_the_data = pydantic.model_validator(mode="after")(named_for_ledger)

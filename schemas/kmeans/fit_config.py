@@ -1,7 +1,7 @@
 """A `fit` job, one class per algorithm, from plain data or YAML."""
 
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from schemas.kmeans import auto_choice
 from schemas.kmeans.any_fit import AnyFit
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.tree_config import CentralTreeFit
+from schemas.kmeans.windows_config import WindowsFit
 from schemas.settings import rejection, yaml_text
 
 
@@ -65,20 +66,21 @@ class ServerStartFit(AnyFit):
             )
 
 
-FitConfig = FedDPKMeansFit | CentralTreeFit | DPLloydFit | ServerStartFit
+FitConfig = FedDPKMeansFit | CentralTreeFit | WindowsFit | DPLloydFit | ServerStartFit
 """One `fit` job, told apart by `algorithm`."""
 FITS: Mapping[str, type[FitConfig]] = {
     Algorithm.FEDDP_KMEANS: FedDPKMeansFit,
     Algorithm.SERVER_KMEANSPP: ServerStartFit,
     Algorithm.SERVER_LLOYDS: ServerStartFit,
     Algorithm.SPHERE_PACKING: ServerStartFit,
+    Algorithm.WINDOWS: WindowsFit,
     Algorithm.DP_LLOYD: DPLloydFit,
     Algorithm.CENTRAL_TREE: CentralTreeFit,
 }
 OWN_SECTIONS: Mapping[str, str] = {
     name: algorithm for algorithm, fit in FITS.items() for name in fit.model_fields.keys() - AnyFit.model_fields.keys()
 }
-"""The algorithm of each section that only one has."""
+"""The algorithm of each section that not all have: of two with the same section the later one."""
 SETTINGS = AnyFit.model_fields.keys() | OWN_SECTIONS.keys()
 """Names that a job may hold, whatever its algorithm."""
 
@@ -93,12 +95,7 @@ def validated(data: Mapping[str, object]) -> FitConfig:
     Raises:
       ConfigError: one sentence about the first wrong setting.
     """
-    given = rejection.mapping(data, "algorithm, data, n_clusters, privacy and clipping")
-    settings = {name: value for name, value in given.items() if value is not None or name not in OWN_SECTIONS}
-    if settings.get("algorithm") == Algorithm.AUTO:
-        settings = auto_choice.chosen(settings)
-    if _starts_with_tree(settings):
-        settings["algorithm"] = Algorithm.CENTRAL_TREE
+    settings = settled(data)
     algorithm = settings.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in FITS:
         # An algorithm that does not exist has no section of its own, and is refused itself.
@@ -110,6 +107,15 @@ def validated(data: Mapping[str, object]) -> FitConfig:
                 f"{name} must be left out for algorithm {algorithm}, got a section; use algorithm {owner}."
             )
     return rejection.checked(FITS[algorithm], settings)
+
+
+def settled(data: Mapping[str, object]) -> dict[str, Any]:
+    """The settings of a job, with the algorithm that they mean and without sections that are null; errors as above."""
+    given = rejection.mapping(data, "algorithm, data, n_clusters, privacy and clipping")
+    settings = {name: value for name, value in given.items() if value is not None or name not in OWN_SECTIONS}
+    if settings.get("algorithm") == Algorithm.AUTO:
+        settings = auto_choice.chosen(settings)
+    return settings | ({"algorithm": Algorithm.CENTRAL_TREE} if _starts_with_tree(settings) else {})
 
 
 def _starts_with_tree(settings: Mapping[str, object]) -> bool:

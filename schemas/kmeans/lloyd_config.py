@@ -25,8 +25,6 @@ from schemas.choices import (
 )
 from schemas.errors import ConfigError
 from schemas.kmeans.any_fit import AnyFit
-from schemas.kmeans.recurring.epoch import EpochConfig
-from schemas.privacy.plan import PrivacyUnit
 from schemas.settings import rejection
 from schemas.settings.section import Positive, Section, Share, auto_or_integer
 from schemas.tables.encoding import Bounds, BoundsRange, ColumnEncoding, interval
@@ -246,7 +244,6 @@ class DPLloydFit(AnyFit):
         self._check_start(self.dp_lloyd.start)
         self._check_given_count()
         self._check_unused()
-        self._check_epoch()
         _ = self.encodings
 
     @property
@@ -257,64 +254,22 @@ class DPLloydFit(AnyFit):
     def _check_warm_start(self) -> None:
         """Every variant can start from centers."""
 
-    def _check_epoch(self) -> None:
-        """Refuses what a window of an epoch cannot have; its promise rests on each of these."""
-        epoch = self.epoch
-        if epoch is None:
-            return
-        data = self.data
-        wanted = (
-            ("dp_lloyd.variant", LloydVariant.FAST, self.dp_lloyd.variant),
-            ("data.table", None, data.table),
-            ("data.max_rows_per_client", None, data.max_rows_per_client),
-            ("data.disjoint_partitions", None, data.disjoint_partitions),
-            ("server_data", None, self.server_data),
-        )
-        for setting, value, got in wanted:
-            if got != value:
-                rule = "be left out" if value is None else f"be {value}"
-                raise ConfigError(
-                    f"{setting} must {rule} for recurring.epoch, got another; change it, or leave epoch out."
-                )
-        if self.ledger is None:
-            raise ConfigError(
-                "ledger must be given for recurring.epoch, got nothing; it sees to it that no window is released twice."
-            )
-        self._check_participation(epoch)
-        if epoch.column in data.partitions:
-            raise ConfigError(
-                f"data.partitions must leave {epoch.column} to recurring.epoch, got it there; leave it out."
-            )
-
-    def _check_participation(self, epoch: EpochConfig) -> None:
-        """Refuses an epoch that does not say in how many windows a unit takes part, or says it of another unit."""
-        by_client = self.privacy.unit is PrivacyUnit.CLIENT
-        wanted = {"once": not by_client, "max_windows": by_client, "min_separation": by_client}
-        for name, is_wanted in wanted.items():
-            got = getattr(epoch, name)
-            if is_wanted is (got is None):
-                rule = "be given" if is_wanted else "be left out"
-                raise ConfigError(
-                    f"recurring.epoch.{name} must {rule} at privacy.unit {self.privacy.unit}, got {got!r}; a record "
-                    "says by once why it lies in one window, and a client counts in max_windows windows at most, "
-                    "min_separation apart."
-                )
-
     def _check_unused(self) -> None:
         """Refuses settings of other algorithms."""
         if self.quality is not None:
             raise ConfigError(
-                "quality must be left out for algorithm dp_lloyd, got a section; "
+                f"quality must be left out for algorithm {self.algorithm}, got a section; "
                 "judge its centers by the evaluate job in the trusted zone."
             )
         if self.lloyd.steps:
             raise ConfigError(
-                f"lloyd.steps must be 0 for algorithm dp_lloyd, got {self.lloyd.steps}; use dp_lloyd.steps instead."
+                f"lloyd.steps must be 0 for algorithm {self.algorithm}, got {self.lloyd.steps}; "
+                "use dp_lloyd.steps instead."
             )
         if self.privacy.allocation is not Allocation.TUNED:
             raise ConfigError(
-                f"privacy.allocation must be tuned for algorithm dp_lloyd, got {str(self.privacy.allocation)!r}; "
-                "leave it out: the variant decides how the budget is split."
+                f"privacy.allocation must be tuned for algorithm {self.algorithm}, got "
+                f"{str(self.privacy.allocation)!r}; leave it out: the variant decides how the budget is split."
             )
 
     def _check_start(self, start: LloydStart) -> None:
@@ -327,7 +282,7 @@ class DPLloydFit(AnyFit):
             )
         if self.clipping.norm is ClippingRule.PRIVATE:
             raise ConfigError(
-                "clipping.norm must be domain or a number for algorithm dp_lloyd, got 'private'; "
+                f"clipping.norm must be domain or a number for algorithm {self.algorithm}, got 'private'; "
                 "leave it out: the domain bounds the rows."
             )
         if start is LloydStart.FEDDP_INIT:

@@ -2,33 +2,28 @@
 
 import contextlib
 import dataclasses
-import datetime
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field
 
 from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
+from schemas.choices import Algorithm
 from schemas.errors import ConfigError
-from schemas.kmeans.fit_config import FitConfig, validated
-from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
+from schemas.kmeans.fit_config import FITS, settled, validated
+from schemas.kmeans.windows_config import EpochTerms, WindowsFit
 from schemas.settings import rejection, yaml_text
-from schemas.settings.calendar import Calendar
-from schemas.settings.section import Count, Section, Text
+from schemas.settings.calendar import Calendar, Date
+from schemas.settings.section import Count, Text
 
 _SEPARATOR = "/"
-_OF_EPOCH = ("name", "column", "first", "days", "windows", "band", "once", "max_windows", "min_separation")
 _DAY_SECONDS = 86_400
 _WORDS = (
-    (r"use algorithm feddp_kmeans\b", "use the fit job"),
-    (r"recurring\.epoch\.(?=\w)", "stream."),
-    (r"windows of an epoch \(stream, recurring\.epoch\)", "a stream"),
-    (r"recurring\.(?=(?:memory|short_memory)\b(?! alone))", "stream."),
-    (r"use recurring\.memory alone", "use the fit job with recurring.memory"),
-    (r"\bto recurring\.epoch\b", "to stream.column"),
-    (r"\brecurring\.epoch\b", "a stream"),
-    (r"leave epoch out", "use the fit job"),
+    (r"use algorithm (?:feddp_kmeans|dp_lloyd)\b", "use the fit job"),
+    (r"\balgorithm windows\b", "a stream"),
+    (r"\bepoch\.(?=\w)", "stream."),
+    (r"(?<!with )recurring\.(?=(?:memory|short_memory)\b)", "stream."),
     (r"recurring\.previous\b", "{place}"),
     (r"leave (?:recurring|memory) out", "choose another start"),
     (r"(?:write )?recurring\.warm_start: false", "choose another start"),
@@ -36,46 +31,21 @@ _WORDS = (
 """What errors about the fit of a window say, and the words of a stream for it."""
 
 
-class StreamOptions(Section):
+class StreamOptions(EpochTerms):
     """The calendar of an epoch, where it starts, and what its centers remember."""
 
     start: Text = Field(description="the output folder of the fit whose centers the first window starts from")
     name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = Field(
         description="a name that no other epoch of the data set has: letters, digits, '-', '_' and '.'"
     )
-    column: Text = Field(description="the Hive partition column whose folders are dates like dt=2026-01-31")
-    first: Date = Field(description="the date of the first window")
-    days: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
-        default=1, description="from one window's date to that of the next, an integer >= 1"
-    )
-    windows: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
-        description="how many windows the epoch has, an integer from 1 to 10000"
-    )
     until: Date | None = Field(
         default=None,
         description="the date of the last window to release now, or leave it out for all whose days are over (UTC)",
-    )
-    band: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] = Field(
-        default=16, description="see recurring.epoch.band, an integer >= 1"
     )
     memory: Annotated[int, Field(strict=True, ge=2, le=10_000)] = Field(
         default=30, description="how many windows the centers remember, an integer from 2 to 10000"
     )
     short_memory: Count | None = Field(default=None, description="see recurring.short_memory, or leave it out")
-    once: Text | None = Field(
-        default=None,
-        description="at privacy unit record: the reason why every row lies in the folder of one date only and for "
-        "ever, in words; leave it out at unit client",
-    )
-    max_windows: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] | None = Field(
-        default=None,
-        description="at privacy unit client: in how many windows of the epoch a client counts, an integer >= 1",
-    )
-    min_separation: Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS)] | None = Field(
-        default=None,
-        description="at privacy unit client: how many windows lie from one in which a client counts to the next at "
-        "least, an integer >= 1",
-    )
     settle: Annotated[int, Field(strict=True, ge=0, le=30 * _DAY_SECONDS)] = Field(
         default=60,
         description="how many seconds after the end of its days a window is released, an integer from 0 to 2592000",
@@ -99,7 +69,7 @@ class StreamConfig:
 
     options: StreamOptions
     base: dict[str, Any]
-    template: FitConfig
+    template: WindowsFit
 
     @property
     def ledger(self) -> str | None:
@@ -114,30 +84,34 @@ class StreamConfig:
             first=given.first, days=given.days, windows=given.windows, settle=given.settle, until=given.until
         )
 
-    def window(self, index: int, output: str) -> FitConfig:
+    def window(self, index: int, output: str) -> WindowsFit:
         """The fit of one window.
 
         Args:
           index: of the window.
           output: folder of the job, in which each window has a folder by its date.
         """
-        return _fit(self.base, self.options, index, self.calendar.date(index), output)
+        return _fit(self.base, self.options, index, output)
 
 
-def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, date: str, output: str) -> FitConfig:
+def _fit(base: Mapping[str, Any], options: StreamOptions, index: int, output: str) -> WindowsFit:
     """The fit of one window, checked."""
-    before = datetime.date.fromisoformat(date) - datetime.timedelta(days=options.days)
-    epoch = {name: getattr(options, name) for name in _OF_EPOCH if getattr(options, name) is not None}
+    epoch = {name: getattr(options, name) for name in EpochTerms.model_fields}
     recurring = {
-        "previous": options.start if index == 0 else f"{output.rstrip(_SEPARATOR)}/{before.isoformat()}",
+        "previous": options.start if index == 0 else f"{output.rstrip(_SEPARATOR)}/{options.date_of(index - 1)}",
         "memory": options.memory,
         "short_memory": options.short_memory,
-        "epoch": epoch | {"window": date},
     }
-    if options.short_memory is None:
-        del recurring["short_memory"]
     with in_stream_words(index):
-        return validated(dict(base) | {"recurring": recurring})
+        settings = settled(dict(base) | {"recurring": recurring})
+        algorithm = settings.get("algorithm")
+        if algorithm == Algorithm.DP_LLOYD:
+            settings |= {"algorithm": Algorithm.WINDOWS, "epoch": epoch | {"window": options.date_of(index)}}
+        elif algorithm in FITS:
+            raise ConfigError(
+                f"algorithm must be dp_lloyd for a stream, got {algorithm}; use that, or use the fit job."
+            )
+        return cast(WindowsFit, validated(settings))
 
 
 def load_stream_config(text: str) -> StreamConfig:
@@ -153,17 +127,18 @@ def stream_config(settings: object) -> StreamConfig:
     """
     if not isinstance(settings, Mapping) or "stream" not in settings:
         raise ConfigError("stream must be given, got nothing; add a section with start, name, column, first, windows.")
-    if "recurring" in settings:
-        raise ConfigError("recurring must be left out of a stream, got a section; its windows follow each other.")
+    for name in ("recurring", "epoch"):
+        if name in settings:
+            raise ConfigError(f"{name} must be left out of a stream, got a section; its windows follow each other.")
     options = rejection.checked(StreamOptions, settings["stream"], within="stream")
     base = {str(name): value for name, value in settings.items() if name != "stream"}
-    template = _fit(base, options, 0, options.first, ".")
+    template = _fit(base, options, 0, ".")
     if options.kafka is not None:
         _check_messages(options, options.kafka, template)
     return StreamConfig(options=options, base=base, template=template)
 
 
-def _check_messages(options: StreamOptions, topic: RowTopicConfig, template: FitConfig) -> None:
+def _check_messages(options: StreamOptions, topic: RowTopicConfig, template: WindowsFit) -> None:
     """Refuses settings that messages cannot keep.
 
     Raises:

@@ -112,11 +112,9 @@ class Charge:
         )
 
     @property
-    def of_epoch(self) -> dict[str, Any] | None:
-        """What all windows of the epoch of this charge say alike; None of a run by itself."""
-        if self.epoch is None:
-            return None
-        return {name: value for name, value in self.epoch.items() if name not in ("window", "index")}
+    def is_drawn_once(self) -> bool:
+        """Whether a lost release stays lost: what a window has counted is replaced by what the next one counts."""
+        return self.epoch is not None
 
     @property
     def correction(self) -> str | None:

@@ -10,11 +10,10 @@ from pydantic import Field
 from schemas.arrivals.topic import TopicConfig, check_settle
 from schemas.choices import ReportMode
 from schemas.errors import ConfigError
-from schemas.kmeans.recurring.epoch import MOST_WINDOWS, Date
 from schemas.reports.config import DecodeConfig, collected, load_decode_config
 from schemas.reports.rows import PARAMETERS_FILE
 from schemas.settings import yaml_text
-from schemas.settings.calendar import Calendar
+from schemas.settings.calendar import MOST_WINDOWS, Calendar, Date
 from schemas.settings.section import Section
 
 _WORD = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"

@@ -2,6 +2,32 @@
 
 import dataclasses
 import datetime
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from schemas.settings import rejection
+
+MOST_WINDOWS = 10_000
+
+
+def _date(value: object) -> str:
+    """A date as YYYY-MM-DD; YAML reads such words as dates."""
+    text = value.isoformat() if type(value) is datetime.date else value
+    try:
+        if isinstance(text, str) and datetime.date.fromisoformat(text).isoformat() == text:
+            return text
+    except ValueError:
+        pass
+    raise rejection.broken_rule("a date like 2026-01-31")
+
+
+Date = Annotated[str, BeforeValidator(_date)]
+
+
+def date_of(first: str, days: int, index: int) -> str:
+    """The date of a window, from that of the first one."""
+    return (datetime.date.fromisoformat(first) + datetime.timedelta(days=index * days)).isoformat()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +50,7 @@ class Calendar:
 
     def date(self, index: int) -> str:
         """The date of a window."""
-        first = datetime.date.fromisoformat(self.first)
-        return (first + datetime.timedelta(days=index * self.days)).isoformat()
+        return date_of(self.first, self.days, index)
 
     @property
     def n_wanted(self) -> int:

@@ -236,6 +236,7 @@ NOT_PUBLIC = {
     *(("data", "label"), ("data", "group")),
     *(("", "key_uri"), ("", "ledger"), ("masked", "secret_uri"), ("masked", "state_uri")),
     *(("masked", "identity_uri"), ("evaluate", "label")),
+    *(("epoch", "name"), ("epoch", "column"), ("epoch", "first"), ("epoch", "window")),
     # Folders of reports, which are private on their own; encode has none.
     *(("reports", "path"), ("reports", "arrived")),
 }

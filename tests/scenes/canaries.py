@@ -14,10 +14,11 @@ from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, ReleasePlan, RoundPla
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import audit
 from tests.scenes.lake import MEANS, mixture
-from transforms.kmeans.dp_lloyd import window_rounds, window_server
 from transforms.kmeans.dp_lloyd.state import LloydState
-from transforms.kmeans.dp_lloyd.window_state import WindowState
 from transforms.kmeans.protocols import PROTOCOLS
+from transforms.kmeans.windows import rounds as window_rounds
+from transforms.kmeans.windows import server as window_server
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.tables import row_sampling
 from transforms.privacy import accounting
@@ -112,9 +113,10 @@ def epoch_audited(unit: str = "record") -> Audited:
     """
     calendar: dict[str, Any] = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 4, "band": 3}
     contract = {"once": "made for tests"} if unit == "record" else {"max_windows": 2, "min_separation": 1}
-    recurring = {"previous": "none", "memory": 4, "epoch": calendar | contract | {"window": "2026-01-01"}}
+    epoch = calendar | contract | {"window": "2026-01-01"}
     named = {"path": "lake", "features": "x", "name": "days"} | ({} if unit == "record" else {"client_id": "who"})
-    settings = {"data": named, "ledger": "none.sqlite", "recurring": recurring}
+    settings = {"algorithm": "windows", "data": named, "ledger": "none.sqlite", "epoch": epoch}
+    settings |= {"recurring": {"previous": "none", "memory": 4}}
     job = validated(lloyd_config(unit).model_dump(mode="json", exclude_none=True) | settings)
     plan = accounting.calibrate(
         job.privacy.unit,
@@ -124,7 +126,7 @@ def epoch_audited(unit: str = "record") -> Audited:
         PROTOCOLS[job.algorithm].allocation(job),
     )
     (found,) = window_rounds.rounds(job, plan)
-    state = window_server.initial_state(job, job.epoch, MEANS + 0.2, None)
+    state = window_server.initial_state(job, MEANS + 0.2)
     column = window_rounds.column_of(job)
     ages = range(len(column))
     anchors = np.repeat(state.anchors, len(ages), axis=0)

@@ -85,7 +85,8 @@ def add_fit(
     root: beam.Pipeline, job: PlannedFit, aggregation: Aggregation, folder: str, staged: StagedArrays | None = None
 ) -> None:
     """All rounds of a fit in one graph, which leaves the released files in a folder."""
-    FitRounds(job, aggregation, folder, staged=staged).add_rounds(root, {}, 1, len(job.rounds))
+    rounds = FitRounds(job, aggregation, folder, staged=staged)
+    rounds.add_rounds(root, rounds.initial(), 1, len(job.rounds))
 
 
 def verdict(build: Callable[[beam.Pipeline], object], promise: Promise) -> GraphPrivacy:

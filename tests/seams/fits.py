@@ -475,7 +475,7 @@ EXCLUDED = (
 )
 TABLE = Table(factors=FACTORS, excluded=EXCLUDED)
 UNVARIED = {
-    "recurring.epoch": "of the windows of a stream, which writes it",
+    "epoch": "of the windows of a stream, which writes it",
     "masked.parties": "of parties with jobs of their own",
     "masked.identity_uri": "of parties with jobs of their own",
     "masked.state_uri": "of parties with jobs of their own",

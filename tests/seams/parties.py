@@ -71,7 +71,7 @@ EXCLUDED = (
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
-    "recurring.epoch": "of the windows of a stream, which are refused under masks",
+    "epoch": "of the windows of a stream, which are refused under masks",
     "data.table": "refused or read as by a fit, which the table of fits has",
 }
 

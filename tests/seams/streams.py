@@ -106,7 +106,7 @@ EXCLUDED = (
     ),
     excluded("dp_lloyd.variant must be fast for a stream", variant="g"),
     excluded("server_data must be left out for a stream", server="rows"),
-    excluded("n_clusters must be an integer for algorithm dp_lloyd, .* use the fit job", n_clusters="elbow"),
+    excluded("n_clusters must be an integer for a stream, .* use the fit job", n_clusters="elbow"),
     excluded("ledger must be given for a stream", ledger="none"),
     excluded(
         "trust must be central for a stream, got 'masked'; .* or use the fit job with recurring.memory", trust="masked"

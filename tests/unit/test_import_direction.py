@@ -29,7 +29,7 @@ EXCEPTIONS = {
     ("transforms.privacy_flow.stated_sensitivity", "schemas.profile"),
 }
 """Imports from the core to families and above, with their reasons."""
-PROTOCOLS = {f"transforms.kmeans.{name}" for name in ("feddp_kmeans", "central_tree", "dp_lloyd")}
+PROTOCOLS = {f"transforms.kmeans.{name}" for name in ("feddp_kmeans", "central_tree", "dp_lloyd", "windows")}
 SHARED_ROUNDS = "transforms.kmeans.lloyd"
 
 

@@ -19,10 +19,11 @@ from transforms.kmeans.central_tree.state import TreeSettings, TreeState
 from transforms.kmeans.dp_lloyd import candidates
 from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.kmeans.dp_lloyd.state import LloydSettings, LloydState, lattice_centers, lattice_radius
+from transforms.kmeans.dp_lloyd.state import LloydState
 from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
 from transforms.kmeans.feddp_kmeans import server as feddp_server
 from transforms.kmeans.feddp_kmeans.state import FedDPState
+from transforms.kmeans.lloyd.box import LloydSettings, box_frame, lattice_centers, lattice_radius
 from transforms.kmeans.lloyd.state import MeansState
 from transforms.numerics.kmeans import folding, server_points
 from transforms.numerics.statistics.frame import Frame
@@ -109,7 +110,7 @@ def _leave_feddp(state: FedDPState, releases: Releases, step: _Step, settings: L
 
 def _begin_tree(config: DPLloydFit, server: NDArray[np.float64], n_features: int) -> TreeState:
     """The tree in the frame of the domain."""
-    return tree_server.start_state(TreeSettings.from_config(config), dp_lloyd_starts.box_frame(config, n_features))
+    return tree_server.start_state(TreeSettings.from_config(config), box_frame(config, n_features))
 
 
 def _tree_specs(config: DPLloydFit, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:

@@ -11,11 +11,11 @@ from transforms.kmeans.central_tree import rounds as central_tree
 from transforms.kmeans.central_tree import server as tree_server
 from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.kmeans.dp_lloyd import window_rounds as windows
-from transforms.kmeans.dp_lloyd import window_server as windows_server
 from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
 from transforms.kmeans.feddp_kmeans import server as feddp_server
 from transforms.kmeans.lloyd import rounds as lloyd
+from transforms.kmeans.windows import rounds as windows
+from transforms.kmeans.windows import server as windows_server
 from transforms.rounds.protocol import RoundsProtocol
 
 
@@ -49,6 +49,13 @@ PROTOCOLS = {
         allocation=dp_lloyd.allocation,
         rounds=lloyd_starts.rounds,
     ),
+    Algorithm.WINDOWS: RoundsProtocol(
+        initial_state=lambda config, centers, _: windows_server.initial_state(config, centers),
+        round_specs=lambda config, n_features, _: windows.round_specs(config, n_features),
+        allocation=dp_lloyd.allocation,
+        rounds=windows.rounds,
+        from_centers=True,
+    ),
     Algorithm.SERVER_KMEANSPP: _SERVER_START,
     Algorithm.SERVER_LLOYDS: _SERVER_START,
     Algorithm.SPHERE_PACKING: _SERVER_START,
@@ -61,15 +68,11 @@ def warm_protocol(config: FitConfig, centers: NDArray[np.float64], memory: Memor
     Args:
       config: the job.
       centers: shape (k, d), feature units.
-      memory: of the windows of an epoch before that of the job, if it is one; None for the first one.
+      memory: of the earlier run, if it has some; windows read that of the windows before them.
     """
-    epoch = config.epoch
-    if epoch is not None:
-        return RoundsProtocol(
-            initial_state=lambda job, *_: windows_server.initial_state(job, epoch, centers, memory),
-            round_specs=lambda job, n_features, _: windows.round_specs(job, n_features),
-            allocation=dp_lloyd.allocation,
-            rounds=windows.rounds,
+    if config.algorithm is Algorithm.WINDOWS:
+        return PROTOCOLS[Algorithm.WINDOWS]._replace(
+            initial_state=lambda job, *_: windows_server.initial_state(job, centers, memory)
         )
     if config.algorithm is Algorithm.DP_LLOYD:
         return PROTOCOLS[Algorithm.DP_LLOYD]._replace(

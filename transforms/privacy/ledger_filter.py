@@ -28,7 +28,7 @@ import functools
 import math
 import urllib.parse
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -267,20 +267,23 @@ def _least_noise(one: Charge, other: Charge) -> Charge:
 
 def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
     """Refuses a window that was charged before, or that is not like the other windows of its epoch."""
-    if charge.epoch is None:
-        return
-    same = [each for each in held if each.epoch is not None and each.epoch["name"] == charge.epoch["name"]]
-    for each in same:
-        if each.of_epoch != charge.of_epoch:
+    own = charge.epoch or {}
+    for each in [each.epoch for each in held if own and each.epoch and each.epoch["name"] == own["name"]]:
+        if _of_all(each) != _of_all(own):
             raise LedgerRefusedError(
-                f"windows of epoch {charge.epoch['name']} must have equal jobs, got another one than that of "
-                f"{(each.epoch or {})['window']}; write the same settings, or begin an epoch of another name."
+                f"windows of epoch {own['name']} must have equal jobs, got another one than that of {each['window']}; "
+                "write the same settings, or begin an epoch of another name."
             )
-        if (each.epoch or {})["index"] == charge.epoch["index"]:
+        if each["index"] == own["index"]:
             raise LedgerRefusedError(
-                f"the window of {charge.epoch['window']} of epoch {charge.epoch['name']} must be released once, got it "
-                "a second time; a window that was released is never opened again."
+                f"the window of {own['window']} of epoch {own['name']} must be released once, got it a second time; a "
+                "window that was released is never opened again."
             )
+
+
+def _of_all(epoch: dict[str, Any]) -> dict[str, Any]:
+    """What all windows of an epoch say alike."""
+    return {name: value for name, value in epoch.items() if name not in ("window", "index")}
 
 
 def _columns(scope: str) -> str:

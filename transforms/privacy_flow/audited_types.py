@@ -72,7 +72,7 @@ STATES: frozenset[str] = frozenset(
         "transforms.kmeans.dp_lloyd.state:LloydState",
         "transforms.kmeans.feddp_kmeans.state:FedDPState",
         "transforms.kmeans.lloyd.state:MeansState",
-        "transforms.kmeans.dp_lloyd.window_state:WindowState",
+        "transforms.kmeans.windows.state:WindowState",
     }
 )
 """States of protocols that run in rounds (`transforms.rounds.protocol.ProtocolState`)."""
@@ -203,7 +203,7 @@ _SETTINGS = frozenset(
         "schemas.reports.parameters:Branching",
         "transforms.clustered_fl.judge_models:ClientModels",
         "transforms.kmeans.central_tree.state:TreeSettings",
-        "transforms.kmeans.dp_lloyd.state:LloydSettings",
+        "transforms.kmeans.lloyd.box:LloydSettings",
         "transforms.kmeans.lloyd.state:ClippingBounds",
         "transforms.kmeans.lloyd.state:MeansSettings",
         "transforms.profile.rows:ProfileParams",

@@ -82,7 +82,7 @@ STATED: dict[str, dict[str, Stated]] = {
     "transforms.kmeans.dp_lloyd.rounds:candidates_statistic": {"candidates": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:relative_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS, "counts": _COUNTS},
-    "transforms.kmeans.dp_lloyd.window_rounds:window_statistic": {
+    "transforms.kmeans.windows.rounds:window_statistic": {
         "weighted_sums": _RELATIVE,
         "weighted_counts": _COUNTS,
     },

@@ -100,9 +100,12 @@ class RoundsProtocol(NamedTuple):
       round_specs: (C, d, q) -> every release before calibration, round by round.
       allocation: C -> how the shares of releases become noise.
       rounds: (C, plan) -> calibrated rounds; the plan was made from `round_specs` of the same config.
+      from_centers: whether its public points are the centers that an earlier run released, so that it asks for no
+        others, nor for the width of the rows.
     """
 
     initial_state: Callable[[Any, NDArray[np.float64], int], Any]
     round_specs: Callable[[Any, int, int], tuple[RoundSpec, ...]]
     allocation: Callable[[Any], Allocation]
     rounds: Callable[[Any, PrivacyPlan], tuple[Round, ...]]
+    from_centers: bool = False

@@ -47,6 +47,11 @@ class Source:
     listed: OneListing | None = None
     listing: Listing | None = None
 
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether there may be no rows: nobody may learn that a window has none."""
+        return self.one_of is not None
+
     def found(self, manifest: PreparedManifest | None = None) -> Iterator[FoundFile]:
         """The files as they are there now, in any order; at least one.
 

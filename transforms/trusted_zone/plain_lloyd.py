@@ -20,7 +20,8 @@ from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.kmeans.dp_lloyd.state import LloydSettings, LloydState, lattice_centers
+from transforms.kmeans.dp_lloyd.state import LloydState
+from transforms.kmeans.lloyd.box import LloydSettings, lattice_centers
 from transforms.numerics.kmeans import folding, lloyd_rules
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Frame

@@ -79,7 +79,7 @@ def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options:
     Raises:
       InputError: if a file cannot be read, or was changed.
     """
-    columns = (*planned.contract.columns, *(() if planned.config.epoch is None else (planned.config.epoch.column,)))
+    columns = (*planned.contract.columns, *(planned.source.one_of or ())[:1])
     found = hmac.new(read_key(key_uri), digest.encode(), hashlib.sha256)
     with contextlib.closing(file_digests(_listed(planned.source), options, folder)) as contents:
         entries = (_entry(each.file, content + _other_folders(each, columns)) for each, content in contents)

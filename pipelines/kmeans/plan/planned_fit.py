@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
 from pipelines.kmeans.plan.public_fit import PublicFit
+from pipelines.kmeans.plan.windows import roll_of
 from pipelines.tables.client_staging import JobRows
 from pipelines.tables.epoch_roll import EpochRoll
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
 from schemas.choices import Trust
 from schemas.kmeans.fit_config import FitConfig
-from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.kmeans.recurring.drift import Drift
@@ -30,15 +30,13 @@ from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
 from schemas.tables.encoded_column import read_as
 from schemas.tables.encoder import Encoder
-from transforms.kmeans.dp_lloyd.window_rounds import epoch_facts
 from transforms.kmeans.lloyd.specs import samples_rows
-from transforms.kmeans.protocols import warm_protocol
+from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.masked.shared_masks import message_bytes
 from transforms.numerics.privacy.noise_shares import closeness_epsilon
-from transforms.numerics.tables.participation import Rule
 from transforms.privacy import accounting
-from transforms.rounds.protocol import ProtocolState, Round, RoundsProtocol
+from transforms.rounds.protocol import ProtocolState, Round
 from transforms.tables.read import ServerFiles, first_schema
 from transforms.tables.source import Source
 
@@ -59,6 +57,7 @@ class PlannedFit:
       previous: the earlier run that this one follows; None for a run of its own.
       server: the server files as they were read; None without.
       chosen: what `privacy.shares: auto` became; None elsewhere.
+      roll: who counts in which windows; None where all rows count.
     """
 
     config: FitConfig
@@ -70,6 +69,7 @@ class PlannedFit:
     previous: PreviousRun | None = None
     server: ServerFiles | None = None
     chosen: dict[str, Any] | None = None
+    roll: EpochRoll | None = None
 
     @property
     def rows(self) -> JobRows:
@@ -82,24 +82,6 @@ class PlannedFit:
             prepare=config.prepare,
             keep_staging=config.keep_staging,
             roll=self.roll,
-        )
-
-    @property
-    def roll(self) -> EpochRoll | None:
-        """Of a window of an epoch at client level: who counts in which windows."""
-        config, epoch = self.config, self.config.epoch
-        if epoch is None or config.privacy.unit is PrivacyUnit.RECORD:
-            return None
-        binds = epoch.times < -(-epoch.windows // epoch.separation)
-        facts = {name: value for name, value in epoch.to_json().items() if name not in ("window", "index")}
-        return EpochRoll(
-            facts=facts | {"dataset": str(config.data.name)},
-            column=epoch.column,
-            dates=config.read_dates,
-            index=epoch.index,
-            rule=Rule(epoch.times, epoch.separation, len(config.weights), binds),
-            client_id=str(config.data.client_id),
-            ledger=str(config.ledger),
         )
 
     @property
@@ -134,14 +116,13 @@ class PlannedFit:
                 "coalitions": coalitions(self.config.masked),
             }
             masked |= self._shares
-        epoch = epoch_facts(self.config) if isinstance(self.config, DPLloydFit) and self.config.epoch else None
         relation = NEIGHBORING_RELATION if self.config.masked.shares is None else ZEROED_OUT
         return PrivacyStatement.from_plan(
             self.plan,
             accounting.describe(self.plan),
             trust=self.config.trust,
             masked=masked,
-            epoch=epoch,
+            epoch=self.config.covers,
             neighboring_relation=relation,
             chosen=self.chosen,
         )
@@ -236,26 +217,15 @@ def plan_fit(config: FitConfig, listed: Source | None = None) -> PlannedFit:
         previous=previous,
         server=files,
         chosen=public.chosen,
+        roll=roll_of(config),
     )
-
-
-def _warm_protocol(config: FitConfig, warm: PreviousRun) -> RoundsProtocol:
-    """The rounds that start from an earlier run; in an epoch that is the window before, or the run before the first."""
-    epoch = config.epoch
-    if epoch is None:
-        return warm_protocol(config, warm.model.centers)
-    if not isinstance(config, DPLloydFit):
-        raise TypeError("a window must be a fit of algorithm dp_lloyd; give recurring.epoch.")
-    if epoch.index:
-        warm.check_window(epoch_facts(config, epoch.index - 1))
-    return warm_protocol(config, warm.model.centers, warm.memory if epoch.index else None)
 
 
 def public_fit(config: FitConfig, server: NDArray[np.float64], previous: PreviousRun | None) -> PublicFit:
     """The rounds of a job, from the centers of an earlier run where it starts warm; errors as of `PublicFit.of`."""
     if previous is None or not config.starts_warm:
         return PublicFit.of(config, server)
-    found = PublicFit.of(config, server, _warm_protocol(config, previous))
+    found = PublicFit.of(config, server, warm_protocol(config, previous.model.centers, previous.memory))
     previous.check_frame(found.initial.frame)
     return found
 
@@ -322,7 +292,7 @@ def public_points(
 ) -> NDArray[np.float64]:
     """Public points (q, d): the server data, or points in the clipping ball where there are none.
 
-    A window of an epoch needs none, and its files may be none: their number tells nothing, not even the width.
+    Of a protocol that starts from centers they are these: its files may be none, and tell nothing, not even the width.
 
     Args:
       config: the job.
@@ -331,8 +301,8 @@ def public_points(
       n_features: gives d; asked where there are no server data.
       previous: the earlier run that the job follows, if any.
     """
-    if config.epoch is not None and previous is not None:
-        return np.zeros((0, previous.model.centers.shape[1]))
+    if previous is not None and PROTOCOLS[config.algorithm].from_centers:
+        return previous.model.centers
     if server is not None:
         return server.points(TableContract.from_config(config.data, encoder=encoder).features_only())
     n_points = max(_STAND_IN_POINTS, 30 * config.max_clusters)

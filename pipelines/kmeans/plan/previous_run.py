@@ -11,6 +11,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel, model_from_tables
 from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA, Memory
+from schemas.kmeans.windows_config import WindowsFit
 from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.release import RELEASE_SCHEMA
 from schemas.settings import json_schema
@@ -89,16 +90,11 @@ class PreviousRun:
                 f"n_clusters must be {self.model.n_clusters} like that of {self.folder} for a warm start, got "
                 f"{config.max_clusters}; write that, or recurring.warm_start: false."
             )
+        if isinstance(config, WindowsFit) and config.epoch.index:
+            self._check_window(config.at(config.epoch.index - 1).covers)
 
-    def check_window(self, wanted: dict[str, Any]) -> None:
-        """Refuses a run that is not the window before one of an epoch.
-
-        Args:
-          wanted: what `run.json` of that window says of its epoch.
-
-        Raises:
-          ConfigError: in one sentence.
-        """
+    def _check_window(self, wanted: dict[str, Any]) -> None:
+        """Refuses a run that is not the window of which `run.json` says `wanted`."""
         if self.epoch != wanted or self.memory is None:
             raise ConfigError(
                 f"{_SETTING} must be the window of {wanted['window']} of epoch {wanted['name']} with the same section, "

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit
 from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json
 from pipelines.kmeans.plan.remember import remembered
-from schemas.choices import Algorithm, ClippingRule
+from schemas.choices import ClippingRule
+from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.drift import Drift
 from schemas.kmeans.recurring.remembered import Remembered
-from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from transforms.kmeans.lloyd.box import rounds_frame
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.noisy_means import last_means
 from transforms.numerics.kmeans.recurring import drift
@@ -131,8 +132,8 @@ def previous_json(planned: PlannedFit) -> dict[str, Any] | None:
 def final_frame(planned: PlannedFit, model: ClusterModel) -> dict[str, Any] | None:
     """The frame of the last rounds as `run.json` holds it; None where the run moved it by its releases."""
     config, frame = planned.config, planned.initial.frame
-    if config.algorithm is Algorithm.DP_LLOYD:
-        return frame_json(dp_lloyd_starts.rounds_frame(config, len(frame.lattice.center)))
+    if isinstance(config, DPLloydFit):
+        return frame_json(rounds_frame(config, len(frame.lattice.center)))
     if config.feddp_kmeans.reduce_diameter is not None:
         return None
     if config.clipping.norm is ClippingRule.PRIVATE:

@@ -9,16 +9,16 @@ import numpy as np
 
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.kmeans.plan.previous_run import PreviousRun
+from pipelines.kmeans.plan.windows import window_memory
 from schemas.choices import LloydVariant
 from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.config import RecurringConfig
 from schemas.kmeans.recurring.remembered import Memory, Remembered
-from transforms.kmeans.dp_lloyd.state import LloydSettings
-from transforms.kmeans.dp_lloyd.window_rounds import weights_of
-from transforms.kmeans.dp_lloyd.window_server import own_means
-from transforms.kmeans.dp_lloyd.window_state import WindowState
+from schemas.kmeans.windows_config import WindowsFit
+from transforms.kmeans.lloyd.box import LloydSettings
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans.noisy_means import last_means
 from transforms.numerics.kmeans.recurring.memory import drift_scores, memory_of, most_runs, recalled
 
@@ -42,8 +42,10 @@ def remembered(
     section = planned.config.recurring
     if section is None or section.memory is None:
         return model, None
-    if section.epoch is not None:
-        return _window(planned, previous, model)
+    config, state = planned.config, planned.initial
+    if isinstance(config, WindowsFit) and isinstance(state, WindowState):
+        memory = window_memory(config, state, previous, model)
+        return _recalled(planned, section, model, memory, config.weights)
     length, before = section.memory, _memory_before(previous)
     order = np.searchsorted(previous.model.cluster_numbers, model.cluster_numbers)
     before = dataclasses.replace(
@@ -64,32 +66,6 @@ def _recalled(
     centers = np.where(found.known[:, None], found.means, model.centers)
     kept = Remembered(memory=memory, length=length, short=short, known=found.known, noise=noise, scores=scores)
     return dataclasses.replace(model, centers=centers), kept
-
-
-def _window(planned: PlannedFit, previous: PreviousRun, model: ClusterModel) -> tuple[ClusterModel, Remembered]:
-    """A window of an epoch: what it adds to the series is solved for first.
-
-    Clusters stand in the order of the centers that the window started from, which is that of all windows before it.
-    """
-    config, state = planned.config, planned.initial
-    section = config.recurring
-    if not isinstance(config, DPLloydFit) or not isinstance(state, WindowState):
-        raise TypeError("a window must be a fit of algorithm dp_lloyd; give recurring.epoch.")
-    if section is None or section.epoch is None:
-        raise TypeError("a window must be planned as one; give recurring.epoch.")
-    weights = weights_of(config)
-    noisy = own_means(state, model.releases, weights)
-    one = Memory(
-        origins=state.positions[None],
-        sums=noisy.sums[None],
-        counts=noisy.counts[None],
-        sums_stddevs=np.array([noisy.sums_stddev]),
-        counts_stddevs=np.array([noisy.counts_stddev]),
-    )
-    memory = (
-        previous.memory.then(one, most_runs(section.memory or 1)) if section.epoch.index and previous.memory else one
-    )
-    return _recalled(planned, section, model, memory, weights)
 
 
 def row_spread(planned: PlannedFit) -> float:

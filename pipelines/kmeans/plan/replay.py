@@ -50,25 +50,13 @@ class Replay:
 
 
 def replay(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
-    """Repeats the server steps of a run; for the same objects as the last time it is not done again.
+    """Repeats the server steps of a run.
 
     Args:
       initial: state before the first round; public.
       rounds: of the run, in order.
       releases: of the run, in order; told their lattice units or not.
     """
-    asked = (initial, rounds, releases)
-    if _last and all(one is other for one, other in zip(asked, _last[0][0], strict=True)):
-        return _last[0][1]
-    found = _replayed(*asked)
-    _last[:] = [(asked, found)]
-    return found
-
-
-_last: list[tuple[tuple[ProtocolState, Sequence[Round], Sequence[Release]], Replay]] = []
-
-
-def _replayed(initial: ProtocolState, rounds: Sequence[Round], releases: Sequence[Release]) -> Replay:
     by_path = {release.path: release for release in releases}
     state: ProtocolState = initial
     movements: list[Movement] = []

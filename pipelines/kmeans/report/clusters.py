@@ -8,7 +8,7 @@ from pipelines.kmeans.report.fit_view import FitView
 from pipelines.page import plots
 from pipelines.page.numbers import to_noise
 from pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
-from schemas.choices import Algorithm
+from schemas.kmeans.lloyd_config import DPLloydFit
 
 _MOST_CLUSTERS = 200
 """Clusters in the table of words."""
@@ -77,7 +77,7 @@ def _cost(view: FitView) -> list[Block]:
     """How far rows lie from their centers, if the run bought that."""
     cost = view.result.model.noisy_cost
     if cost is None:
-        return [Notice(level=Level.NOTE, text=_NO_COST[view.planned.config.algorithm == Algorithm.DP_LLOYD])]
+        return [Notice(level=Level.NOTE, text=_NO_COST[isinstance(view.planned.config, DPLloydFit)])]
     cap = view.planned.config.quality and view.planned.config.quality.max_distance
     distance = f"distance (at most {cap:.4g})" if cap else "distance"
     mean = "mean over clients of their mean" if view.by_client else "mean"

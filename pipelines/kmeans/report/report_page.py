@@ -17,6 +17,7 @@ _ALGORITHMS = {
     "sphere_packing": "SpherePacking",
     "central_tree": "CentralTree",
     "dp_lloyd": "DP-Lloyd",
+    "windows": "DP-Lloyd",
 }
 
 

@@ -15,8 +15,9 @@ from pipelines.kmeans.report.center_summary import scaled_stddev
 from pipelines.kmeans.report.fit_view import FitView
 from pipelines.page.page import Badge, Facts, Level, Notice
 from pipelines.run.failures import describe_unexpected
-from schemas.choices import Algorithm, InvalidRows, LloydVariant
+from schemas.choices import InvalidRows, LloydVariant
 from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.tree_config import CentralTreeFit
 
 _LOGGER = logging.getLogger(__name__)
 _FEW_SERVER_ROWS = 5
@@ -105,7 +106,7 @@ def _of_delta(view: FitView) -> Found:
 def _of_server_rows(view: FitView) -> Found:
     """Too few public rows, or none at all."""
     config, server = view.planned.config, view.planned.initial.server
-    if config.algorithm in (Algorithm.DP_LLOYD, Algorithm.CENTRAL_TREE) and not len(server):
+    if isinstance(config, DPLloydFit | CentralTreeFit) and not len(server):
         return None
     if not view.representative:
         text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."

@@ -9,14 +9,12 @@ from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 
 from schemas.errors import InputError
-from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.recurring.drift import DRIFT_FILE
 from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA
 from schemas.kmeans.stream_config import StreamConfig
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.publish import CENTERS_FILE
-from transforms.kmeans.dp_lloyd.window_rounds import weights_of
 from transforms.numerics.kmeans.recurring.windows import own_noise
 
 LAST = 50
@@ -213,6 +211,4 @@ def _size_stddevs(config: StreamConfig, folder: str, done: int) -> NDArray[np.fl
     table = gate.read_table(path, refusal, MEMORY_SCHEMA)
     with refusal.covers():
         stddev = float(table.column("count_stddev")[0].as_py())
-    if not isinstance(config.template, DPLloydFit):
-        raise TypeError("a window must be a fit of algorithm dp_lloyd; give recurring.epoch.")
-    return stddev * own_noise(weights_of(config.template), done)
+    return stddev * own_noise(config.template.weights, done)

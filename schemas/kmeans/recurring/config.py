@@ -6,12 +6,11 @@ import pydantic
 from pydantic import Field
 
 from schemas.errors import ConfigError
-from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.settings.section import Count, Flag, Scalar, Section, Text
 
 _SHORT = 6
 """How many times shorter the short memory is, if the job does not say."""
-_Length = Annotated[int, Field(strict=True, ge=2, le=10_000), Scalar]
+Runs = Annotated[int, Field(strict=True, ge=2, le=10_000), Scalar]
 
 
 class RecurringConfig(Section):
@@ -23,7 +22,7 @@ class RecurringConfig(Section):
         description="true to start Lloyd rounds from the centers of the earlier fit, or false to find the centers anew "
         "and take over the numbers of the clusters only",
     )
-    memory: _Length | None = Field(
+    memory: Runs | None = Field(
         default=None,
         description="how many runs the centers remember, an integer from 2 to 10000: they are means of the released "
         "sums and counts of this run and of those before it, or leave it out",
@@ -34,25 +33,10 @@ class RecurringConfig(Section):
         "default a sixth of it",
     )
 
-    epoch: EpochConfig | None = Field(
-        default=None,
-        description="a section with name, column, first, windows, window and once to release windows under one charge, "
-        "or leave it out",
-    )
-
     @property
     def short_length(self) -> int:
         """Length of the short memory, in runs; 1 is this run alone."""
         return self.short_memory or max(1, (self.memory or 0) // _SHORT)
-
-    @pydantic.model_validator(mode="after")
-    def _epochs_remember(self) -> Self:
-        if self.epoch is not None and self.memory is None:
-            raise ConfigError(
-                "recurring.memory must be given for recurring.epoch, got nothing; give the number of windows that the "
-                "centers remember."
-            )
-        return self
 
     @pydantic.model_validator(mode="after")
     def _memories_fit(self) -> Self:

@@ -23,14 +23,14 @@ from schemas.tables.contract import TableContract
 from schemas.tables.participation import Participation
 from tests.scenes import lake
 from tests.scenes.epochs import CONTRACT, DATES, Place
-from transforms.kmeans.dp_lloyd import window_rounds as rounds
-from transforms.kmeans.dp_lloyd import window_server as server
+from transforms.kmeans.windows import rounds as rounds
+from transforms.kmeans.windows import server as server
 from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
 from transforms.numerics.tables.participation import Counted, Rule, worst_column
 from transforms.privacy_flow.stated_sensitivity import Moves, moves_of, understatement
 from transforms.tables.counted_clients import Roll, counted_block, salted_digests
 
-STATISTIC = "transforms.kmeans.dp_lloyd.window_rounds:window_statistic"
+STATISTIC = "transforms.kmeans.windows.rounds:window_statistic"
 
 
 @pytest.fixture(scope="module")
@@ -255,12 +255,11 @@ def with_roll(tables, rule):
 
 def released(job, tables, weights, anchors):
     """Exact vectors of the windows of an epoch; `anchors` gives the centers of each window."""
-    epoch, memory, found = job.template.recurring.epoch, None, []
+    epoch, memory, found = job.template.epoch, None, []
     rule = Rule(epoch.times, epoch.separation, len(weights), True)
     blocks = with_roll(tables, rule)
     for index in range(len(tables)):
-        section = epoch.model_copy(update={"window": DATES[index]})
-        state = server.initial_state(job.template, section, anchors[index], memory)
+        state = server.initial_state(job.template.at(index), anchors[index], memory)
         total = np.zeros(15, dtype=np.int64)
         for age, date in enumerate(state.dates):
             placed = rounds.state_at(state, f"lake/dt={date}/a.parquet")
@@ -303,7 +302,7 @@ def test_neighbors_over_a_whole_epoch(place, habit, times, separation, band):
     One that comes as often and as closely as may be comes within a tenth of what is stated.
     """
     job = config_of(place, windows=8, band=band, max_windows=times, min_separation=separation)
-    weights = rounds.weights_of(job.template)
+    weights = job.template.weights
     stated = epoch_sensitivity(rounds.column_of(job.template), 1 << 26)
     assert stated == rounds.round_specs(job.template, 4)[0].releases[0].sensitivity
     assert {each.windows for each in rounds.round_specs(job.template, 4)[0].releases} == {times * band}
@@ -311,7 +310,7 @@ def test_neighbors_over_a_whole_epoch(place, habit, times, separation, band):
     anchors = [lake.MEANS + rng.normal(0.0, 0.5, (3, 4)) for _ in range(8)]
     tables = [(np.arange(30) // 3, lake.mixture(30, seed=index)) for index in range(8)]
     whole = released(job, tables, weights, anchors)
-    state = server.initial_state(job.template, job.template.recurring.epoch, lake.MEANS, None)
+    state = server.initial_state(job.template, lake.MEANS)
     reach = 0.999 * state.radius * state.unit * state.settings.options.client_radius
     way = np.array([-1.0, 0.2, -0.1, 0.3]) / np.linalg.norm([-1.0, 0.2, -0.1, 0.3])
     kinds = {
@@ -334,14 +333,14 @@ def test_neighbors_over_a_whole_epoch(place, habit, times, separation, band):
 def test_without_a_roll_a_daily_client_moves_more_than_is_stated(place):
     """The test above would notice: all windows count where nobody calls a roll."""
     job = config_of(place, windows=8, band=2, max_windows=2, min_separation=2)
-    weights, stated = rounds.weights_of(job.template), epoch_sensitivity(rounds.column_of(job.template), 1 << 26)
+    weights, stated = job.template.weights, epoch_sensitivity(rounds.column_of(job.template), 1 << 26)
     free = config_of(place, windows=8, band=2, max_windows=8, min_separation=1)
     anchors = [lake.MEANS] * 8
     tables = [(np.arange(30) // 3, lake.mixture(30, seed=index)) for index in range(8)]
     more = with_client(tables, range(8), lambda _: np.full((1, 4), 7.9))
     moved = (released(free, more, weights, anchors) - released(free, tables, weights, anchors)).astype(float)
     assert np.sqrt((moved[:, :12] ** 2).sum()) > 1.5 * stated
-    assert job.template.recurring.epoch.times == 2
+    assert job.template.epoch.times == 2
 
 
 # The checker.

@@ -15,14 +15,14 @@ from pipelines.kmeans.plan.planned_fit import plan_fit
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import validated
-from schemas.kmeans.recurring.epoch import coefficients
 from schemas.kmeans.recurring.remembered import Memory
+from schemas.kmeans.windows_config import coefficients
 from schemas.privacy.charge import Limit
 from schemas.privacy.plan import PrivacyUnit
 from schemas.tables.client_block import ClientBlock
 from tests.scenes import lake, ledgers
-from transforms.kmeans.dp_lloyd import window_rounds as rounds
-from transforms.kmeans.dp_lloyd import window_server as server
+from transforms.kmeans.windows import rounds as rounds
+from transforms.kmeans.windows import server as server
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.recurring.memory import memory_of, most_runs
 from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity, mixing, own_part
@@ -57,9 +57,10 @@ class Place:
     def settings(self, index, **epoch):
         before = "start" if index == 0 else f"january/{DATES[index - 1]}"
         section = EPOCH | {"window": DATES[index]} | epoch
-        recurring = {"previous": str(self.folder / before), "memory": 4, "epoch": section}
+        recurring = {"previous": str(self.folder / before), "memory": 4}
         data = self.job["data"] | {"name": "visits"}
-        return self.job | {"data": data, "ledger": self.ledger.path, "recurring": recurring}
+        of_window = {"algorithm": "windows", "epoch": section, "recurring": recurring}
+        return self.job | {"data": data, "ledger": self.ledger.path} | of_window
 
     def window(self, index, name=None, **epoch):
         return self.run(name or DATES[index], self.settings(index, **epoch))
@@ -68,8 +69,8 @@ class Place:
         """Calls the job for the windows up to a date; returns its outcome and last line."""
         section = {name: value for name, value in EPOCH.items() if name != "name"} | {"name": output, "memory": 4}
         section |= {"start": str(self.folder / "start"), "until": until} | changes
-        settings = self.settings(0) | {"stream": section}
-        del settings["recurring"]
+        settings = self.settings(0) | {"algorithm": "dp_lloyd", "stream": section}
+        del settings["recurring"], settings["epoch"]
         (self.folder / f"{output}.yaml").write_text(yaml.safe_dump(settings))
         return lake.run_command(
             "stream", "--config", str(self.folder / f"{output}.yaml"), "--output", str(self.folder / output)
@@ -203,7 +204,7 @@ def test_a_window_follows_the_one_before(place):
         ({"epoch": {"window": "january"}}, r"window must be a date"),
         ({"epoch": {"days": 4, "window": "2026-01-03"}}, r"window must be one of the 6 dates"),
         ({"job": {"ledger": None}}, r"ledger must be given"),
-        ({"recurring": {"memory": None}}, r"recurring\.memory must be given"),
+        ({"recurring": {"memory": None}}, r"recurring\.memory must be an integer, got nothing"),
         ({"dp_lloyd": {"variant": "g"}}, r"dp_lloyd\.variant must be fast"),
         ({"data": {"partitions": {"dt": "2026-01-01"}}}, r"data\.partitions must leave dt"),
         (
@@ -215,7 +216,7 @@ def test_a_window_follows_the_one_before(place):
         ({"epoch": {"once": None}}, r"once must be given at privacy\.unit record"),
         (
             {"job": {"trust": "masked", "masked": {"secret_uri": "secret"}, "key_uri": "key"}},
-            r"^trust must be central for windows of an epoch \(stream, recurring\.epoch\), got 'masked'; a release",
+            r"^trust must be central for algorithm windows, got 'masked'; a release",
         ),
         ({"data": {"client_id": "who", "max_rows_per_client": 1}}, r"max_rows_per_client must be left out"),
     ],
@@ -223,7 +224,7 @@ def test_a_window_follows_the_one_before(place):
 def test_refused_settings(place, changes, message):
     settings = json.loads(json.dumps(place.settings(1)))
     for section, values in changes.items():
-        holder = {"job": settings, "epoch": settings["recurring"]["epoch"]}.get(section) or settings[section]
+        holder = settings if section == "job" else settings[section]
         holder.update(values)
     with pytest.raises(ConfigError, match=message):
         validated({name: value for name, value in settings.items() if value is not None})
@@ -234,8 +235,7 @@ def released(fit, tables):
     rng, memory, found = np.random.default_rng(3), None, []
     centers = lake.MEANS + 0.3
     for index in range(len(tables)):
-        epoch = fit.config.recurring.epoch.model_copy(update={"window": DATES[index]})
-        state = server.initial_state(fit.config, epoch, centers, memory)
+        state = server.initial_state(fit.config.at(index), centers, memory)
         bound = fit.rounds[0]
         total = np.zeros(bound.plan.size, dtype=np.int64)
         for age, date in enumerate(state.dates):
@@ -261,7 +261,7 @@ def test_neighbors_over_a_whole_epoch(place):
     A row at the rim of the radius comes within a hundredth of it, so that a smaller statement would be false.
     """
     fit = plan_fit(validated(place.settings(0)))
-    weights = rounds.weights_of(fit.config)
+    weights = fit.config.weights
     tables = [lake.mixture(40, seed=index) for index in range(6)]
     whole = released(fit, tables)
     stated = fit.rounds[0].plan.releases[0].spec.sensitivity
@@ -365,7 +365,7 @@ def test_a_plan_for_one_window_alone_is_refused(place):
     """The checker asks for the sensitivity of the epoch, not for that of one window."""
     fit = plan_fit(validated(place.settings(0)))
     bound = fit.rounds[0]
-    name = "transforms.kmeans.dp_lloyd.window_rounds:window_statistic"
+    name = "transforms.kmeans.windows.rounds:window_statistic"
     weights = weights_of(bound.statistic)
     assert weights == (16, 6, 3)
     assert understatement(name, bound.plan, replaces=False, moves=Moves(weights, 3)) is None
@@ -395,16 +395,15 @@ def test_every_fact_of_a_release_counts_the_same_windows(place, memory, band):
     settings = place.settings(0, band=band, windows=50)
     settings["recurring"]["memory"] = memory
     job = validated(settings)
-    weights, last = job.weights, validated(settings).epoch.model_copy(update={"window": job.epoch.date_of(45)})
+    weights, (_, dates) = job.weights, job.at(45).folders
     assert len(weights) <= band
-    assert len(last.dates(len(weights))) == len(weights) <= most_runs(memory)
+    assert len(dates) == len(weights) <= most_runs(memory)
     (spec,) = {each.windows for each in rounds.round_specs(job, 4)[0].releases}
     moves = moves_of(functools.partial(rounds.window_statistic, weights=weights), [], PrivacyUnit.RECORD)
     assert moves == Moves(weights, spec) == Moves(rounds.column_of(job), len(weights))
     kept, rng = None, np.random.default_rng(memory)
     for index in range(len(weights) + 2):
-        epoch = job.epoch.model_copy(update={"window": job.epoch.date_of(index)})
-        state = server.initial_state(job, epoch, lake.MEANS, kept)
+        state = server.initial_state(job.at(index), lake.MEANS, kept)
         assert len(state.dates) == min(index + 1, len(weights)) == len(state.earlier_sums) + 1
         placed = rounds.state_at(state, f"lake/dt={state.dates[-1]}/a.parquet")
         assert rounds.window_statistic(ClientBlock(rng.normal(size=(3, 4))), placed, weights=weights).any()

@@ -10,7 +10,7 @@ from pipelines.kmeans.stream import center_plots
 from pipelines.kmeans.stream.history import LAST, read_history, thinned
 from pipelines.kmeans.stream.windows_page import write_page
 from schemas.errors import InputError
-from schemas.kmeans.recurring.epoch import coefficients
+from schemas.kmeans.windows_config import coefficients
 from tests.scenes import streams
 from transforms.numerics.kmeans.recurring.windows import mixing, own_noise
 

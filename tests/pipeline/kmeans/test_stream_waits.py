@@ -56,7 +56,7 @@ def test_windows_are_released_when_their_days_are_over(place, monkeypatch):
     clock, seen, release = Clock("2026-01-01T05:00"), [], job.run_settings
 
     def noted(record, settings, options):
-        seen.append((settings.recurring.epoch.window, clock.time))
+        seen.append((settings.epoch.window, clock.time))
         return release(record, settings, options)
 
     monkeypatch.setattr(job, "run_settings", noted)

@@ -122,7 +122,7 @@ def test_a_damaged_checkpoint_is_refused_and_stays(stopped):
 def test_two_processes_do_not_share_a_run(stopped):
     with (
         round_driver.resumable(RunFolder(stopped, "r")),
-        pytest.raises(ConfigError, match="--run_id must be that of a run that has stopped"),
+        pytest.raises(ConfigError, match="--run_id must be of a run that is not under way"),
     ):
         toy_rounds.run(CONFIG, stopped, "r")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from schemas.kmeans.recurring.epoch import coefficients
+from schemas.kmeans.windows_config import coefficients
 from transforms.numerics.tables.participation import LONG_AGO, Counted, Rule, worst_column
 
 WINDOWS = 24

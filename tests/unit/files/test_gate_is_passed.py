@@ -111,7 +111,6 @@ ALLOWED = {
     ): "from the pipe to a process of our own",
     ("transforms/rounds/sum_processes.py", "os.fdopen"): "that pipe",
     ("pipelines/run/folder.py", "os.open"): "locks a folder",
-    ("pipelines/run/round_driver.py", "os.open"): "locks a folder",
     ("pipelines/trusted_zone/sweep_folder.py", "os.open"): "locks a folder",
     ("pipelines/tables/arrivals/landing.py", "os.open"): "locks a folder",
     ("pipelines/plan/leftovers.py", "os.open"): "locks a folder",

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.kmeans.fit_config import validated
 from transforms.kmeans.dp_lloyd import candidates, rounds
-from transforms.kmeans.dp_lloyd.state import CANDIDATE_STEPS, LloydSettings
+from transforms.kmeans.lloyd.box import CANDIDATE_STEPS, LloydSettings
 from transforms.numerics.kmeans import evolution, moves
 
 

@@ -177,8 +177,8 @@ WRONG_VALUES = [
     (
         "algorithm",
         "kmeans",
-        "algorithm must be 'auto', 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd' or "
-        "'central_tree', got 'kmeans'",
+        "algorithm must be 'auto', 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd', "
+        "'central_tree' or 'windows', got 'kmeans'",
     ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
     ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),

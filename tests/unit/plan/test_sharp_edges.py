@@ -41,10 +41,10 @@ def window(unit, **contract):
     """The first window of a stream."""
     data = {"path": "lake", "features": "x", "client_id": "who", "name": "visits"}
     calendar = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 9, "window": "2026-01-01", "band": 7}
-    settings = {"algorithm": "dp_lloyd", "data": data, "n_clusters": 3, "ledger": "ledger.sqlite"}
+    settings = {"algorithm": "windows", "data": data, "n_clusters": 3, "ledger": "ledger.sqlite"}
     settings |= {"privacy": {"unit": unit, "epsilon": 1.0, "delta": 1e-6}, "dp_lloyd": {"domain": [0, 1]}}
     settings |= {"clipping": {"client_rows": 3}} if unit == "client" else {}
-    return settings | {"recurring": {"previous": "first", "memory": 7, "epoch": calendar | contract}}
+    return settings | {"recurring": {"previous": "first", "memory": 7}, "epoch": calendar | contract}
 
 
 def test_a_stream_of_clients_has_a_roll():

@@ -164,6 +164,21 @@ def test_other_runners_take_any_number_of_rounds(flags):
     options.check_rounds(options.beam_options(flags), 200, "lloyd.steps")
 
 
+@pytest.mark.parametrize(
+    ("flags", "wanted", "n_bytes", "rounds"),
+    [
+        ([], None, options.LARGE_BYTES - 1, 40),
+        ([], None, options.LARGE_BYTES, 1),
+        ([], 50, options.LARGE_BYTES, 40),
+        (["--runner=FlinkRunner"], None, options.LARGE_BYTES, 10),
+        (["--runner=FlinkRunner"], 4, 0, 4),
+        (["--runner=DataflowRunner"], None, options.LARGE_BYTES, 40),
+    ],
+)
+def test_rounds_of_a_pipeline_follow_from_the_job_the_runner_and_the_rows(flags, wanted, n_bytes, rounds):
+    assert options.rounds_of_a_graph(options.beam_options(flags), 40, wanted, n_bytes) == rounds
+
+
 def test_chunks_of_rounds_are_refused_before_a_run_is_charged():
     """Rounds of one chunk are one pipeline; fewer rounds than a chunk takes are no more than there are."""
     from types import SimpleNamespace as Some

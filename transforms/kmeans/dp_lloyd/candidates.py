@@ -19,7 +19,8 @@ from schemas.choices import LloydStart
 from schemas.kmeans.lloyd_config import DPLloydFit
 from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
-from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydSettings, LloydState, lattice_centers
+from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydState
+from transforms.kmeans.lloyd.box import LloydSettings, lattice_centers
 from transforms.numerics.kmeans import evolution, folding, moves, scatter, server_points
 from transforms.numerics.kmeans.starts import seeding
 from transforms.numerics.one_thread import one_thread

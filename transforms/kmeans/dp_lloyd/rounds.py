@@ -23,7 +23,8 @@ from transforms.kmeans.dp_lloyd import candidates
 from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
 from transforms.kmeans.dp_lloyd.candidates import CandidateState
-from transforms.kmeans.dp_lloyd.state import LloydSettings, LloydState
+from transforms.kmeans.dp_lloyd.state import LloydState
+from transforms.kmeans.lloyd.box import LloydSettings
 from transforms.kmeans.lloyd.specs import for_sampled_rows, scatter_spec, vector_spec
 from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.statistics import lattice, relative_sums, rows

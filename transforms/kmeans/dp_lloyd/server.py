@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.privacy.release import Release
-from transforms.kmeans.dp_lloyd.state import LloydState, lattice_centers, lattice_radius
+from transforms.kmeans.dp_lloyd.state import LloydState
+from transforms.kmeans.lloyd.box import lattice_centers, lattice_radius
 from transforms.numerics.kmeans import folding, moves
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS

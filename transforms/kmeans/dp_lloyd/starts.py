@@ -14,8 +14,9 @@ from schemas.choices import LloydStart, PostProcess
 from schemas.errors import ConfigError
 from schemas.kmeans.lloyd_config import DPLloydFit
 from transforms.kmeans.dp_lloyd import server as dp_lloyd_server
-from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydSettings, LloydState, lattice_centers, lattice_radius
-from transforms.numerics.kmeans import folding, lloyd_rules, moves, scatter, server_points
+from transforms.kmeans.dp_lloyd.state import KMEANS_RESTARTS, LloydState
+from transforms.kmeans.lloyd.box import LloydSettings, box_frame, lattice_centers, lattice_radius, rounds_frame
+from transforms.numerics.kmeans import folding, moves, scatter, server_points
 from transforms.numerics.kmeans.starts import grid, seeding, sphere_packing
 from transforms.numerics.kmeans.starts.grid import Grid
 from transforms.numerics.one_thread import one_thread
@@ -66,19 +67,6 @@ def state_before(settings: LloydSettings, frame: Frame, server: NDArray[np.float
     )
     plain = settings.options.start is LloydStart.BEST and n_features <= PLAIN_GRID_FEATURES
     return _await_plain_grid(state) if plain and settings.public_rows else state
-
-
-def box_frame(config: DPLloydFit, n_features: int) -> Frame:
-    """Frame of the domain, in the clipping ball if the job has one."""
-    norm = config.clipping.norm
-    return Frame.of_box(lloyd_rules.box_of(config.dp_lloyd), n_features, norm if isinstance(norm, float) else math.inf)
-
-
-def rounds_frame(config: DPLloydFit, n_features: int) -> Frame:
-    """Frame of the Lloyd rounds, whatever their start."""
-    if config.dp_lloyd.start is LloydStart.FEDDP_INIT:
-        return Frame.of_box(lloyd_rules.box_of(config.dp_lloyd), n_features)
-    return box_frame(config, n_features)
 
 
 def warm_state(config: DPLloydFit, centers: NDArray[np.float64]) -> LloydState:

@@ -1,1 +1,1 @@
-"""Rounds of sums and counts by cluster, after which centers move: what FedDP-KMeans, the tree and baselines share."""
+"""Rounds of sums and counts by cluster, after which centers move, and the public box: what protocols share."""

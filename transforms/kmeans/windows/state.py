@@ -9,7 +9,7 @@ from schemas.errors import InputError
 from schemas.kmeans.model import ClusterModel
 from schemas.privacy.release import Release
 from schemas.privacy.unit import Unit
-from transforms.kmeans.dp_lloyd.state import LloydSettings
+from transforms.kmeans.lloyd.box import LloydSettings
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.frame import Frame

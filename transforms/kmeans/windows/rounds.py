@@ -14,16 +14,15 @@ Source: Diaa, Humphries, Kerschbaum (2025), "FastLloyd", for the statistic; see 
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.windows_config import WindowsFit
 from schemas.privacy.plan import Mechanism, PrivacyPlan, ReleaseSpec, RoundSpec
 from schemas.tables.client_block import ClientBlock
-from transforms.kmeans.dp_lloyd import window_server as server
-from transforms.kmeans.dp_lloyd.window_state import WindowState
+from transforms.kmeans.windows import server
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans import lloyd_rules
 from transforms.numerics.kmeans.recurring.windows import epoch_sensitivity
 from transforms.numerics.statistics import lattice, relative_sums
@@ -34,43 +33,18 @@ from transforms.rounds.protocol import Round
 PATH = "windows/window"
 
 
-def weights_of(config: DPLloydFit) -> tuple[int, ...]:
-    """Weight of the statistic of each age in a release; the same in all windows of an epoch."""
-    if not config.weights:
-        raise ValueError("weights must be asked for with an epoch and a memory; give both sections.")
-    return config.weights
-
-
-def column_of(config: DPLloydFit) -> tuple[int, ...]:
+def column_of(config: WindowsFit) -> tuple[int, ...]:
     """By how much one unit moves successive releases of an epoch at most, see `worst_column`."""
-    if config.epoch is None:
-        raise ValueError("a column must be asked for of a window of an epoch; give the section.")
-    return worst_column(weights_of(config), config.epoch.times, config.epoch.separation)
+    return worst_column(config.weights, config.epoch.times, config.epoch.separation)
 
 
-def epoch_facts(config: DPLloydFit, index: int | None = None) -> dict[str, Any]:
-    """What outputs and ledger say of the epoch of a job: its calendar, its weights, and what all windows may spend.
-
-    Args:
-      config: the job.
-      index: of the window that it is said of; None for that of the job.
-    """
-    section = config.recurring
-    if section is None or section.epoch is None:
-        raise ValueError("facts must be asked for of a window of an epoch; give the section.")
-    epoch, privacy = section.epoch, config.privacy
-    budget = {"epsilon": privacy.epsilon, "delta": privacy.delta, "weights": list(weights_of(config))}
-    window = {} if index is None else {"window": epoch.date_of(index), "index": index}
-    return epoch.to_json() | budget | window
-
-
-def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
+def round_specs(config: WindowsFit, n_features: int) -> tuple[RoundSpec, ...]:
     """The releases of a window before calibration; `n_features` is d.
 
     Their sensitivities are those of a whole epoch: what one unit moves all its releases together.
     """
     column, size = column_of(config), config.max_clusters
-    windows = n_moved(weights_of(config), config.epoch.times if config.epoch else 1)
+    windows = n_moved(config.weights, config.epoch.times)
     sums_share = lloyd_rules.sums_weight(config.dp_lloyd.variant, n_features)
     share = 1.0 / (sums_share + 1.0)
     sums = ReleaseSpec(
@@ -92,9 +66,9 @@ def round_specs(config: DPLloydFit, n_features: int) -> tuple[RoundSpec, ...]:
     return (RoundSpec(path=PATH, releases=(sums, counts)),)
 
 
-def rounds(config: DPLloydFit, plan: PrivacyPlan) -> tuple[Round, ...]:
+def rounds(config: WindowsFit, plan: PrivacyPlan) -> tuple[Round, ...]:
     """The calibrated round; `plan` was made from `round_specs` of the same config."""
-    weights = weights_of(config)
+    weights = config.weights
     statistic = functools.partial(window_statistic, weights=weights)
     step = functools.partial(server.window_step, weights=weights)
     return tuple(Round(each, statistic, step, at=state_at) for each in plan.rounds)

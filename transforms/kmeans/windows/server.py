@@ -6,12 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.recurring.epoch import EpochConfig
 from schemas.kmeans.recurring.remembered import Memory
-from transforms.kmeans.dp_lloyd.starts import rounds_frame
-from transforms.kmeans.dp_lloyd.state import LloydSettings, lattice_centers, lattice_radius
-from transforms.kmeans.dp_lloyd.window_state import WindowState
+from schemas.kmeans.windows_config import WindowsFit
+from transforms.kmeans.lloyd.box import LloydSettings, lattice_centers, lattice_radius, rounds_frame
+from transforms.kmeans.windows.state import WindowState
 from transforms.numerics.kmeans import folding
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.recurring.windows import own_part
@@ -20,20 +18,17 @@ from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS
 from transforms.rounds.protocol import Releases
 
 
-def initial_state(
-    config: DPLloydFit, epoch: EpochConfig, centers: NDArray[np.float64], memory: Memory | None
-) -> WindowState:
+def initial_state(config: WindowsFit, centers: NDArray[np.float64], memory: Memory | None = None) -> WindowState:
     """State before the round of a window.
 
     Args:
       config: the job.
-      epoch: its section.
       centers: shape (k, d), feature units: released before this window.
-      memory: own parts of the windows before it, those of this epoch only; None for the first one.
+      memory: own parts of the windows before it; the first window of an epoch has none before it, and reads none.
     """
     n_features = centers.shape[1]
     settings, frame = LloydSettings.from_config(config), rounds_frame(config, n_features)
-    middle, dates = frame.lattice.center, epoch.dates(len(config.weights))
+    middle, (column, dates) = frame.lattice.center, config.folders
     inside = folding.into_domain(centers - middle, settings.box.half_side, settings.options.post_process)
     now = lattice_centers(frame, inside)
     older = 0 if memory is None else min(len(memory), len(dates) - 1)
@@ -43,7 +38,7 @@ def initial_state(
         settings=settings,
         frame=frame,
         server=np.zeros((0, n_features)),
-        column=epoch.column,
+        column=column,
         dates=dates[: older + 1],
         anchors=np.concatenate([now[None], np.rint((past - middle) / unit)]),
         radius=lattice_radius(frame, settings.first_radius(n_features)),

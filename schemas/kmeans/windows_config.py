@@ -1,0 +1,199 @@
+"""Jobs of algorithm windows: each is one window of an epoch, whose windows share one charge."""
+
+import datetime
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from schemas.choices import Algorithm, LloydVariant, Trust
+from schemas.errors import ConfigError
+from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.recurring.config import RecurringConfig, Runs
+from schemas.privacy.plan import PrivacyUnit
+from schemas.settings.calendar import MOST_WINDOWS, Date, date_of
+from schemas.settings.section import Scalar, Section, Text
+
+_COEFFICIENT_BITS = 4
+"""The weight of a window's own statistic is 2**_COEFFICIENT_BITS; finer weights gain less than a hundredth."""
+_Count = Annotated[int, Field(strict=True, ge=1, le=MOST_WINDOWS), Scalar]
+
+
+class EpochTerms(Section):
+    """The calendar of windows that share one charge, and in how many of them a privacy unit takes part."""
+
+    name: Text = Field(description="a name that no other epoch of the data set has, for the ledger")
+    column: Text = Field(description="the Hive partition column whose folders are dates like dt=2026-01-31")
+    first: Date = Field(description="the date of the first window")
+    days: _Count = Field(default=1, description="from one window's date to that of the next, an integer >= 1")
+    windows: _Count = Field(description="how many windows the epoch has, an integer from 1 to 10000")
+    band: _Count = Field(
+        default=16,
+        description="how many windows each release adds up at most, so that their noise is correlated, an integer "
+        ">= 1; 1 for independent noise; the partitions of so many windows must stay readable",
+    )
+    once: Text | None = Field(
+        default=None,
+        description="at privacy unit record: the reason why every row lies in the folder of one date only and for "
+        "ever, in words; leave it out at unit client",
+    )
+    max_windows: _Count | None = Field(
+        default=None,
+        description="at privacy unit client: in how many windows of the epoch a client counts, an integer >= 1; rows "
+        "of further ones are left out",
+    )
+    min_separation: _Count | None = Field(
+        default=None,
+        description="at privacy unit client: how many windows lie from one in which a client counts to the next at "
+        "least, an integer >= 1; 1 to count in successive ones",
+    )
+
+    @property
+    def times(self) -> int:
+        """In how many windows one unit counts at most."""
+        return min(self.max_windows or 1, -(-self.windows // self.separation))
+
+    @property
+    def separation(self) -> int:
+        """How many windows lie between these at least, the later one included."""
+        return self.min_separation or self.windows
+
+    def date_of(self, index: int) -> str:
+        """The date of a window."""
+        return date_of(self.first, self.days, index)
+
+
+class EpochConfig(EpochTerms):
+    """One window of an epoch: each row lies in one, by the date in the name of its folder."""
+
+    window: Date = Field(description="the date of the window of this run")
+
+    @property
+    def index(self) -> int:
+        """Number of the window of this run, from 0."""
+        return (datetime.date.fromisoformat(self.window) - datetime.date.fromisoformat(self.first)).days // self.days
+
+    def dates(self, reach: int) -> tuple[str, ...]:
+        """Dates of the windows whose statistics this one releases, its own first; `reach` is how many there are."""
+        return tuple(self.date_of(self.index - age) for age in range(min(reach, self.index + 1)))
+
+    @pydantic.model_validator(mode="after")
+    def _window_is_one_of_the_epoch(self) -> Self:
+        if not 0 <= self.index < self.windows or self.date_of(self.index) != self.window:
+            raise ConfigError(
+                f"epoch.window must be one of the {self.windows} dates from {self.first} on, every {self.days} days, "
+                f"got {self.window}; begin a new epoch, or correct the date."
+            )
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """What `privacy.json`, `run.json` and the ledger say of it."""
+        return self.model_dump(exclude_none=True) | {"index": self.index}
+
+
+class SeriesConfig(RecurringConfig):
+    """What the window before has released, and how much of it counts."""
+
+    memory: Runs = Field(description="how many windows the centers remember, an integer from 2 to 10000")
+
+
+class WindowsFit(DPLloydFit):
+    """One `fit` job of algorithm windows: a Lloyd round on the box of dp_lloyd, by the rows of some dates."""
+
+    algorithm: Literal[Algorithm.WINDOWS] = Field(description="windows")  # type: ignore[assignment]
+    epoch: EpochConfig = Field(description="a section with name, column, first, windows, window and once")
+    recurring: SeriesConfig = Field(
+        description="a section with memory and previous: the window before, or the fit that the first one starts from"
+    )
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Weight of the statistic of each age in a release, the same in all windows; a release adds up as many."""
+        return coefficients(self.epoch.band, self.recurring.memory)
+
+    @property
+    def folders(self) -> tuple[str, tuple[str, ...]]:
+        """The partition column of windows, and the dates of those whose rows a run reads, its own first."""
+        return self.epoch.column, self.epoch.dates(len(self.weights))
+
+    @property
+    def covers(self) -> dict[str, Any]:
+        """All windows of the epoch together: the calendar, the weights and the whole budget; with the window itself."""
+        budget = {"epsilon": self.privacy.epsilon, "delta": self.privacy.delta, "weights": list(self.weights)}
+        return self.epoch.to_json() | budget
+
+    def at(self, index: int) -> Self:
+        """The job of another window of the epoch, but for what it follows."""
+        return self.model_copy(update={"epoch": self.epoch.model_copy(update={"window": self.epoch.date_of(index)})})
+
+    def _check_algorithm(self) -> None:
+        """Refuses what a window cannot have; the promise of the epoch rests on each of these."""
+        super()._check_algorithm()
+        data = self.data
+        wanted = (
+            ("dp_lloyd.variant", LloydVariant.FAST, self.dp_lloyd.variant),
+            ("data.table", None, data.table),
+            ("data.max_rows_per_client", None, data.max_rows_per_client),
+            ("data.disjoint_partitions", None, data.disjoint_partitions),
+            ("server_data", None, self.server_data),
+        )
+        for setting, value, got in wanted:
+            if got != value:
+                rule = "be left out" if value is None else f"be {value}"
+                raise ConfigError(
+                    f"{setting} must {rule} for algorithm windows, got another; change it, or use algorithm dp_lloyd."
+                )
+        if self.trust is Trust.MASKED:
+            raise ConfigError(
+                "trust must be central for algorithm windows, got 'masked'; a release adds up sums of several windows, "
+                "and under masks nobody may keep them: leave trust out, or use algorithm dp_lloyd with "
+                "recurring.memory."
+            )
+        if self.ledger is None:
+            raise ConfigError(
+                "ledger must be given for algorithm windows, got nothing; it sees to it that no window is released "
+                "twice."
+            )
+        self._check_participation()
+        if self.epoch.column in data.partitions:
+            raise ConfigError(
+                f"data.partitions must leave {self.epoch.column} to epoch.column, got it there; leave it out."
+            )
+
+    def _check_participation(self) -> None:
+        """Refuses an epoch that does not say in how many windows a unit takes part, or says it of another unit."""
+        by_client = self.privacy.unit is PrivacyUnit.CLIENT
+        wanted = {"once": not by_client, "max_windows": by_client, "min_separation": by_client}
+        for name, is_wanted in wanted.items():
+            got = getattr(self.epoch, name)
+            if is_wanted is (got is None):
+                rule = "be given" if is_wanted else "be left out"
+                raise ConfigError(
+                    f"epoch.{name} must {rule} at privacy.unit {self.privacy.unit}, got {got!r}; a record says by once "
+                    "why it lies in one window, and a client counts in max_windows windows at most, min_separation "
+                    "apart."
+                )
+
+
+def coefficients(band: int, length: int) -> tuple[int, ...]:
+    """Weight of the statistic of each age in a release of a window, its own first.
+
+    Source: Fichtenberger, Henzinger, Upadhyay (2022), "Constant matters: Fine-grained complexity of differentially
+    private continual observation", for the square root of the matrix of prefix sums; here with decay, rounded, banded.
+
+    Args:
+      band: how many windows a release adds up, >= 1.
+      length: of the memory that is to have little noise, in windows, >= 2.
+
+    Returns:
+      Positive integers, descending, at most `band`: those that are rounded to zero are left out.
+
+    Example:
+      >>> coefficients(4, 30)
+      (16, 8, 6, 5)
+    """
+    found, factor, decay = [], 1.0, 1.0 - 1.0 / length
+    for age in range(band):
+        factor *= (2 * age - 1) / (2 * age) if age else 1.0
+        found.append(round(2**_COEFFICIENT_BITS * factor * decay**age))
+    return tuple(weight for weight in found if weight)

@@ -1,0 +1,75 @@
+"""What a job of algorithm windows holds, what it refuses, and how a stream writes it."""
+
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import validated
+from schemas.kmeans.stream_config import stream_config
+
+EPOCH = {"name": "e", "column": "dt", "first": "2026-01-01", "windows": 9, "days": 7, "band": 4, "once": "made so"}
+FIT = {
+    "algorithm": "dp_lloyd",
+    "data": {"path": "lake", "features": "x", "name": "days"},
+    "n_clusters": 3,
+    "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
+    "dp_lloyd": {"domain": [0, 1]},
+    "ledger": "ledger.sqlite",
+}
+OF_WINDOW = {"epoch": EPOCH | {"window": "2026-01-15"}, "recurring": {"previous": "before", "memory": 4}}
+WINDOW = FIT | {"algorithm": "windows"} | OF_WINDOW
+STREAM = FIT | {"stream": EPOCH | {"start": "first", "memory": 4}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        ({"epoch": None}, "epoch must be given, got nothing; give a section with name, column"),
+        ({"recurring": None}, "recurring must be given, got nothing; give a section with memory and previous"),
+        ({"recurring": {"previous": "before"}}, "recurring.memory must be given, got nothing; give how many windows"),
+        ({"ledger": None}, "ledger must be given for algorithm windows, got nothing; it sees to it that no window"),
+        ({"dp_lloyd": None}, "dp_lloyd must be given"),
+        ({"algorithm": "dp_lloyd"}, "epoch must be left out for algorithm dp_lloyd, got a section; use algorithm win"),
+        ({"algorithm": "central_tree", "epoch": None}, "dp_lloyd must be left out for algorithm central_tree"),
+        ({"quality": {"share": 0.1}}, "quality must be left out for algorithm windows, got a section"),
+    ],
+)
+def test_refused_windows(changes, start):
+    with pytest.raises(ConfigError) as error:
+        validated({name: value for name, value in (WINDOW | changes).items() if value is not None})
+    assert str(error.value).startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        (
+            {"algorithm": "windows"},
+            "algorithm must be dp_lloyd for a stream, got windows; use that, or use the fit job",
+        ),
+        ({"algorithm": "k_means"}, "algorithm must be 'auto', "),
+        ({"epoch": EPOCH}, "epoch must be left out of a stream, got a section; its windows follow each other"),
+        ({"quality": {"share": 0.1}}, "quality must be left out for a stream, got a section"),
+    ],
+)
+def test_refused_streams(changes, start):
+    with pytest.raises(ConfigError) as error:
+        stream_config(STREAM | changes)
+    assert str(error.value).startswith(start)
+
+
+def test_a_window_is_known_by_its_epoch():
+    job = validated(WINDOW)
+    assert job.weights == (16, 6, 3, 2)
+    assert job.folders == ("dt", ("2026-01-15", "2026-01-08", "2026-01-01"))
+    assert job.covers == EPOCH | {"window": "2026-01-15", "index": 2, "weights": [16, 6, 3, 2]} | {
+        "epsilon": 1.0,
+        "delta": 1e-6,
+    }
+    assert job.at(1).covers == job.covers | {"window": "2026-01-08", "index": 1}
+    assert validated(FIT).covers is None
+
+
+def test_a_stream_writes_the_jobs_of_its_windows():
+    previous = {"previous": "out/2026-01-08", "memory": 4}
+    assert stream_config(STREAM).window(2, "out/") == validated(WINDOW | {"recurring": previous})
+    assert stream_config(STREAM).template == validated(WINDOW | {"recurring": {"previous": "first", "memory": 4}}).at(0)
