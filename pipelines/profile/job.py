@@ -255,7 +255,7 @@ def _implementation(plan: ProfilePlan) -> dict[str, object]:
         preprocessing="Numbers are cut to public bounds, and each client's rows to a public number. How the settings "
         "of the job were chosen is unknown.",
         mechanisms=f"{'; '.join(laws)}; {len(plan.events)} in all, by PipelineDP {version('pipeline-dp')} on integers: "
-        f"sums and counts are exact. Software: dapple {version('dapple')}, job profile. Access controls: unknown.",
+        f"sums and counts are exact. Software: dapple {version('dapple-dp')}, job profile. Access controls: unknown.",
         composition=f"{len(plan.events)} mechanisms, composed by privacy loss distributions for adding or removing one "
         "unit, before any data are read; sampling is not counted on.",
         post_processing="A mean is the noisy sum over the noisy count, inside its bounds; nothing else follows.",

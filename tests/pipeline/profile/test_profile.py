@@ -220,6 +220,7 @@ def test_the_registry_entry_has_the_sections_of_a_fit(desk, by_record):
     assert set(entry["deployment"]) == sections
     assert entry["deployment"]["privacy_loss"]["privacy_parameters"] == {"epsilon": 200.0, "delta": 1e-6}
     assert "3 clusters of a released model" in entry["deployment"]["basic"]["description"]
+    assert not re.search(r"dapple unknown|PipelineDP unknown", str(entry))
 
 
 def test_nothing_but_progress_is_told(desk, by_record, caplog):
