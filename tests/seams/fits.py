@@ -476,7 +476,6 @@ EXCLUDED = (
     excluded("keep_staging must be left out for a sweep", command="sweep", speed="staging"),
     excluded("must exist, got no such column", columns="listed|names_for_people", storage="csv"),
     excluded(columns="one_hot", storage="prepared"),
-    excluded(ledger="lacking", command="use|sweep"),
 )
 TABLE = Table(factors=FACTORS, excluded=EXCLUDED)
 UNVARIED = {
