@@ -45,6 +45,9 @@ class Place:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
+    def close(self) -> None:
+        """Ends what it has started."""
+
     @functools.cached_property
     def server(self) -> str:
         """Public rows."""
