@@ -3,13 +3,18 @@
     python -m tests.seams                                  # the rows of CI; exit code 1 if one fails
     python -m tests.seams --random 300 --seed 2            # others: levels at random, so that triples meet, too
     python -m tests.seams --table fit --only 7 12          # some rows of a table
-    python -m tests.seams --write FILE                     # a page of results; rows of tables that did not run stay
+    python -m tests.seams --table kafka                    # a table on demand, which needs a broker
+    python -m tests.seams --every --write FILE             # a page of results; lines of tables that did not run stay
+
+Without `--random` and `--only`, jobs that hold what is excluded are refused, too, as in the suite.
 
 Rows run one after the other, each in a folder of its own, which stays if `--keep` names one.
 """
 
 import argparse
 import contextlib
+import datetime
+import functools
 import os
 import pathlib
 import random
@@ -18,19 +23,25 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 
 from benchmarks.machine import heading
 from tests.scenes import lake
 from tests.seams.array import Row
-from tests.seams.tables import TABLES, Told
+from tests.seams.places import Place
+from tests.seams.tables import ON_DEMAND, TABLES, Told
 
-_HEAD = ("| table | factors | levels | jobs | pairs of levels | failed | CPU minutes |", "| --- |" + " --- |" * 6)
+_COLUMNS = "table | factors | levels | jobs | pairs of levels | refused | failed | CPU seconds | seconds | run on"
+_HEAD = (f"| {_COLUMNS} |", "|" + " --- |" * 10)
 
 
 def main() -> int:
     """Returns 1 if a row failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.seams", description=__doc__.splitlines()[0])
-    parser.add_argument("--table", action="append", choices=sorted(TABLES), help="one or several; default: all")
+    known = TABLES | ON_DEMAND
+    named = f"one or several; default: all but {', '.join(ON_DEMAND)}"
+    parser.add_argument("--table", action="append", choices=sorted(known), help=named)
+    parser.add_argument("--every", action="store_true", help="all tables")
     parser.add_argument("--random", type=int, default=0, help="rows at random instead of those of CI")
     parser.add_argument("--seed", type=int, default=0, help="of these")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of rows")
@@ -41,20 +52,31 @@ def main() -> int:
     failed: list[str] = []
     with contextlib.ExitStack() as stack:
         root = options.keep or stack.enter_context(tempfile.TemporaryDirectory())
-        for name in options.table or TABLES:
-            told, table = TABLES[name], TABLES[name].table
-            rng = random.Random(options.seed)
-            rows = [table.drawn(rng) for _ in range(options.random)] or table.rows()
-            start, found = _cpu(), _run(name, rows, told, pathlib.Path(root), options.only)
+        for name in known if options.every else options.table or TABLES:
+            line, found = _table(name, known[name], pathlib.Path(root) / name, options)
+            sys.stdout.write(f"{line}\n")
+            lines.append(line)
             failed += found
-            levels = sum(len(each.levels) for each in table.factors)
-            cells = (len(table.factors), levels, len(rows), table.holds(rows), len(found))
-            shown = f"{name}, at random, seed {options.seed}" if options.random else name
-            lines.append(f"| {shown} | {' | '.join(map(str, cells))} | {(_cpu() - start) / 60.0:.1f} |")
-            sys.stdout.write("\n".join(lines[-1:]) + "\n")
     if options.write:
         _write(pathlib.Path(options.write), lines[2:], failed)
     return int(bool(failed))
+
+
+def _table(name: str, told: Told, folder: pathlib.Path, options: argparse.Namespace) -> tuple[str, list[str]]:
+    """Runs a table; returns its line of the page, and what failed."""
+    rng, table, start = random.Random(options.seed), told.table, (_cpu(), time.perf_counter())
+    rows = [table.drawn(rng) for _ in range(options.random)] or table.rows()
+    refused = 0
+    with contextlib.closing(told.place(folder / "place")) as place:
+        failed = _run(name, rows, told, place, folder, options.only)
+        if not options.random and options.only is None:
+            refused = _refuse(name, told, place, folder, failed)
+    levels = sum(len(each.levels) for each in table.factors)
+    shown = f"{name}, at random, seed {options.seed}" if options.random else name
+    spent = (round(_cpu() - start[0]), round(time.perf_counter() - start[1]))
+    counts = (len(table.factors), levels, len(rows), table.holds(rows), refused, len(failed))
+    cells = (shown, *counts, *spent, datetime.datetime.now(datetime.UTC).date())
+    return f"| {' | '.join(map(str, cells))} |", failed
 
 
 def _write(path: pathlib.Path, rows: list[str], failed: list[str]) -> None:
@@ -62,40 +84,62 @@ def _write(path: pathlib.Path, rows: list[str], failed: list[str]) -> None:
     before = path.read_text().splitlines() if path.exists() else []
     known = {line.split(" | ")[0]: line for line in before if line.startswith("| ")}
     known |= {line.split(" | ")[0]: line for line in rows}
-    found = [line for line in known.values() if line not in _HEAD]
+    found = [line for line in known.values() if line not in _HEAD and line.count("|") == _HEAD[0].count("|")]
     head = [line.replace("benchmarks.__main__", "tests.seams") for line in heading("Seams: pairs that ran together")]
     text = [*head, *_HEAD, *found, "", *failed]
     path.write_text("\n".join(text).rstrip() + "\n")
 
 
-def _run(name: str, rows: list[Row], told: Told, root: pathlib.Path, only: list[int] | None) -> list[str]:
+def _run(name: str, rows: list[Row], told: Told, place: Place, root: pathlib.Path, only: list[int] | None) -> list[str]:
     """Rows of a table one after the other; those that failed, with what they have other than the first levels."""
-    place, failed = told.place(root / name / "place"), []
+    failed = []
     usual = {each.name: next(iter(each.levels)) for each in told.table.factors}
     for index, row in enumerate(rows):
-        if only is not None and index not in only:
-            continue
-        start = time.perf_counter()
-        try:
-            told.story(row, place, root / name / str(index)).tell()
-            word = "ok"
-        except Exception as error:  # noqa: BLE001 - a row that fails must not stop the others
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            word = f"{type(error).__name__} in {last.name}: {last.line}: {error}"
-            failed.append(f"- {name} {index}: {word[:500]}; {_others(row, usual)}")
-        sys.stderr.write(f"{name} {index} ({time.perf_counter() - start:.1f} s): {word}\n")
-        if word != "ok":
-            sys.stderr.write(f"    {_others(row, usual)}\n")
+        if only is None or index in only:
+            others = {level_of: level for level_of, level in row.items() if level != usual[level_of]}
+            tell = functools.partial(_told, told, row, place, root / str(index))
+            failed += _failure(f"{name} {index}", tell, str(others))
     return failed
+
+
+def _told(told: Told, row: Row, place: Place, folder: pathlib.Path) -> None:
+    told.story(row, place, folder).tell()
+
+
+def _refuse(name: str, told: Told, place: Place, root: pathlib.Path, failed: list[str]) -> int:
+    """Rows that hold what is excluded; those that are not refused as they must be go to `failed`."""
+    number = 0
+    for rule in told.table.excluded:
+        for row in told.table.only_excluded_by(rule) if rule.refusal else ():
+            number += 1
+            refused = functools.partial(_refused, told, row, place, root / f"refused-{number}", str(rule.refusal))
+            failed += _failure(f"{name} refuses", refused, str(rule))
+    return number
+
+
+def _refused(told: Told, row: Row, place: Place, folder: pathlib.Path, refusal: str) -> None:
+    told.story(row, place, folder).be_refused(refusal)
+
+
+def _failure(name: str, told: Callable[[], None], about: str) -> list[str]:
+    """A line on what is told if that fails."""
+    start = time.perf_counter()
+    try:
+        told()
+        word = "ok"
+    except Exception as error:  # noqa: BLE001 - a row that fails must not stop the others
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        word = f"{type(error).__name__} in {last.name}: {last.line}: {error}"
+    sys.stderr.write(f"{name} ({time.perf_counter() - start:.1f} s): {word}\n")
+    if word == "ok":
+        return []
+    sys.stderr.write(f"    {about}\n")
+    return [f"- {name}: {word[:500]}; {about}"]
 
 
 def _cpu() -> float:
     """Seconds of processors, of this process and of those that it waited for."""
     return sum(os.times()[:4])
-
-
-def _others(row: Row, usual: Row) -> dict[str, str]:
-    return {name: level for name, level in row.items() if level != usual[name]}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from tests.seams.invariants import Run, summary
 from tests.seams.places import DATASET, Place, Settings
 
 RUN_ID = "seam"
+_LITTLE = 0.01
+"""An epsilon that no run fits."""
 
 
 class Desk:
@@ -51,7 +53,7 @@ class Desk:
         return "--output", str(self.folder / name)
 
     def ledger(self, dataset: str, epsilon: float, name: str = "ledger") -> str:
-        """A new ledger with a limit, half of which is for runs that compose by epsilon and delta alone."""
+        """A ledger, new or not, with a limit, half of which is for runs that compose by epsilon and delta alone."""
         path, delta = self.folder / f"{name}.sqlite", min(0.01, 1e-6 * epsilon)
         limits = {"epsilon": epsilon, "delta": delta, "basic_epsilon": epsilon / 2.0, "basic_delta": delta / 2.0}
         words = (word for option, value in limits.items() for word in (f"--{option}", str(value)))
@@ -87,20 +89,26 @@ class RowStory(Desk):
         self.row, self.place = row, place
         self.job = self.settings()
         if row.get("ledger", "none") != "none":
-            self.job["ledger"] = self.ledger(self.dataset, 0.01 if row["ledger"] == "lacking" else self.limit)
+            self.job["ledger"] = self.ledger(self.dataset, _LITTLE if self.lacks else self.limit)
             self.job["data"]["name"] = self.dataset
 
     def settings(self) -> Settings:
         """The job of the row, but for its ledger."""
         raise NotImplementedError
 
-    def started(self) -> tuple[Run, Outcome] | None:
-        """The job, run once; None where the ledger has too little, and nothing is written."""
-        if self.row.get("ledger") != "lacking":
-            return self.made(self.word, self.job, self.word, "--run_id", RUN_ID)
-        outcome = self.run(self.word, self.job, *self.output(self.word), "--run_id", RUN_ID)
-        assert (outcome.code, (self.folder / self.word).exists()) == (3, False), outcome.err
-        return None
+    @property
+    def lacks(self) -> bool:
+        """Whether the ledger has too little at first."""
+        return self.row.get("ledger") == "lacking"
+
+    def started(self) -> tuple[Run, Outcome]:
+        """The job, run once; where the ledger has too little, it is refused, and then the limit is raised."""
+        if self.lacks:
+            outcome = self.run(self.word, self.job, *self.output(self.word), "--run_id", RUN_ID)
+            assert (outcome.code, (self.folder / self.word).exists()) == (3, False), outcome.err
+            assert entries(self.job["ledger"], "reserve") == []
+            self.ledger(self.dataset, self.limit)
+        return self.made(self.word, self.job, self.word, "--run_id", RUN_ID)
 
     def ask_again(self, first: Outcome) -> None:
         """A run that a ledger knows is done; without one its folder is in the way, and either way its files stay."""

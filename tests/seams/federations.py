@@ -125,10 +125,7 @@ class FederationStory(RowStory):
 
     def tell(self) -> None:
         """A run whose page, statement and last line say one epsilon, and which is run once."""
-        found = self.started()
-        if found is None:
-            return
-        run, outcome = found
+        run, outcome = self.started()
         invariants.check_files(run)
         asked = self.job["privacy"] | {"unit": run.json("privacy.json")["unit"]}
         invariants.check_statement(run, asked, outcome)

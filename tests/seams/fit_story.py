@@ -31,10 +31,8 @@ class Story(RowStory):
         self._begin()
         planned = self.plan()
         assert planned.code == 0, planned.err
-        found = self.started()
-        if found is None:
-            return
-        run, outcome = found
+        assert bool((summary(planned)["ledger"] or {}).get("refused")) is self.lacks
+        run, outcome = self.started()
         invariants.check_run(run, self.job["privacy"], outcome, EXCESS[self.row["noise_by"]])
         by_shares = self.row["noise_by"] == "clients"
         invariants.check_plan(summary(planned), run, (1.0 / N_ROWS, float(N_ROWS)) if by_shares else (1.0, 1.0))

@@ -4,7 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.seams.array import Factor, Row, Table, excluded
-from tests.seams.places import CLIENT_ROWS, DATASET, DAYS, N_CLIENTS, N_ROWS, NAMES, WORKS, Place, Settings, changed
+from tests.seams.places import (
+    CLIENT_ROWS,
+    COLUMNS,
+    DATASET,
+    DAYS,
+    N_CLIENTS,
+    N_ROWS,
+    NAMES,
+    STORAGE,
+    WORKS,
+    Place,
+    Settings,
+    changed,
+)
 
 
 def factor(name: str, *covers: str, **levels: Mapping[str, Any]) -> Factor:
@@ -67,11 +80,7 @@ FACTORS = (
     ),
     factor(
         "columns",
-        "data.features",
-        "data.except",
-        "data.feature_names",
-        "data.width",
-        "encode",
+        *COLUMNS,
         listed={},
         named={},
         pattern={},
@@ -84,11 +93,7 @@ FACTORS = (
     ),
     factor(
         "storage",
-        "data.path",
-        "data.partitions",
-        "data.disjoint_partitions",
-        "data.table",
-        "data.on_invalid_rows",
+        *STORAGE,
         parquet={},
         apart={},
         hive={},
@@ -471,7 +476,6 @@ EXCLUDED = (
     excluded("keep_staging must be left out for a sweep", command="sweep", speed="staging"),
     excluded("must exist, got no such column", columns="listed|names_for_people", storage="csv"),
     excluded(columns="one_hot", storage="prepared"),
-    excluded(ledger="lacking", command="use|sweep"),
 )
 TABLE = Table(factors=FACTORS, excluded=EXCLUDED)
 UNVARIED = {

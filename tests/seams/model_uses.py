@@ -168,10 +168,7 @@ class ModelStory(RowStory):
         """Labels, scores, and a profile twice."""
         self._assign()
         self._evaluate()
-        found = self.started()
-        if found is None:
-            return
-        run, outcome = found
+        run, outcome = self.started()
         invariants.check_files(run)
         invariants.check_statement(run, self.job["privacy"], outcome)
         self.verify(run, self.job.get("ledger"))

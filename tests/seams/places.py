@@ -20,6 +20,10 @@ NAMES = ("a", "b", "c", "d")
 DATASET = "visits"
 WORKS = ("clerk", "smith", "farmer")
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
+COLUMNS = ("data.features", "data.except", "data.feature_names", "data.width", "encode")
+"""Settings of which columns are read, and how."""
+STORAGE = ("data.path", "data.partitions", "data.table", "data.on_invalid_rows", "data.disjoint_partitions")
+"""Settings of where rows lie, and how."""
 
 
 def people(n_rows: int = N_ROWS, seed: int = 0, *, invalid: bool = False) -> pa.Table:
@@ -40,6 +44,9 @@ class Place:
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        """Ends what it has started."""
 
     @functools.cached_property
     def server(self) -> str:

@@ -7,7 +7,7 @@ from tests.seams.array import Row, excluded
 from tests.seams.desk import RowStory, table_of
 from tests.seams.fits import factor
 from tests.seams.invariants import Run, summary
-from tests.seams.places import CLIENT_ROWS, N_CLIENTS, N_ROWS, Settings, changed
+from tests.seams.places import CLIENT_ROWS, COLUMNS, N_CLIENTS, N_ROWS, STORAGE, Settings, changed
 
 _SHORT = {"restarts": 2, "starts": 1, "steps": 1}
 _BY_LISTS = ("listed", "names_for_people")
@@ -15,11 +15,7 @@ FACTORS = (
     factor("algorithm", "algorithm", optimal={}, k_fed={}, dp_lloyd={"dp_lloyd.variant": "lloyd"}),
     factor(
         "columns",
-        "data.features",
-        "data.except",
-        "data.feature_names",
-        "data.width",
-        "encode",
+        *COLUMNS,
         named={},
         listed={},
         pattern={},
@@ -32,11 +28,7 @@ FACTORS = (
     ),
     factor(
         "storage",
-        "data.path",
-        "data.partitions",
-        "data.table",
-        "data.on_invalid_rows",
-        "data.disjoint_partitions",
+        *STORAGE,
         parquet={},
         apart={},
         hive={},

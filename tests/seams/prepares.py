@@ -11,7 +11,7 @@ from tests.seams.array import excluded
 from tests.seams.desk import RowStory, table_of
 from tests.seams.fits import factor
 from tests.seams.invariants import Run, summary
-from tests.seams.places import CLIENT_ROWS, N_CLIENTS, NAMES, Settings, changed
+from tests.seams.places import CLIENT_ROWS, COLUMNS, N_CLIENTS, NAMES, STORAGE, Settings, changed
 from tests.seams.pooled import count
 
 _BOUND = 7
@@ -22,11 +22,7 @@ FACTORS = (
     factor("job", *_OF_FIT, *_POOLED, own={}, of_fit=_OF_FIT, pooled=_POOLED, encoded=_POOLED),
     factor(
         "columns",
-        "data.features",
-        "data.except",
-        "data.feature_names",
-        "data.width",
-        "encode",
+        *COLUMNS,
         named={},
         listed={},
         pattern={},
@@ -34,11 +30,7 @@ FACTORS = (
     ),
     factor(
         "storage",
-        "data.path",
-        "data.partitions",
-        "data.table",
-        "data.on_invalid_rows",
-        "data.disjoint_partitions",
+        *STORAGE,
         parquet={},
         apart={},
         hive={},

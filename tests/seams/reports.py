@@ -117,10 +117,7 @@ class ReportStory(RowStory):
             before = changed(self.job, {"ledger": None, "data.name": None})
             first, _ = self.made("encode", before, "before")
             self.job = changed(self.job, {"reports.parameters": str(first.folder / "parameters.json")})
-        found = self.started()
-        if found is None:
-            return
-        encoded, _ = found
+        encoded, _ = self.started()
         if self.row["mode"] == "shuffle" and self.row["variant"] != "split":
             encoded = self._shuffle(encoded)
         self._decode(encoded)

@@ -187,10 +187,13 @@ class StreamStory:
 
     def use(self) -> None:
         """The centers of the last window label rows."""
-        data = {
-            name: self.job["data"][name] for name in ("path", "features", "except", "width") if name in self.job["data"]
-        }
+        own = ("features", "except", "width")
+        data = {name: self.job["data"][name] for name in own if name in self.job["data"]} | {"path": self.model_rows()}
         job = {"model": str(self.window(N_DONE - 1).folder), "data": data | {"on_invalid_rows": "drop"}}
         outcome = self.desk.run("assign", job, *self.desk.output("labels"))
         assert outcome.code == 0, outcome.err
         assert json.loads(outcome.out.splitlines()[-1])
+
+    def model_rows(self) -> str:
+        """Rows that labels are asked for."""
+        return str(self.job["data"]["path"])

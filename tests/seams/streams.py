@@ -123,7 +123,6 @@ EXCLUDED = (
     excluded(calendar="long", called="once"),
 )
 TABLE = table_of(FACTORS, EXCLUDED)
-UNVARIED = {"stream.kafka": "needs a broker"}
 
 
 class Days(places.Place):

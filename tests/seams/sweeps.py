@@ -98,10 +98,7 @@ class SweepStory(RowStory):
 
     def tell(self) -> None:
         """Every cell ran once, spent what it may, and is charged; the page says what the files say."""
-        found = self.started()
-        if found is None:
-            return
-        run, outcome = found
+        run, outcome = self.started()
         cells = pq.read_table(run.folder / "results.parquet", partitioning=None).to_pylist()
         self._check_cells(cells)
         self._check_page(run)

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from tests.seams import federations, fits, model_uses, parties, pooled, prepares, reports, streams, sweeps
+from tests.seams import federations, fits, model_uses, parties, pooled, prepares, reports, streams, sweeps, topics
 from tests.seams.array import Factor, Row, Table
 from tests.seams.federations import FederationStory
 from tests.seams.fit_story import Story
@@ -17,6 +17,7 @@ from tests.seams.reports import ReportStory
 from tests.seams.stream_story import StreamStory
 from tests.seams.streams import Days
 from tests.seams.sweeps import SweepStory
+from tests.seams.topics import Topics, TopicStory
 
 
 class RowTold(Protocol):
@@ -54,9 +55,11 @@ TABLES = {
     "pooled": Told(pooled.TABLE, Place, PooledStory, []),
     "sweep": Told(sweeps.TABLE, Place, SweepStory, ["sweep"]),
     "prepare": Told(prepares.TABLE, Place, PrepareStory, ["prepare"], fits.UNVARIED, (*fits.FACTORS, *pooled.FACTORS)),
-    "stream": Told(streams.TABLE, Days, StreamStory, ["stream"], streams.UNVARIED),
+    "stream": Told(streams.TABLE, Days, StreamStory, ["stream"], others=topics.OWN),
     "roles": Told(parties.TABLE, Place, PartyStory, ["upload", "unmask", "aggregate"], parties.UNVARIED, fits.FACTORS),
     "reports": Told(reports.TABLE, Place, ReportStory, ["encode", "shuffle", "decode"], reports.UNVARIED),
     "models": Told(model_uses.TABLE, Models, ModelStory, ["assign", "evaluate", "profile"], model_uses.UNVARIED),
     "clustered_fl": Told(federations.TABLE, Place, FederationStory, ["clustered_fl"], federations.UNVARIED),
 }
+ON_DEMAND = {"kafka": Told(topics.TABLE, Topics, TopicStory, [])}
+"""Tables that need what not every machine has; they run where they are named, and fail without it."""

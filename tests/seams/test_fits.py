@@ -7,7 +7,6 @@ import pytest
 
 from tests.scenes import lake
 from tests.seams import fits
-from tests.seams.array import Excluded
 from tests.seams.fit_story import Story
 from tests.seams.places import Place
 
@@ -27,12 +26,3 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.mark.parametrize("index", range(len(ROWS)), ids=str)
 def test_a_job_is_planned_run_verified_and_used(index: int, place: Place, tmp_path: pathlib.Path) -> None:
     Story(ROWS[index], place, tmp_path / "story", accuracy=index % EACH == 0).tell()
-
-
-@pytest.mark.parametrize("rule", [each for each in fits.EXCLUDED if each.refusal], ids=str)
-def test_levels_that_exclude_each_other_are_refused_in_a_sentence(
-    rule: Excluded, place: Place, tmp_path: pathlib.Path
-) -> None:
-    # For each of the levels that exclude each other there is a row that is excluded by nothing else.
-    for index, row in enumerate(fits.TABLE.only_excluded_by(rule)):
-        Story(row, place, tmp_path / str(index)).be_refused(str(rule.refusal))

@@ -1,4 +1,4 @@
-"""Pairs of settings that may meet: files, pages, plan and words agree. Fits are another file, so that two cores run."""
+"""Pairs of settings that may meet: files, pages, plan and words agree. Rows of fits have a file of their own."""
 
 import pathlib
 from collections.abc import Callable, Iterator
@@ -11,15 +11,15 @@ from tests.seams.party_story import PartyStory
 from tests.seams.places import Place
 from tests.seams.settings import unknown_settings
 from tests.seams.stream_story import StreamStory
-from tests.seams.tables import TABLES
+from tests.seams.tables import ON_DEMAND, TABLES
 
 pytestmark = pytest.mark.slow
 ROWS = {name: told.table.rows() for name, told in TABLES.items() if name != "fit"}
 EACH = [pytest.param(name, index, id=f"{name}-{index}") for name, rows in ROWS.items() for index in range(len(rows))]
 RULES = [
     pytest.param(name, rule, id=f"{name} {rule}")
-    for name in ROWS
-    for rule in TABLES[name].table.excluded
+    for name, told in TABLES.items()
+    for rule in told.table.excluded
     if rule.refusal
 ]
 JOBS = [pytest.param(name, job, id=job) for name, told in TABLES.items() for job in told.jobs]
@@ -70,8 +70,8 @@ def test_every_setting_is_in_a_table(name: str, job: str) -> None:
     assert unknown_settings(job, (*told.table.factors, *told.others), told.unvaried) == set()
 
 
-def test_every_pair_that_may_meet_stands_in_a_row() -> None:
-    for name, rows in (ROWS | {"fit": TABLES["fit"].table.rows()}).items():
-        table = TABLES[name].table
-        held = {(one, other) for row in rows for one in row.items() for other in row.items()}
-        assert [pair for pair in table.pairs() if pair not in held and table.completed(dict(pair))] == []
+@pytest.mark.parametrize("name", TABLES | ON_DEMAND)
+def test_every_pair_that_may_meet_stands_in_a_row(name: str) -> None:
+    table = (TABLES | ON_DEMAND)[name].table
+    held = {(one, other) for row in table.rows() for one in row.items() for other in row.items()}
+    assert [pair for pair in table.pairs() if pair not in held and table.completed(dict(pair))] == []

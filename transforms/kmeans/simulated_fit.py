@@ -131,13 +131,20 @@ def run_once(
 def probed_units(initial: Any, rounds: Sequence[Round]) -> NDArray[np.float64]:
     """Lattice units of the releases of runs whose sums are random, shape (runs, n_releases), as of `SimulatedFit`.
 
-    Where they differ, the bound of a sum, and so its noise, follows from earlier releases.
+    Where they differ, the bound of a sum, and so its noise, follows from earlier releases. Bounds of clients are
+    medians over pseudo-clients in released clusters, which may be equal by chance. So one run has other pseudo-clients
+    from the second round on: all rows of each are one row.
 
     Args:
       initial: state before the first round.
       rounds: of the plan, in order.
     """
-    return np.array([_units_of(initial, rounds, scale) for scale in _PROBES])
+    found = [_units_of(initial, rounds, scale) for scale in _PROBES]
+    samples = getattr(initial, "samples", np.zeros(0))
+    if samples.size:
+        one_row = np.broadcast_to(samples[:, :1], samples.shape)
+        found.append(_units_of(dataclasses.replace(initial, samples=one_row), rounds, _PROBES[-1]))
+    return np.array(found)
 
 
 def _units_of(initial: Any, rounds: Sequence[Round], scale: float) -> list[float]:

@@ -71,6 +71,26 @@ def test_noise_that_follows_from_earlier_releases_is_said_to_be_simulated(place)
     assert "simulation:" not in found["text"]
 
 
+@pytest.mark.parametrize(
+    ("allocation", "known"),
+    [("tuned", ["scatter", "rows"]), ("paper", ["scatter", "histogram", "lloyd_00/counts"])],
+)
+def test_bounds_of_clients_in_released_clusters_are_not_known_before(place, allocation, known):
+    """They are medians, which may be the same in all simulated runs and another one in the run itself."""
+    asked = lake.job(str(place / "lake"), str(place / "server.parquet"), "client", privacy__allocation=allocation)
+    found = summary(place, asked | {"lloyd": {"steps": 1, "share": 0.4}}, "--clients", "300")
+    assert [each["path"] for each in found["releases"] if each["fixed"]] == [
+        each["path"] for each in found["releases"] if each["path"].endswith(tuple(known))
+    ]
+
+
+def test_bounds_that_are_given_or_found_by_public_starts_are_known_before(place):
+    given = job(place, unit="client", privacy__allocation="paper", clipping__bounds={"sums": 5.0, "counts": 3.0})
+    start = job(place, unit="client", algorithm="sphere_packing", lloyd={"steps": 1}, feddp_kmeans={})
+    for asked in (given, start):
+        assert all(each["fixed"] for each in summary(place, asked, "--clients", "300")["releases"])
+
+
 def test_noise_of_rows_that_a_release_moves_together_is_not_known_before(place):
     diameter = {"w_min": 0.2, "sigma_max": 1.0}
     found = summary(place, job(place, feddp_kmeans={"restarts": 20, "reduce_diameter": diameter}), "--rows", "300")
