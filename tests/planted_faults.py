@@ -76,6 +76,20 @@ FAULTS = (
         f"{STATISTICS}/test_relative_sums.py",
     ),
     Fault(
+        "directions: of rows at twice the sensitivity",
+        "transforms/numerics/statistics/directions.py",
+        "centers[labels], DIRECTION_UNITS,",
+        "centers[labels], 2 * DIRECTION_UNITS,",
+        "tests/property/kmeans/test_medians_sensitivity.py",
+    ),
+    Fault(
+        "directions: clients clipped at twice the sensitivity",
+        "transforms/numerics/statistics/directions.py",
+        "clip_l2(means, DIRECTION_UNITS, rescale=common / bound)",
+        "clip_l2(means, 2 * DIRECTION_UNITS, rescale=2.0 * common / bound)",
+        "tests/property/kmeans/test_medians_sensitivity.py",
+    ),
+    Fault(
         "client means: rounded, not truncated",
         "transforms/numerics/statistics/clients.py",
         "return np.trunc(totals * (units / sizes[:, None]))",
@@ -604,7 +618,7 @@ FAULTS = (
         "pipelines/kmeans/report/clusters.py",
         "± {2 * cost.stddev:.2g} (two",
         "± {cost.stddev:.2g} (two",
-        f"{SEAMS}[7]",
+        f"{SEAMS}[6]",
     ),
     Fault(
         "seams: a plan takes simulated noise for certain",
