@@ -16,6 +16,7 @@ from schemas import errors
 from schemas.clustered_fl.config import ClusteredFLConfig
 from schemas.kmeans.fit_config import FedDPKMeansFit, ServerStartFit
 from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.medians_config import DPMediansFit
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.kmeans.tree_config import CentralTreeFit
 from schemas.kmeans.windows_config import WindowsFit
@@ -31,6 +32,7 @@ JOBS: Mapping[str, Model] = {
     "fit with central_tree": CentralTreeFit,
     "fit with dp_lloyd": DPLloydFit,
     "fit with windows": WindowsFit,
+    "fit with dp_medians": DPMediansFit,
     "fit with server_kmeanspp, server_lloyds or sphere_packing": ServerStartFit,
     "fit without privacy": PooledFitConfig,
     "prepare": PrepareConfig,

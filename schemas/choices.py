@@ -12,6 +12,7 @@ class Algorithm(enum.StrEnum):
     SERVER_LLOYDS = "server_lloyds"
     SPHERE_PACKING = "sphere_packing"
     DP_LLOYD = "dp_lloyd"
+    DP_MEDIANS = "dp_medians"
     CENTRAL_TREE = "central_tree"
     WINDOWS = "windows"
 

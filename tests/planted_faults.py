@@ -21,14 +21,22 @@ import sys
 import tempfile
 import time
 
+from tests.seams import fits
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 COPIED = ("schemas", "transforms", "pipelines", "dapple_dp", "tests", "examples", "deploy", "docs", "pyproject.toml")
 MOST_SECONDS = 300
 MASKED = "tests/unit/masked"
 STATISTICS = "tests/unit/statistics"
 NOISE = "tests/unit/privacy/test_noise.py"
-SEAMS = "tests/seams/test_fits.py::test_a_job_is_planned_run_verified_and_used"
 ACCOUNTING = "tests/unit/privacy/test_accounting.py"
+
+
+def seam(**levels: str) -> str:
+    """The test of the first job in the table of fits that has these levels."""
+    rows = fits.TABLE.rows()
+    index = next(place for place, row in enumerate(rows) if levels.items() <= dict(row).items())
+    return f"tests/seams/test_fits.py::test_a_job_is_planned_run_verified_and_used[{index}]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,6 +82,20 @@ FAULTS = (
         "lattice.clip_l2(means, RELATIVE_UNITS,",
         "lattice.clip_l2(means, 2 * RELATIVE_UNITS,",
         f"{STATISTICS}/test_relative_sums.py",
+    ),
+    Fault(
+        "directions: of rows at twice the sensitivity",
+        "transforms/numerics/statistics/directions.py",
+        "centers[labels], DIRECTION_UNITS,",
+        "centers[labels], 2 * DIRECTION_UNITS,",
+        "tests/property/kmeans/test_medians_sensitivity.py",
+    ),
+    Fault(
+        "directions: clients clipped at twice the sensitivity",
+        "transforms/numerics/statistics/directions.py",
+        "clip_l2(means, DIRECTION_UNITS, rescale=common / bound)",
+        "clip_l2(means, 2 * DIRECTION_UNITS, rescale=2.0 * common / bound)",
+        "tests/property/kmeans/test_medians_sensitivity.py",
     ),
     Fault(
         "client means: rounded, not truncated",
@@ -590,28 +612,28 @@ FAULTS = (
         "schemas/masked/config.py",
         "            return 2.0\n",
         "            return 1.0\n",
-        f"{SEAMS}[0]",
+        seam(noise_by="both"),
     ),
     Fault(
         "seams: the label shows the epsilon that was asked for",
         "pipelines/kmeans/report/report_page.py",
         'epsilon=f"{plan.epsilon:.4g}",',
         'epsilon=f"{asked.epsilon:.4g}",',
-        f"{SEAMS}[0]",
+        seam(algorithm="dp_lloyd"),
     ),
     Fault(
         "seams: a cost beside one stddev of its noise",
         "pipelines/kmeans/report/clusters.py",
         "± {2 * cost.stddev:.2g} (two",
         "± {cost.stddev:.2g} (two",
-        f"{SEAMS}[0]",
+        seam(quality="share"),
     ),
     Fault(
         "seams: a plan takes simulated noise for certain",
         "pipelines/plan/expected.py",
         "fixed = (units == units[0]).all(axis=0)",
         "fixed = (units[:1] == units[0]).all(axis=0)",
-        f"{SEAMS}[84]",
+        seam(server="rows", clipping="private", feddp="simplify"),
     ),
 )
 

@@ -106,6 +106,11 @@ def _lloyd(desk: Desk, unit: str = "record", *, private: bool = True, **options:
     return {name: value for name, value in job.items() if name not in ("privacy", "clipping")}
 
 
+def _medians(desk: Desk, unit: str = "record", **options: Any) -> Settings:
+    """A job of algorithm dp_medians."""
+    return _lloyd(desk, unit, **options) | {"algorithm": "dp_medians"}
+
+
 def _tree(desk: Desk, unit: str = "record", **changes: Any) -> Settings:
     changes = {"algorithm": "central_tree", "tree": {"radius": 7.0}, "key_uri": desk.key} | changes
     job = lake.job(desk.lake, None, unit, privacy__epsilon=8.0, **changes)
@@ -166,6 +171,8 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "dp_lloyd-server": lambda desk: _lloyd(desk, init="server_kmeanspp", update="shrunken", steps=2),
     "dp_lloyd-feddp_init": lambda desk: _lloyd(desk, init="feddp_init", steps=2),
     "dp_lloyd-central_tree": lambda desk: _lloyd(desk, init="central_tree", steps=2),
+    "dp_medians": lambda desk: _medians(desk, init="best", steps=3),
+    "dp_medians-client": lambda desk: _medians(desk, "client", init="sphere_packing", steps=3),
     "tree": lambda desk: _tree(desk, quality={"share": 0.05}),
     "tree-client": lambda desk: _tree(desk, "client", **STEP),
     "tree-random": lambda desk: _tree(desk, tree={"radius": 7.0, "directions": "random", "depth": 6}),

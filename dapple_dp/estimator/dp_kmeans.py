@@ -54,7 +54,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
 
     Args:
       n_clusters: number of centers, >= 1; or a mapping of max and choose, as in a job.
-      algorithm: "auto", "dp_lloyd", "feddp_kmeans", "central_tree", "server_kmeanspp", "server_lloyds" or
+      algorithm: "auto", "dp_lloyd", "dp_medians", "feddp_kmeans", "central_tree", "server_kmeanspp", "server_lloyds" or
         "sphere_packing". "auto" takes feddp_kmeans where there are server data, and else dp_lloyd in the smaller of
         the domain and the ball; central_tree where the parameters ask for what only that has. It looks at no row.
       epsilon: spent by one fit, > 0; has no default.
@@ -69,9 +69,11 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
       client_rows: typical number of rows of a client, >= 1, public; needed by unit "client".
       center: public offset of the clipping ball: "server_mean", or "none" for the origin. Without server data it
         is the origin.
-      lloyd_steps: Lloyd rounds after the start, 0 to 50 (dp_lloyd: 1 to 50); None for what the algorithm has.
+      lloyd_steps: Lloyd rounds after the start, 0 to 50 (dp_lloyd, dp_medians: 1 to 50); None for what the algorithm
+        has.
       public_rows: number of rows (unit "client": of clients) if it is public, else None.
-      settings: sections dp_lloyd, tree, feddp_kmeans, lloyd and quality of a job, for what has no parameter here.
+      settings: sections dp_lloyd, dp_medians, tree, feddp_kmeans, lloyd and quality of a job, for what has no
+        parameter here.
       ledger: path of the privacy ledger that each fit is charged to; None to spend unrecorded.
       data_name: name of the data set in the ledger.
       random_state: of public randomness (k-means on the server, stand-in points), never of noise; an integer >= 0,

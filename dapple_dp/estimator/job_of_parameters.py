@@ -10,10 +10,10 @@ import numpy as np
 from schemas.choices import Algorithm, ClippingCenter, ClippingRule
 from schemas.errors import ConfigError
 from schemas.kmeans.auto_choice import LLOYD_STEPS
-from schemas.kmeans.fit_config import FitConfig, validated
+from schemas.kmeans.fit_config import FITS, FitConfig, validated
 from schemas.settings.section import is_number, python_scalar
 
-_SECTIONS = ("dp_lloyd", "tree", "feddp_kmeans", "lloyd", "quality")
+_SECTIONS = ("dp_lloyd", "dp_medians", "tree", "feddp_kmeans", "lloyd", "quality")
 _PARAMETERS = {
     "--output": "folder",
     "recurring.previous": "folder",
@@ -121,7 +121,8 @@ def _bounds(given: Mapping[str, Any], *, has_server: bool) -> dict[str, Any]:
     if given["center"] not in tuple(ClippingCenter):
         raise ConfigError(f"center must be 'server_mean' or 'none', got {given['center']!r}; give one of them.")
     clipping = {} if given["client_rows"] is None else {"client_rows": given["client_rows"]}
-    if algorithm == Algorithm.DP_LLOYD or (algorithm == Algorithm.AUTO and not has_server):
+    in_box = algorithm in FITS and FITS[algorithm].has_domain
+    if in_box or (algorithm == Algorithm.AUTO and not has_server):
         return _bounds_without_server(algorithm, norm, _plain(domain), steps, clipping)
     if domain is not None and algorithm != Algorithm.AUTO:
         raise ConfigError(
@@ -144,8 +145,8 @@ def _bounds_without_server(
     if domain is None and not auto:
         if not number:
             raise ConfigError(
-                "domain must be given for algorithm 'dp_lloyd', got None; give a pair of numbers for all columns, a "
-                "list of pairs or a mapping by name."
+                f"domain must be given for algorithm '{algorithm}', got None; give a pair of numbers for all columns, "
+                "a list of pairs or a mapping by name."
             )
         domain = [-norm, norm]
     bounds = {} if domain is None else {"domain": domain}

@@ -5,7 +5,7 @@ Field descriptions hold units and ranges; they complete the sentence "give ..." 
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pydantic
 from pydantic import Field
@@ -30,9 +30,12 @@ from schemas.tables.encoding import ColumnEncoding, Encodings, encodings_checked
 class AnyFit(Section):
     """What every `fit` job has; one algorithm's own sections are those of its class in `fit_config`."""
 
+    has_domain: ClassVar[bool] = False
+    """Whether a section of the algorithm bounds rows by a box."""
+
     algorithm: Algorithm = Field(
         description="the algorithm to run, auto for a choice by what is public, feddp_kmeans, central_tree, dp_lloyd, "
-        "windows, or the baseline server_kmeanspp, server_lloyds or sphere_packing"
+        "dp_medians, windows, or the baseline server_kmeanspp, server_lloyds or sphere_packing"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: OptionalServerData = Field(
@@ -160,7 +163,7 @@ class AnyFit(Section):
 
     @pydantic.model_validator(mode="after")
     def _settings_belong_to_the_algorithm(self) -> Self:
-        if self.clipping.norm is ClippingRule.DOMAIN and self.algorithm not in (Algorithm.DP_LLOYD, Algorithm.WINDOWS):
+        if self.clipping.norm is ClippingRule.DOMAIN and not self.has_domain:
             raise ConfigError(
                 f"clipping.norm must be server_radius, private or a number for algorithm {self.algorithm}, "
                 "got 'domain'; use algorithm dp_lloyd, which has a domain."

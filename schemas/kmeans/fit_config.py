@@ -10,6 +10,7 @@ from schemas.errors import ConfigError
 from schemas.kmeans import auto_choice
 from schemas.kmeans.any_fit import AnyFit
 from schemas.kmeans.lloyd_config import DPLloydFit
+from schemas.kmeans.medians_config import DPMediansFit
 from schemas.kmeans.tree_config import CentralTreeFit
 from schemas.kmeans.windows_config import WindowsFit
 from schemas.settings import rejection, yaml_text
@@ -66,7 +67,7 @@ class ServerStartFit(AnyFit):
             )
 
 
-FitConfig = FedDPKMeansFit | CentralTreeFit | WindowsFit | DPLloydFit | ServerStartFit
+FitConfig = FedDPKMeansFit | CentralTreeFit | WindowsFit | DPMediansFit | DPLloydFit | ServerStartFit
 """One `fit` job, told apart by `algorithm`."""
 FITS: Mapping[str, type[FitConfig]] = {
     Algorithm.FEDDP_KMEANS: FedDPKMeansFit,
@@ -74,6 +75,7 @@ FITS: Mapping[str, type[FitConfig]] = {
     Algorithm.SERVER_LLOYDS: ServerStartFit,
     Algorithm.SPHERE_PACKING: ServerStartFit,
     Algorithm.WINDOWS: WindowsFit,
+    Algorithm.DP_MEDIANS: DPMediansFit,
     Algorithm.DP_LLOYD: DPLloydFit,
     Algorithm.CENTRAL_TREE: CentralTreeFit,
 }

@@ -221,6 +221,8 @@ def _check_absolute(options: DPLloydConfig) -> None:
 class DPLloydFit(AnyFit):
     """One `fit` job of algorithm dp_lloyd."""
 
+    has_domain = True
+
     algorithm: Literal[Algorithm.DP_LLOYD] = Field(description="dp_lloyd")
     dp_lloyd: DPLloydConfig = Field(description="a section with domain for algorithm dp_lloyd")
 

@@ -94,10 +94,12 @@ def tree_config(unit: str = "record") -> FitConfig:
     return validated(settings)
 
 
-def lloyd_config(unit: str = "record", public_rows: int | None = None, **options: Any) -> FitConfig:
-    """A job with algorithm dp_lloyd on the same features, in a domain with all ordinary rows."""
+def lloyd_config(
+    unit: str = "record", public_rows: int | None = None, algorithm: str = "dp_lloyd", **options: Any
+) -> FitConfig:
+    """A job of algorithm dp_lloyd, or of another with its section, on the same features, in a box around its rows."""
     settings = {
-        "algorithm": "dp_lloyd",
+        "algorithm": algorithm,
         "data": {"path": "lake", "features": "x", "client_id": "who", "public_rows": public_rows},
         "n_clusters": 3,
         "privacy": {"unit": unit, "epsilon": audit.EPSILON, "delta": audit.DELTA},

@@ -54,7 +54,7 @@ def is_of_a_fit(part: Mapping[str, Any]) -> bool:
 
 def completed(part: Mapping[str, Any]) -> dict[str, Any]:
     """A whole `fit` job of which the page shows a part."""
-    needs_server = part.get("algorithm") not in ("dp_lloyd", "central_tree")
+    needs_server = part.get("algorithm") not in ("dp_lloyd", "dp_medians", "central_tree")
     base = {name: BASE[name] for name in BASE if needs_server or name not in ("server_data", "clipping")}
     job = base | dict(part) | {"data": BASE["data"] | part.get("data", {})}
     if "recurring" in job:

@@ -66,6 +66,7 @@ FACTORS = (
         "algorithm",
         feddp_kmeans={},
         dp_lloyd={},
+        dp_medians={},
         central_tree={},
         auto={},
         server_kmeanspp={},
@@ -199,6 +200,12 @@ FACTORS = (
         long_moves={"dp_lloyd.clip_moves": False},
     ),
     factor(
+        "medians",
+        usual={},
+        near={"dp_medians.least_radius": 0.1},
+        short={"dp_medians.first_length": 0.1},
+    ),
+    factor(
         "tree",
         "tree.radius",
         "tree.center",
@@ -253,13 +260,13 @@ def _algorithm(row: Row) -> Settings:
     if row["columns"] == "by_column":
         domain = {column: [-8.0, 8.0] for column in NAMES}
     found: Settings = {}
-    if name in ("dp_lloyd", "auto"):
+    if name in ("dp_lloyd", "dp_medians", "auto"):
         found["dp_lloyd.domain"] = domain
     if name == "central_tree" or row["feddp"] == "tree":
         found["tree.radius"] = 2.0 * high
     if row["tree"] == "centered":
         found["tree.center"] = [0.5] * {"one_hot": 3, "bins": 8}.get(row["columns"], 4)
-    if name not in ("dp_lloyd", "auto", "central_tree") and row["feddp"] != "tree":
+    if name not in ("dp_lloyd", "dp_medians", "auto", "central_tree") and row["feddp"] != "tree":
         found |= (
             {"clipping.norm": 2.0 * high, "clipping.center": "none"}
             if no_server
@@ -341,6 +348,7 @@ def settings(row: Row, place: Place) -> Settings:
 
 
 OF_LLOYD = "dp_lloyd must be left out for algorithm"
+OF_MEDIANS = "dp_medians must be left out for algorithm"
 OF_TREE = "tree must be left out for algorithm"
 NOT_LLOYD = "feddp_kmeans|central_tree|server_kmeanspp|server_lloyds|sphere_packing"
 SERVER_STARTS = "server_kmeanspp|server_lloyds|sphere_packing"
@@ -352,7 +360,19 @@ EXCLUDED = (
         OF_LLOYD, algorithm=NOT_LLOYD, init="best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"
     ),
     excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three|truncate|unfolded|constant|plain|shrunken|long_moves"),
-    excluded(OF_TREE, algorithm=f"dp_lloyd|{SERVER_STARTS}", tree="shallow|random|centered"),
+    excluded(
+        OF_MEDIANS,
+        algorithm=f"dp_lloyd|auto|{NOT_LLOYD}",
+        medians="near|short",
+    ),
+    excluded("dp_lloyd.variant must be left out for algorithm dp_medians", algorithm="dp_medians", variant="su|g"),
+    excluded(
+        "dp_lloyd.* must be left out for algorithm dp_medians",
+        algorithm="dp_medians",
+        rounds="constant|plain|shrunken|long_moves",
+    ),
+    excluded("recurring.memory must be left out for algorithm dp_medians", algorithm="dp_medians", start="memory"),
+    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|{SERVER_STARTS}", tree="shallow|random|centered"),
     excluded(
         OF_TREE,
         algorithm="feddp_kmeans",
@@ -360,20 +380,26 @@ EXCLUDED = (
         feddp="usual|one_third|full|subspace|diameter|simplify|restarts",
     ),
     excluded(
-        OPTIONS, algorithm=f"dp_lloyd|central_tree|{SERVER_STARTS}", feddp="one_third|full|subspace|diameter|simplify"
+        OPTIONS,
+        algorithm=f"dp_lloyd|dp_medians|central_tree|{SERVER_STARTS}",
+        feddp="one_third|full|subspace|diameter|simplify",
     ),
-    excluded(OF_TREE, algorithm=f"dp_lloyd|{SERVER_STARTS}", feddp="tree"),
+    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|{SERVER_STARTS}", feddp="tree"),
     excluded("trust must be masked where there is a section masked", trust="central", noise_by="both|clients"),
-    excluded("n_clusters must be an integer for algorithm", algorithm=f"dp_lloyd|{SERVER_STARTS}", n_clusters="elbow"),
     excluded(
-        "privacy.allocation must be tuned for algorithm dp_lloyd",
-        algorithm="dp_lloyd",
+        "n_clusters must be an integer for algorithm",
+        algorithm=f"dp_lloyd|dp_medians|{SERVER_STARTS}",
+        n_clusters="elbow",
+    ),
+    excluded(
+        "privacy.allocation must be tuned for algorithm dp_",
+        algorithm="dp_lloyd|dp_medians",
         allocation="paper|unguarded|bounds",
     ),
-    excluded("privacy.shares must be", algorithm="dp_lloyd", allocation="auto_shares"),
+    excluded("privacy.shares must be", algorithm="dp_lloyd|dp_medians", allocation="auto_shares"),
     excluded(
         "privacy.shares must be left out for dp_lloyd.init",
-        algorithm="dp_lloyd",
+        algorithm="dp_lloyd|dp_medians",
         allocation="shares",
         init="usual|best|candidates|sphere_packing|server_kmeanspp|central_tree",
     ),
@@ -385,11 +411,11 @@ EXCLUDED = (
     excluded("privacy.shares must be a section or left out here", algorithm=SERVER_STARTS, allocation="auto_shares"),
     excluded("clipping.bounds must be left out unless privacy.unit is client", unit="record", allocation="bounds"),
     excluded("clipping.norm must be", algorithm=NOT_LLOYD, clipping="domain"),
-    excluded("clipping.norm must be domain or a number", algorithm="dp_lloyd", clipping="private"),
+    excluded("clipping.norm must be domain or a number", algorithm="dp_lloyd|dp_medians", clipping="private"),
     excluded("clipping.norm must be", algorithm=SERVER_STARTS, clipping="private"),
     excluded("clipping.norm must be tree.radius", algorithm="central_tree", clipping="number|private"),
-    excluded("quality must be left out for algorithm dp_lloyd", algorithm="dp_lloyd", quality="share|distance"),
-    excluded("lloyd.steps must be 0 for algorithm dp_lloyd", algorithm="dp_lloyd", lloyd="steps"),
+    excluded("quality must be left out for algorithm dp_", algorithm="dp_lloyd|dp_medians", quality="share|distance"),
+    excluded("lloyd.steps must be 0 for algorithm dp_", algorithm="dp_lloyd|dp_medians", lloyd="steps"),
     excluded(
         "algorithm must be feddp_kmeans or dp_lloyd for a warm start",
         algorithm=f"central_tree|{SERVER_STARTS}",
@@ -399,7 +425,7 @@ EXCLUDED = (
     excluded("clipping.center must be 'none' where there is no server_data", server="none", clipping="centered"),
     excluded(
         "server_data must be given for dp_lloyd.init",
-        algorithm="dp_lloyd",
+        algorithm="dp_lloyd|dp_medians",
         server="none",
         init="server_kmeanspp|feddp_init",
     ),
@@ -411,7 +437,7 @@ EXCLUDED = (
     excluded("dp_lloyd.update must be plain for dp_lloyd.variant", variant="su|g", rounds="shrunken"),
     excluded(
         "clipping.norm must be domain or a number, and clipping.center none",
-        algorithm="dp_lloyd",
+        algorithm="dp_lloyd|dp_medians",
         clipping="centered",
         init="usual|best|candidates|sphere_packing|server_kmeanspp|central_tree",
     ),
@@ -462,7 +488,7 @@ EXCLUDED = (
         "dp_lloyd.domain must be one interval where methods of a sweep differ",
         command="sweep",
         columns="by_column",
-        algorithm="dp_lloyd",
+        algorithm="dp_lloyd|dp_medians",
     ),
     excluded(
         "dp_lloyd.domain must be one interval where methods of a sweep differ",

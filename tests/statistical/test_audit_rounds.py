@@ -71,6 +71,11 @@ LLOYD = [
         ("lloyd_00", 0.5, {"init": "candidates"}),
     )
 ]
+LLOYD += [
+    (unit, "median_00", 0.5, {"algorithm": "dp_medians", "init": init})
+    for unit in ("record", "client")
+    for init in ("best", "sphere_packing")
+]
 LLOYD += [("record", "rows", 0.5, {}), ("record", "lloyd_00", 0.5, {"variant": "g"})]
 
 

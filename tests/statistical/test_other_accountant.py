@@ -102,6 +102,7 @@ JOBS = {
     "dp_lloyd fast, best": lloyd("fast", "best"),
     "dp_lloyd fast, feddp_init": lloyd("fast", "feddp_init"),
     "dp_lloyd fast, central_tree": lloyd("fast", "central_tree"),
+    "dp_medians": job(Algorithm.DP_MEDIANS, dp_lloyd={"domain": [-9, 9], "steps": 5}),
 }
 
 

@@ -29,7 +29,9 @@ EXCEPTIONS = {
     ("transforms.privacy_flow.stated_sensitivity", "schemas.profile"),
 }
 """Imports from the core to families and above, with their reasons."""
-PROTOCOLS = {f"transforms.kmeans.{name}" for name in ("feddp_kmeans", "central_tree", "dp_lloyd", "windows")}
+PROTOCOLS = {
+    f"transforms.kmeans.{name}" for name in ("feddp_kmeans", "central_tree", "dp_lloyd", "dp_medians", "windows")
+}
 SHARED_ROUNDS = "transforms.kmeans.lloyd"
 
 

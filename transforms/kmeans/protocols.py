@@ -6,11 +6,12 @@ from numpy.typing import NDArray
 from schemas.choices import Algorithm, Allocation
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.recurring.remembered import Memory
-from transforms.kmeans import lloyd_starts, server_starts, warm_start
+from transforms.kmeans import lloyd_starts, median_starts, server_starts, warm_start
 from transforms.kmeans.central_tree import rounds as central_tree
 from transforms.kmeans.central_tree import server as tree_server
 from transforms.kmeans.dp_lloyd import rounds as dp_lloyd
 from transforms.kmeans.dp_lloyd import starts as dp_lloyd_starts
+from transforms.kmeans.dp_medians import rounds as dp_medians
 from transforms.kmeans.feddp_kmeans import rounds as feddp_kmeans
 from transforms.kmeans.feddp_kmeans import server as feddp_server
 from transforms.kmeans.lloyd import rounds as lloyd
@@ -49,6 +50,12 @@ PROTOCOLS = {
         allocation=dp_lloyd.allocation,
         rounds=lloyd_starts.rounds,
     ),
+    Algorithm.DP_MEDIANS: RoundsProtocol(
+        initial_state=median_starts.initial_state,
+        round_specs=median_starts.round_specs,
+        allocation=_as_asked,
+        rounds=median_starts.rounds,
+    ),
     Algorithm.WINDOWS: RoundsProtocol(
         initial_state=lambda config, centers, _: windows_server.initial_state(config, centers),
         round_specs=lambda config, n_features, _: windows.round_specs(config, n_features),
@@ -70,13 +77,35 @@ def warm_protocol(config: FitConfig, centers: NDArray[np.float64], memory: Memor
       centers: shape (k, d), feature units.
       memory: of the earlier run, if it has some; windows read that of the windows before them.
     """
-    if config.algorithm is Algorithm.WINDOWS:
-        return PROTOCOLS[Algorithm.WINDOWS]._replace(
-            initial_state=lambda job, *_: windows_server.initial_state(job, centers, memory)
-        )
-    if config.algorithm is Algorithm.DP_LLOYD:
-        return PROTOCOLS[Algorithm.DP_LLOYD]._replace(
-            initial_state=lambda job, *_: dp_lloyd_starts.warm_state(job, centers),
-            round_specs=lambda job, n_features, _: dp_lloyd.lloyd_round_specs(job, n_features),
-        )
+    return _WARM.get(config.algorithm, _warm_server)(centers, memory)
+
+
+def _warm_server(centers: NDArray[np.float64], _: Memory | None) -> RoundsProtocol:
     return _SERVER_START._replace(initial_state=lambda job, server, _: warm_start.initial_state(job, server, centers))
+
+
+def _warm_lloyd(centers: NDArray[np.float64], _: Memory | None) -> RoundsProtocol:
+    return PROTOCOLS[Algorithm.DP_LLOYD]._replace(
+        initial_state=lambda job, *_: dp_lloyd_starts.warm_state(job, centers),
+        round_specs=lambda job, n_features, _: dp_lloyd.lloyd_round_specs(job, n_features),
+    )
+
+
+def _warm_medians(centers: NDArray[np.float64], _: Memory | None) -> RoundsProtocol:
+    return PROTOCOLS[Algorithm.DP_MEDIANS]._replace(
+        initial_state=lambda job, *_: median_starts.warm_state(job, centers),
+        round_specs=lambda job, n_features, _: dp_medians.round_specs(job, n_features, 1.0),
+    )
+
+
+def _warm_windows(centers: NDArray[np.float64], memory: Memory | None) -> RoundsProtocol:
+    return PROTOCOLS[Algorithm.WINDOWS]._replace(
+        initial_state=lambda job, *_: windows_server.initial_state(job, centers, memory)
+    )
+
+
+_WARM = {
+    Algorithm.DP_LLOYD: _warm_lloyd,
+    Algorithm.DP_MEDIANS: _warm_medians,
+    Algorithm.WINDOWS: _warm_windows,
+}

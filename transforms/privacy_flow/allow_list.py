@@ -88,6 +88,8 @@ AUDITED: dict[str, Rule] = {
     "transforms.kmeans.lloyd.quality:step": PUBLIC,
     "transforms.kmeans.lloyd_starts:_leave_feddp": PUBLIC,
     "transforms.kmeans.lloyd_starts:_leave_tree": PUBLIC,
+    "transforms.kmeans.median_starts:_leave": PUBLIC,
+    "transforms.kmeans.dp_medians.server:median_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.starts:rows_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.starts:mean_step": PUBLIC,
     "transforms.kmeans.dp_lloyd.starts:scatter_step": PUBLIC,

@@ -64,6 +64,7 @@ class Stated:
 _SCATTER = Stated(bound=max(each.OUTER_SENSITIVITY for each in STATISTICS.values()), symmetric=True)
 _SUMS = Stated(bound=max(each.SUM_SENSITIVITY for each in STATISTICS.values()), vectors=True)
 _RELATIVE = Stated(bound=max(each.RELATIVE_SENSITIVITY for each in STATISTICS.values()), vectors=True)
+_DIRECTIONS = Stated(bound=max(each.DIRECTION_SENSITIVITY for each in STATISTICS.values()), vectors=True)
 _COUNTS = Stated(bound=max(each.COUNT_SENSITIVITY for each in STATISTICS.values()))
 _COST = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()), interval=True)
 _SIZES = Stated(bound=max(each.QUALITY_SENSITIVITY for each in STATISTICS.values()))
@@ -82,6 +83,7 @@ STATED: dict[str, dict[str, Stated]] = {
     "transforms.kmeans.dp_lloyd.rounds:candidates_statistic": {"candidates": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:relative_statistic": {"sums": _RELATIVE, "counts": _COUNTS},
     "transforms.kmeans.dp_lloyd.rounds:absolute_statistic": {"sums": _SUMS, "counts": _COUNTS},
+    "transforms.kmeans.dp_medians.rounds:median_statistic": {"directions": _DIRECTIONS, "counts": _COUNTS},
     "transforms.kmeans.windows.rounds:window_statistic": {
         "weighted_sums": _RELATIVE,
         "weighted_counts": _COUNTS,

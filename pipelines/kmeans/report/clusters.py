@@ -68,8 +68,8 @@ _NO_COST = {
     False: "How well do the centers fit? This run did not buy an answer: the section “quality” releases the noisy cost "
     "of the centers for a share of the budget. On data that are public, or in the trusted zone, dapple evaluate "
     "computes it exactly.",
-    True: "How well do the centers fit? DP-Lloyd releases no cost. On data that are public, or in the trusted zone, "
-    "dapple evaluate computes it exactly.",
+    True: "How well do the centers fit? This algorithm releases no cost. On data that are public, or in the trusted "
+    "zone, dapple evaluate computes it exactly.",
 }
 
 

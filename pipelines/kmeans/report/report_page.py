@@ -18,6 +18,7 @@ _ALGORITHMS = {
     "central_tree": "CentralTree",
     "dp_lloyd": "DP-Lloyd",
     "windows": "DP-Lloyd",
+    "dp_medians": "DP-Medians",
 }
 
 

@@ -27,7 +27,7 @@ _WIDE = 10.0
 _ALONE = 0.99
 """A feature with this share of the squared spread of the centers tells nearly all of them apart."""
 _MOST_NAMED = 8
-_LLOYD_SUMS = re.compile(r"dp_lloyd/lloyd_(\d+)/sums")
+_LLOYD_SUMS = re.compile(r"dp_(?:lloyd/lloyd|medians/median)_(\d+)/(?:sums|directions)")
 
 
 Found = list[Notice] | None

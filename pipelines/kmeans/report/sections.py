@@ -33,6 +33,7 @@ _PURPOSES = (
     ("dp_lloyd/mean/sums", "where the middle of the data lies"),
     ("dp_lloyd/scatter/scatter", "directions in which the data spread"),
     ("dp_lloyd/grid/histogram", "how much data lies in each cell of a public grid"),
+    ("/directions", "in which direction from each center its rows lie"),
     ("directions/scatter", "directions in which the data spread"),
     ("/candidates", "how much data lies near each candidate for a center"),
     ("histogram", "which public points may be dropped"),

@@ -30,6 +30,7 @@ JOBS = {
     "of clients": {"unit": "client"},
     "moved": {"clipping__center": "none", "clipping__norm": 9.0},
     "dp_lloyd": {"algorithm": "dp_lloyd"} | DOMAIN,
+    "dp_medians": {"algorithm": "dp_medians"} | DOMAIN,
     "after feddp": {
         "algorithm": "dp_lloyd",
         "dp_lloyd": {"domain": [-8, 8], "init": "feddp_init"},

@@ -44,11 +44,13 @@ LLOYD = {
     "fast": {"variant": "fast", "init": "sphere_packing", "steps": 2},
     "g": {"variant": "g", "steps": 2},
     "feddp_init": {"init": "feddp_init", "steps": 1},
+    "medians": {"init": "best", "steps": 2},
 }
 LLOYD_KINDS = (
     *("record by shard dp_lloyd best", "record by client dp_lloyd fast", "record by client dp_lloyd g"),
     *("record by shard dp_lloyd feddp_init", "client dp_lloyd fast", "client dp_lloyd g"),
     *("client dp_lloyd best", "client dp_lloyd feddp_init", "client dp_lloyd candidates"),
+    *("record by client dp_lloyd medians", "client dp_lloyd medians"),
 )
 REPLAY = ("--direct_runner_bundle_repeat=2",)
 DROPOUTS = {"nobody": 0.0, "one": None, "30 percent": 0.3}
@@ -148,7 +150,8 @@ def lloyd_changes(method, n_public):
     """What makes a job one of DP-Lloyd."""
     clipping = {} if method == "feddp_init" else {"clipping": {"client_rows": CLIENT_ROWS}}
     section = {"domain": [-2.0, 7.0]} | LLOYD[method]
-    return clipping | {"algorithm": "dp_lloyd", "dp_lloyd": section, "lloyd": {}, "data__public_rows": n_public}
+    algorithm = "dp_medians" if method == "medians" else "dp_lloyd"
+    return clipping | {"algorithm": algorithm, "dp_lloyd": section, "lloyd": {}, "data__public_rows": n_public}
 
 
 LOST, WITNESS = [], {0: None}
@@ -225,7 +228,14 @@ PAIRWISE = PairwiseParams(corrupt=0.05, dropout=0.4)
 
 @pytest.mark.parametrize("dropouts", DROPOUTS)
 @pytest.mark.parametrize(
-    "kind", ["record by shard", "client tuned", "record by shard dp_lloyd best", "client dp_lloyd g"]
+    "kind",
+    [
+        "record by shard",
+        "client tuned",
+        "record by shard dp_lloyd best",
+        "client dp_lloyd g",
+        "client dp_lloyd medians",
+    ],
 )
 def test_pairwise_masks_leave_the_plain_sum_of_those_present(hall, kind, dropouts):
     names = sorted(hall.senders(kind))

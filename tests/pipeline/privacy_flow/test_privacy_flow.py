@@ -65,6 +65,11 @@ HONEST = {
     "lloyd su": LLOYD | {"dp_lloyd": BOX | {"variant": "su", "steps": 2}},
     "lloyd g of clients": LLOYD
     | {"unit": "client", "clipping": {"client_rows": 10}, "dp_lloyd": BOX | {"variant": "g", "steps": 2}},
+    "medians": LLOYD | {"algorithm": "dp_medians", "dp_lloyd": BOX | {"steps": 2}},
+    "medians of clients": LLOYD
+    | {"algorithm": "dp_medians", "unit": "client", "clipping": {"client_rows": 10}}
+    | {"dp_lloyd": BOX | {"init": "sphere_packing", "steps": 2}},
+    "medians after feddp": {"algorithm": "dp_medians", "dp_lloyd": BOX | {"init": "feddp_init", "steps": 1}},
     "lloyd after feddp": {"algorithm": "dp_lloyd", "dp_lloyd": BOX | {"init": "feddp_init", "steps": 1}},
     "lloyd after a tree": LLOYD | {"dp_lloyd": BOX | {"init": "central_tree", "steps": 1}},
 }

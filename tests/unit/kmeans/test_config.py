@@ -178,7 +178,7 @@ WRONG_VALUES = [
         "algorithm",
         "kmeans",
         "algorithm must be 'auto', 'feddp_kmeans', 'server_kmeanspp', 'server_lloyds', 'sphere_packing', 'dp_lloyd', "
-        "'central_tree' or 'windows', got 'kmeans'",
+        "'dp_medians', 'central_tree' or 'windows', got 'kmeans'",
     ),
     ("algorithm", ABSENT, "algorithm must be given, got nothing; give the algorithm"),
     ("data", ABSENT, "data must be given, got nothing; give the section of the private table with path and features"),

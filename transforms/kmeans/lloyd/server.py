@@ -7,9 +7,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Algorithm, ClippingCenter, ClippingRule
+from schemas.choices import ClippingCenter, ClippingRule
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
+from schemas.kmeans.lloyd_config import DPLloydFit
 from schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
 from transforms.kmeans.lloyd.state import ClippingBounds, MeansSettings, MeansState
 from transforms.numerics.kmeans import bounds, centers, lloyd_rules
@@ -48,7 +49,7 @@ def public_state(config: FitConfig, server: NDArray[np.float64]) -> MeansState:
 
 def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
     """Public center and clipping norm of a run; a private norm is 1 until it is released."""
-    if config.algorithm is Algorithm.DP_LLOYD and config.clipping.norm is ClippingRule.DOMAIN:
+    if isinstance(config, DPLloydFit) and config.clipping.norm is ClippingRule.DOMAIN:
         return Frame.of_box(lloyd_rules.box_of(config.dp_lloyd), server.shape[1]).lattice
     center = np.zeros(server.shape[1])
     if config.clipping.center is ClippingCenter.SERVER_MEAN:

@@ -9,6 +9,9 @@ from schemas.privacy.plan import Geometry, Mechanism, PrivacyUnit, ReleaseSpec, 
 from transforms.kmeans.lloyd import quality
 from transforms.numerics.statistics import lattice, rows
 
+VECTORS = ("sums", "directions")
+"""Names of releases whose parts may turn around, so that one row in place of another moves them twice as far."""
+
 
 def vector_spec(
     name: str, shape: tuple[int, ...], share: float, mechanism: Mechanism = Mechanism.DISCRETE_GAUSSIAN
@@ -57,6 +60,6 @@ def _replacing(spec: ReleaseSpec) -> int:
     """
     if spec.name == quality.COST:
         return spec.sensitivity
-    if spec.name == "sums" or spec.mechanism is Mechanism.DISCRETE_LAPLACE:
+    if spec.name in VECTORS or spec.mechanism is Mechanism.DISCRETE_LAPLACE:
         return 2 * spec.sensitivity
     return math.isqrt(2 * spec.sensitivity**2) + 1

@@ -26,6 +26,7 @@ class UnitStatistics(Protocol):
       SUM_SENSITIVITY: of the sums in `sums_and_counts`, in L2.
       COUNT_SENSITIVITY: of counts and histograms.
       RELATIVE_SENSITIVITY: of the sums in `relative_sums`, in L2.
+      DIRECTION_SENSITIVITY: of the sums in `direction_sums`, in L2.
       QUALITY_SENSITIVITY: of the cost and of the sizes in `quality`.
     """
 
@@ -33,6 +34,7 @@ class UnitStatistics(Protocol):
     SUM_SENSITIVITY: int
     COUNT_SENSITIVITY: int
     RELATIVE_SENSITIVITY: int
+    DIRECTION_SENSITIVITY: int
     QUALITY_SENSITIVITY: int
 
     def mean_sums_and_counts(
@@ -65,6 +67,11 @@ class UnitStatistics(Protocol):
         self, block: ClientBlock, frame: Frame, neighborhoods: Neighborhoods, bound: int, count_bound: float = 1.0
     ) -> NDArray[np.int64]:
         """Sums of differences to the nearest center, then counts."""
+
+    def direction_sums(
+        self, block: ClientBlock, frame: Frame, centers: NDArray[np.float64], least_radius: int, bound: float, /
+    ) -> NDArray[np.int64]:
+        """Sums of directions from the nearest center, then counts."""
 
     def norm_histogram(self, block: ClientBlock, center: NDArray[np.float64]) -> NDArray[np.int64]:
         """Rows per bin of their norm."""

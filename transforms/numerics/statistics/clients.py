@@ -15,6 +15,7 @@ from schemas.tables.client_block import ClientBlock
 from transforms.numerics.statistics import center_quality, lattice, norms
 from transforms.numerics.statistics.assignment import RowLabels
 from transforms.numerics.statistics.client_chunks import CLIENT_BLOCK_ROWS, client_chunks, owners
+from transforms.numerics.statistics.directions import DIRECTION_UNITS, client_direction_sums
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, client_relative_sums
 
@@ -26,6 +27,8 @@ COUNT_SENSITIVITY = lattice.SUM_UNITS
 """Norm of one client's clipped counts or histogram, at most, in units of its bound / 2**SUM_BITS."""
 RELATIVE_SENSITIVITY = RELATIVE_UNITS
 """L2 norm of what one client adds to relative sums, at most."""
+DIRECTION_SENSITIVITY = DIRECTION_UNITS
+"""L2 norm of what one client adds to sums of directions, at most."""
 QUALITY_SENSITIVITY = center_quality.SENSITIVITY
 """What one client adds to the cost and, in L1, to the sizes, at most."""
 _MAX_CELLS = 1 << 21
@@ -301,5 +304,6 @@ def _client_totals(
 
 
 relative_sums = client_relative_sums
+direction_sums = client_direction_sums
 norm_histogram = norms.client_norm_histogram
 quality = center_quality.client_quality

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.statistics import center_quality, lattice, norms
 from transforms.numerics.statistics.assignment import Assigner, RowLabels, members_of
+from transforms.numerics.statistics.directions import DIRECTION_UNITS, row_direction_sums
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, row_relative_sums
 
@@ -21,6 +22,8 @@ COUNT_SENSITIVITY = lattice.SUM_UNITS
 """What one row adds to counts: one bin by exactly this many units (both L1 and L2)."""
 RELATIVE_SENSITIVITY = RELATIVE_UNITS
 """L2 norm of what one row adds to relative sums, at most."""
+DIRECTION_SENSITIVITY = DIRECTION_UNITS
+"""L2 norm of what one row adds to sums of directions, at most."""
 QUALITY_SENSITIVITY = center_quality.SENSITIVITY
 """What one row adds to the cost and, in L1, to the sizes, at most."""
 _MATRIX_CLUSTERS = 16
@@ -139,5 +142,6 @@ def _add_by_order(
 
 
 relative_sums = row_relative_sums
+direction_sums = row_direction_sums
 norm_histogram = norms.row_norm_histogram
 quality = center_quality.row_quality

@@ -1,0 +1,70 @@
+"""Jobs of algorithm dp_medians: k-medians on a public box, from any start of DP-Lloyd."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.choices import Algorithm
+from schemas.errors import ConfigError
+from schemas.kmeans.lloyd_config import DPLloydConfig, DPLloydFit
+from schemas.settings.section import Positive, Section
+
+AUTO_STEPS = 8
+"""Rounds of medians, if the job does not say how many."""
+_MEANS_ONLY = ("variant", "radius", "radius_factor", "clip_moves", "update")
+"""Settings of `dp_lloyd` about means."""
+
+
+class DPMediansConfig(Section):
+    """How centers move to medians."""
+
+    least_radius: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = Field(
+        default=1e-3,
+        description="rows nearer to their center than this have no direction, in half diagonals of the domain, "
+        "strictly between 0 and 1",
+    )
+    first_length: Positive = Field(
+        default=0.25,
+        description="how far a center may move in the first round, in distances from there to the nearest "
+        "other center, > 0",
+    )
+
+
+class DPMediansFit(DPLloydFit):
+    """One `fit` job of algorithm dp_medians, with the box, the starts and the steps of DP-Lloyd."""
+
+    algorithm: Literal[Algorithm.DP_MEDIANS] = Field(description="dp_medians")  # type: ignore[assignment]
+    dp_lloyd: DPLloydConfig = Field(
+        description="a section with domain for algorithm dp_medians, whose start and rounds it describes, too"
+    )
+    dp_medians: DPMediansConfig = Field(
+        default=DPMediansConfig(), description="a section of options for algorithm dp_medians, or leave it out"
+    )
+
+    @property
+    def n_steps(self) -> int:
+        """Rounds of medians."""
+        steps = self.dp_lloyd.steps
+        return AUTO_STEPS if isinstance(steps, str) else steps
+
+    @property
+    def start(self) -> "DPMediansFit":
+        """The job whose start this one takes; its rounds of means on all clusters are left out."""
+        return self.model_copy(update={"dp_lloyd": self.dp_lloyd.model_copy(update={"steps": self.n_steps + 1})})
+
+    def _check_algorithm(self) -> None:
+        for name in _MEANS_ONLY:
+            got = getattr(self.dp_lloyd, name)
+            if got != DPLloydConfig.model_fields[name].default:
+                raise ConfigError(
+                    f"dp_lloyd.{name} must be left out for algorithm dp_medians, got {str(got)!r}; it says how "
+                    "means move, and centers are medians."
+                )
+        super()._check_algorithm()
+
+    def _check_warm_start(self) -> None:
+        if self.recurring is not None and self.recurring.memory is not None:
+            raise ConfigError(
+                f"recurring.memory must be left out for algorithm dp_medians, got {self.recurring.memory}; it "
+                "remembers sums of rows, and this algorithm releases none."
+            )

@@ -1,0 +1,60 @@
+"""Settings of algorithm dp_medians: defaults, and what is refused in one sentence."""
+
+import pytest
+
+from schemas.choices import ClippingRule, LloydStart
+from schemas.errors import ConfigError
+from schemas.kmeans.fit_config import load_config, validated
+from schemas.kmeans.medians_config import AUTO_STEPS
+from tests.scenes import job_text
+
+
+def job(lloyd=None, medians=None, **settings):
+    """A job of algorithm dp_medians as plain data."""
+    found = {
+        "algorithm": "dp_medians",
+        "data": {"path": "lake", "features": ["a", "b"]},
+        "n_clusters": 3,
+        "privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6},
+        "dp_lloyd": {"domain": [-1.0, 1.0]} | (lloyd or {}),
+    }
+    return found | ({} if medians is None else {"dp_medians": medians}) | settings
+
+
+def test_box_start_and_rounds_are_those_of_dp_lloyd():
+    config = validated(job())
+    assert config.clipping.norm is ClippingRule.DOMAIN
+    assert config.dp_lloyd.start is LloydStart.BEST
+    assert config.n_steps == AUTO_STEPS
+    assert validated(job({"steps": 3})).n_steps == 3
+    assert validated(job({"domain": {"b": [0, 1e6], "a": [17, 90]}})).dp_lloyd.interval == (-1.0, 1.0)
+
+
+def test_a_job_survives_yaml():
+    config = validated(job({"init": "candidates"}, {"least_radius": 0.01, "first_length": 0.5}))
+    assert load_config(job_text.rendered(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lloyd": {"variant": "su"}}, "dp_lloyd.variant must be left out for algorithm dp_medians, got 'su'"),
+        ({"lloyd": {"radius": "constant"}}, "dp_lloyd.radius must be left out for algorithm dp_medians"),
+        ({"lloyd": {"radius_factor": 0.5}}, "dp_lloyd.radius_factor must be left out for algorithm dp_medians"),
+        ({"lloyd": {"clip_moves": False}}, "dp_lloyd.clip_moves must be left out for algorithm dp_medians"),
+        ({"lloyd": {"update": "plain"}}, "dp_lloyd.update must be left out for algorithm dp_medians"),
+        ({"medians": {"least_radius": 0.0}}, "dp_medians.least_radius must be"),
+        ({"medians": {"first_length": -1.0}}, "dp_medians.first_length must be"),
+        ({"n_clusters": {"max": 5, "choose": "elbow"}}, "n_clusters must be an integer for algorithm dp_medians"),
+        ({"quality": {"share": 0.1}}, "quality must be left out for algorithm dp_medians"),
+        ({"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}}, "must be tuned"),
+        ({"clipping": {"norm": "private"}}, "must be domain or a number for algorithm dp_medians, got 'private'"),
+        ({"tree": {"radius": 1.0}}, "tree must be left out for algorithm dp_medians"),
+        ({"algorithm": "dp_lloyd", "medians": {}}, "dp_medians must be left out for algorithm dp_lloyd"),
+        ({"epoch": {"name": "e"}}, "epoch must be left out for algorithm dp_medians"),
+        ({"recurring": {"previous": "x", "memory": 4}}, "recurring.memory must be left out for algorithm dp_medians"),
+    ],
+)
+def test_what_it_does_not_keep_is_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        validated(job(**settings))

@@ -1,0 +1,1 @@
+"""k-medians under noise: rounds that sum directions from centers to rows."""

@@ -1,0 +1,48 @@
+"""k-medians as a list of rounds: noised sums of directions from centers to rows, beside noised counts.
+
+A center moves along the mean direction of its rows, which is the gradient of their mean distance. The lengths of moves
+begin with the distance to the next center, and fall as a center turns around. A row adds a vector of length 1 wherever
+it lies, so the noise does not follow the size of the domain, which costs rounds instead.
+Source: arXiv 2505.20189 (2025), on the private geometric median, for gradient steps whose noise does not follow the
+domain; Riedmiller, Braun (1993), "Rprop", for lengths that follow from whether successive directions agree.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.kmeans.medians_config import DPMediansFit
+from schemas.privacy.plan import PrivacyPlan, RoundSpec
+from schemas.tables.client_block import ClientBlock
+from transforms.kmeans.dp_medians.server import median_step
+from transforms.kmeans.dp_medians.state import MedianState
+from transforms.kmeans.lloyd.specs import for_sampled_rows, vector_spec
+from transforms.numerics.kmeans import lloyd_rules
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.by_unit import of_unit
+from transforms.rounds.protocol import Round
+
+NAME = "dp_medians"
+
+
+def round_specs(config: DPMediansFit, n_features: int, total: float) -> tuple[RoundSpec, ...]:
+    """The rounds of medians before calibration, all with the same noise; their shares add up to `total`."""
+    weight, size = lloyd_rules.sums_weight(config.dp_lloyd.variant, n_features), config.max_clusters
+    share = total / config.n_steps / (weight + 1.0)
+    releases = (
+        vector_spec("directions", (size, n_features), share * weight),
+        vector_spec("counts", (size,), share),
+    )
+    rounds = [RoundSpec(path=f"{NAME}/median_{step:02d}", releases=releases) for step in range(config.n_steps)]
+    return for_sampled_rows(config, rounds)
+
+
+def rounds(config: DPMediansFit, plan: PrivacyPlan) -> tuple[Round, ...]:
+    """The calibrated rounds of a plan that are those of medians, in order."""
+    own = (each for each in plan.rounds if each.path.startswith(f"{NAME}/"))
+    return tuple(Round(each, median_statistic, median_step, lattice.SUM_BITS) for each in own)
+
+
+def median_statistic(block: ClientBlock, state: MedianState) -> NDArray[np.int64]:
+    """Sums of directions per cluster, then counts."""
+    form = of_unit(state.privacy_unit).direction_sums
+    return form(block, state.frame, state.centers, state.least_radius, state.directions_bound)

@@ -1,0 +1,108 @@
+"""What travels between the rounds of k-medians: public data, releases, and what was computed from them."""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import PostProcess
+from schemas.kmeans.medians_config import DPMediansFit
+from schemas.kmeans.model import ClusterModel
+from schemas.privacy.release import Release
+from schemas.privacy.unit import Unit, unit_of
+from transforms.numerics.statistics import lattice
+from transforms.numerics.statistics.frame import Frame
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MedianSettings:
+    """Public parameters that server steps and statistics read; all from the job's config.
+
+    Attributes:
+      unit: the privacy unit.
+      half_side: of the domain, feature units.
+      post_process: what becomes of centers outside the domain.
+      least_radius: in clipping norms: rows nearer to their center have no direction.
+      client_norm: the largest norm of a client's stacked mean directions.
+      first_length: of moves, in distances to the nearest other center.
+    """
+
+    unit: Unit
+    half_side: float
+    post_process: PostProcess
+    least_radius: float
+    client_norm: float
+    first_length: float
+
+    @classmethod
+    def from_config(cls, config: DPMediansFit) -> "MedianSettings":
+        """Settings of a job."""
+        low, high = config.dp_lloyd.interval
+        return cls(
+            unit=unit_of(config.privacy.unit, config.clipping.client_rows),
+            half_side=0.5 * (high - low),
+            post_process=config.dp_lloyd.post_process,
+            least_radius=config.dp_medians.least_radius,
+            client_norm=config.dp_lloyd.client_radius,
+            first_length=config.dp_medians.first_length,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MedianState:
+    """Everything a round may broadcast: no private number but in `releases` and what follows from them.
+
+    Attributes:
+      settings: public parameters.
+      frame: public frame of the run; its center is the middle of the domain.
+      server: shape (0, d): no public points are used.
+      centers: integers, shape (k, d), lattice units at SUM_BITS.
+      lengths: shape (k,), feature units: how far each center moves if all its rows lie in one direction.
+      last: shape (k, d): along what the last round moved each center; None before it.
+      sizes: shape (k,): noisy counts, after a round.
+      releases: all so far, in order.
+    """
+
+    settings: MedianSettings
+    frame: Frame
+    server: NDArray[np.float64]
+    centers: NDArray[np.float64]
+    lengths: NDArray[np.float64]
+    last: NDArray[np.float64] | None = None
+    sizes: NDArray[np.float64] | None = None
+    releases: tuple[Release, ...] = ()
+
+    @property
+    def privacy_unit(self) -> Unit:
+        """What one neighbor adds or removes."""
+        return self.settings.unit
+
+    def broadcast(self) -> "MedianState":
+        """What statistics read of the state: what the rows are compared with."""
+        return dataclasses.replace(self, last=None, releases=())
+
+    @property
+    def unit(self) -> float:
+        """Feature units of one lattice step at SUM_BITS."""
+        return self.frame.lattice.unit(lattice.SUM_BITS)
+
+    @property
+    def positions(self) -> NDArray[np.float64]:
+        """Centers in feature units, shape (k, d)."""
+        return self.centers * self.unit + self.frame.lattice.center
+
+    @property
+    def least_radius(self) -> int:
+        """Lattice units: rows nearer to their center have no direction."""
+        return max(1, int(self.settings.least_radius * lattice.SUM_UNITS))
+
+    @property
+    def directions_bound(self) -> float:
+        """The largest norm of a unit's stacked mean directions: 1 for a row."""
+        return self.privacy_unit.share(self.settings.client_norm)
+
+    def model(self) -> ClusterModel:
+        """The released clustering; asked for after the last round."""
+        if self.sizes is None:
+            raise ValueError("model must be asked for after a round of medians; run that round first.")
+        return ClusterModel(centers=self.positions, noisy_sizes=self.sizes, releases=self.releases)

@@ -1,0 +1,59 @@
+"""k-medians after any start of DP-Lloyd: the releases of the start first, then the state of k-medians made of them."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.kmeans.medians_config import DPMediansFit
+from schemas.privacy.plan import PrivacyPlan, RoundSpec
+from transforms.kmeans import lloyd_starts
+from transforms.kmeans.dp_medians import rounds as dp_medians
+from transforms.kmeans.dp_medians import server
+from transforms.kmeans.dp_medians.state import MedianSettings, MedianState
+from transforms.kmeans.lloyd.box import rounds_frame
+from transforms.rounds.protocol import Releases, Round
+
+_MEANS = "dp_lloyd/lloyd_"
+"""Path of rounds that medians stand in for."""
+
+
+def initial_state(config: DPMediansFit, points: NDArray[np.float64], n_features: int) -> Any:
+    """State before the first round; arguments and errors as of `lloyd_starts`."""
+    start: Any = lloyd_starts.initial_state(config.start, points, n_features)
+    return start if config.dp_lloyd.starts_privately else warm_state(config, start.positions)
+
+
+def warm_state(config: DPMediansFit, centers: NDArray[np.float64]) -> MedianState:
+    """State before the first round of a start from known centers, shape (k, d), feature units."""
+    frame = rounds_frame(config, centers.shape[1])
+    return server.initial_state(MedianSettings.from_config(config), frame, centers)
+
+
+def round_specs(config: DPMediansFit, n_features: int, n_bins: int) -> tuple[RoundSpec, ...]:
+    """Every release of a job, before calibration; arguments as of `lloyd_starts`."""
+    specs = lloyd_starts.round_specs(config.start, n_features, n_bins)
+    start = [each for each in specs if not each.path.startswith(_MEANS)]
+    spent = math.fsum(release.share for each in start for release in each.releases)
+    return (*start, *dp_medians.round_specs(config, n_features, 1.0 - spent))
+
+
+def rounds(config: DPMediansFit, plan: PrivacyPlan) -> tuple[Round, ...]:
+    """The calibrated rounds of a job, in order; `plan` was made from `round_specs`, or from those of a warm start."""
+    own = dp_medians.rounds(config, plan)
+    of_start = plan.rounds[: len(plan.rounds) - len(own)]
+    if not of_start:
+        return own
+    *before, last = lloyd_starts.rounds(config.start, dataclasses.replace(plan, rounds=of_start))
+    leave = functools.partial(_leave, step=last.step, settings=MedianSettings.from_config(config))
+    return (*before, last._replace(step=leave), *own)
+
+
+def _leave(state: Any, releases: Releases, step: Callable[..., Any], settings: MedianSettings) -> MedianState:
+    """After the last step of a start: its centers in the domain."""
+    after = step(state, releases)
+    return server.initial_state(settings, after.frame, after.positions, after.releases)
