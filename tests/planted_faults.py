@@ -626,7 +626,7 @@ FAULTS = (
         "pipelines/kmeans/report/clusters.py",
         "± {2 * cost.stddev:.2g} (two",
         "± {cost.stddev:.2g} (two",
-        seam(quality="share"),
+        seam(quality="share", command="fit"),
     ),
     Fault(
         "seams: a plan takes simulated noise for certain",
