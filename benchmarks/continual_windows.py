@@ -114,7 +114,7 @@ class Epoch:
 
     @property
     def state_bytes(self) -> tuple[int, int]:
-        """Octets of what a window leaves to the next: its memory, and its roll as a file."""
+        """Bytes of what a window leaves to the next: its memory, and its roll as a file."""
         names = [field.name for field in dataclasses.fields(Memory)]
         released = sum(getattr(self.memory, name).nbytes for name in names)
         return released, len(self.roll.to_bytes()) if self.by_client else 0

@@ -82,31 +82,31 @@ MAKERS: dict[str, Callable[[Path], Arrays]] = {
 
 def _lines(path: Path) -> list[str]:
     """Lines with words, of a file that may be packed."""
-    octets = path.read_bytes()
-    text = (gzip.decompress(octets) if path.suffix == ".gz" else octets).decode("ascii")
+    raw = path.read_bytes()
+    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("ascii")
     return [line for line in text.splitlines() if line.strip()]
 
 
 def _known(path: Path, md5: str) -> bytes:
     """Content of a file of this digest; raises ValueError for another one."""
-    octets = path.read_bytes()
-    found = hashlib.md5(octets, usedforsecurity=False).hexdigest()
+    raw = path.read_bytes()
+    found = hashlib.md5(raw, usedforsecurity=False).hexdigest()
     if found != md5:
         raise ValueError(f"{path.name} must have the MD5 {md5}, got {found}; it is not the file of its publisher.")
-    return octets
+    return raw
 
 
 def _idx(packed: bytes) -> NDArray[np.uint8]:
-    """An array of octets in the format of MNIST: two zeros, type 8, the number of axes, their lengths, the values."""
-    octets = gzip.decompress(packed)
-    if octets[:3] != b"\0\0\x08":
-        raise ValueError("an idx file of octets must begin with 0, 0, 8; it is another kind of file.")
-    axes = np.frombuffer(octets, ">u4", octets[3], 4).astype(np.int64)
-    return np.frombuffer(octets, np.uint8, offset=4 + 4 * octets[3]).reshape(axes)
+    """An array of bytes in the format of MNIST: two zeros, type 8, the number of axes, their lengths, the values."""
+    raw = gzip.decompress(packed)
+    if raw[:3] != b"\0\0\x08":
+        raise ValueError("an idx file of bytes must begin with 0, 0, 8; it is another kind of file.")
+    axes = np.frombuffer(raw, ">u4", raw[3], 4).astype(np.int64)
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(axes)
 
 
 def _record(archive: tarfile.TarFile, name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images and labels of a batch: an octet of label before those of an image."""
+    """Images and labels of a batch: a byte of label before those of an image."""
     member = archive.extractfile(name)
     if member is None:
         raise ValueError(f"{name} must be a file of the archive; it is another archive.")

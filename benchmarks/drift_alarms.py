@@ -2,7 +2,7 @@
 
 The target is at most one false alarm in 1,000 windows for each cluster at 100,000 rows a window. Rows are drawn,
 counted and clipped as in the job. Only the exact sums of the `band` windows before are kept, which the job computes
-again from their rows. A test shows that both give the same octets.
+again from their rows. A test shows that both give the same bytes.
 
     python -m benchmarks.drift_alarms --out benchmarks/results/drift_alarms.md
 """

@@ -72,7 +72,7 @@ def main() -> None:
         measurement.show([*machine.heading("The engine: a fit of 11 rounds"), *record.lines()], arguments.out)
 
 
-GRAPHS = "Octets of the graph"
+GRAPHS = "Bytes of the graph"
 TITLES = {"commands": "the whole command", "rounds": "the rounds alone", "flink": "on Flink"}
 
 
@@ -134,7 +134,7 @@ class Record:
 def table(turns: list[dict[str, Figures]]) -> list[str]:
     """A line for each arm."""
     keys = {"wall": "wall s", "cpu": "CPU s", "first": "s to the first round", "first_cpu": "CPU s to the first round"}
-    keys |= {"octets": "octets"}
+    keys |= {"bytes": "bytes"}
     shown = {key: name for key, name in keys.items() if key in next(iter(turns[0].values()))}
     lines = ["| arm | " + " | ".join([*shown.values(), "peak RSS MB"]) + " |", "| --- " * (len(shown) + 2) + "|"]
     for arm in turns[0]:
@@ -262,7 +262,7 @@ def graph_arms(data: Path) -> Arms:
 
 
 def graph(data: Path, n_server: int) -> Figures:
-    """Octets of the graph that a runner is sent."""
+    """Bytes of the graph that a runner is sent."""
     import apache_beam as beam
     import pyarrow.parquet as pq
 
@@ -284,8 +284,8 @@ def graph(data: Path, n_server: int) -> Figures:
             aggregation = aggregation_of(planned, key)
             rounds = FitRounds(dataclasses.replace(planned, initial=light), aggregation, folder, staged=staged)
             rounds.add_rounds(pipeline, {}, 1, rounds.n_rounds)
-            octets = len(pipeline.to_runner_api().SerializeToString())
-    return {"octets": float(octets), "rss": measurement.peak_rss()}
+            raw = len(pipeline.to_runner_api().SerializeToString())
+    return {"bytes": float(raw), "rss": measurement.peak_rss()}
 
 
 if __name__ == "__main__":

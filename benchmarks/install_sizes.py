@@ -21,7 +21,7 @@ CASES = (
     *("fit/record", "fit/encode", "fit/dp_lloyd", "fit/masked", "fit/elbow", "fit/tree", "stream", "prepare", "assign"),
     *("evaluate", "profile", "sweep", "reports/", "clustered_fl/r_dpcfl", "clustered_fl/mlp", "masked_jobs/"),
 )
-"""Of `tests.released_octets`; `benchmarks.first_hour` adds init, plan, ledger, verify and the pages of help."""
+"""Of `tests.released_bytes`; `benchmarks.first_hour` adds init, plan, ledger, verify and the pages of help."""
 _HOOK = """import atexit, os, sys
 def written():
     files = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
@@ -31,8 +31,8 @@ atexit.register(written)
 """
 _CASE = """import runpy, sys
 sys.path.insert(0, "checkout")
-sys.argv = ["released_octets", "--only", {case!r}]
-runpy.run_module("tests.released_octets", run_name="__main__")
+sys.argv = ["released_bytes", "--only", {case!r}]
+runpy.run_module("tests.released_bytes", run_name="__main__")
 """
 _TOGETHER = """import {first}
 import {second}
@@ -150,7 +150,7 @@ def report(rows: list[str], packages: list[Package], both: list[str]) -> list[st
     size, left = (sum(each.size for each in found) for found in (packages, idle))
     return [
         *machine.heading("What installing takes"),
-        "Megabytes are millions of octets on the disk, of the folder of packages. All requirements come in wheels.",
+        "Megabytes are millions of bytes on the disk, of the folder of packages. All requirements come in wheels.",
         "",
         "## The wheel alone",
         "",

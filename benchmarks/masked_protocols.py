@@ -1,4 +1,4 @@
-"""Protocols under masks whose noise clients split: cost beside central trust, variance, octets, dropouts, two parties.
+"""Protocols under masks whose noise clients split: cost beside central trust, variance, bytes, dropouts, two parties.
 
 `vectors` draws the shares of all senders of a round of 1,010 words with the code of the jobs. Masks cancel bit for bit,
 so they are left out of the sum and measured by themselves. `pipelines` runs whole jobs of `fit`. `protocols` runs all
@@ -45,8 +45,8 @@ KEPT = ShareLaw(threshold=2, corrupt=CORRUPT, dropout=DROPOUT)
 ROUND_TRIP_MS = 0.25
 N_SENDERS, SEEDS, REPEATS = 100, 10, 30
 MEASURED_CLIENTS, REVEALING = 310, 2
-KEYS_OCTETS, LETTER_OCTETS = 80, 120
-COUNTERSIGNATURE_OCTETS = 140
+KEYS_BYTES, LETTER_BYTES = 80, 120
+COUNTERSIGNATURE_BYTES = 140
 """A line of JSON and a signature."""
 TABLE_3 = (
     (10_000, 2, 2, 3.03),
@@ -99,7 +99,7 @@ def sum_of_shares(law: RoundPlan, senders: list[int], counted: int, label: str) 
 
 
 def vectors(sizes: list[int]) -> list[str]:
-    """Variance of sums, and the work and octets of one client, by number of clients."""
+    """Variance of sums, and the work and bytes of one client, by number of clients."""
     lines = [f"## Vectors of {SIZE:,} words, pairwise masks, corrupt {CORRUPT:g}, dropout {DROPOUT:g}", ""]
     columns = ("clients", "gone", "shares that count", "variance factor, predicted", "measured")
     lines += ["| " + " | ".join((*columns, "chi-square p")) + " |", "| --- " * (len(columns) + 1) + "|"]
@@ -117,24 +117,24 @@ def vectors(sizes: list[int]) -> list[str]:
 
 
 def client_work(sizes: list[int]) -> list[str]:
-    """CPU and octets of one client in a round, without and with its share of the noise."""
-    columns = ("clients", "neighbors", "CPU ms, plain", "share of noise, ms", "ratio", "octets, plain", "ratio")
+    """CPU and bytes of one client in a round, without and with its share of the noise."""
+    columns = ("clients", "neighbors", "CPU ms, plain", "share of noise, ms", "ratio", "bytes, plain", "ratio")
     lines = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
     counted = KEPT.counted
     for n_clients in sizes:
         graph = parameters(n_clients, CORRUPT, DROPOUT)
         plain, share = pairwise_seconds(n_clients), share_seconds(counted(n_clients))
-        octets = 8 * SIZE + KEYS_OCTETS + LETTER_OCTETS * graph.n_neighbors
+        n_bytes = 8 * SIZE + KEYS_BYTES + LETTER_BYTES * graph.n_neighbors
         cells = (f"{n_clients:,}", f"{graph.n_neighbors}", f"{plain * 1e3:.1f}", f"{share * 1e3:.2f}")
-        cells = (*cells, f"{1 + share / plain:.3f}", f"{octets:,}")
-        lines.append("| " + " | ".join((*cells, f"{(octets + COUNTERSIGNATURE_OCTETS) / octets:.3f}")) + " |")
+        cells = (*cells, f"{1 + share / plain:.3f}", f"{n_bytes:,}")
+        lines.append("| " + " | ".join((*cells, f"{(n_bytes + COUNTERSIGNATURE_BYTES) / n_bytes:.3f}")) + " |")
     masks = RoundMasks(bytes(32), b"bench")
     vector = np.zeros((1, SIZE), dtype=np.int64)
     mask = statistics.median(cpu(lambda: masks.mask([b"sender"], vector)) for _ in range(200))
     lines += [
         "",
         f"CPU: keys, letters, mask and shares of secrets of one of at most {MEASURED_CLIENTS} clients with the "
-        "neighbors that all would need. Octets: keys, letters and message; with noise a countersignature more. With a "
+        "neighbors that all would need. Bytes: keys, letters and message; with noise a countersignature more. With a "
         f"shared secret a client masks in {mask * 1e6:.0f} us and draws its share in "
         f"{share_seconds(counted(1_000)) * 1e6:.0f} us: draws cost more than masks there.",
         "",
@@ -179,7 +179,7 @@ def cpu(work: Callable[[], object]) -> float:
 
 def pipelines(sizes: list[int], most_pairwise: int) -> list[str]:
     """Whole jobs of `fit`, client level, at the same epsilon."""
-    columns = ("clients", "trust", "wall s", "CPU s", "CPU ms per client", "octets per client", "cost beside central")
+    columns = ("clients", "trust", "wall s", "CPU s", "CPU ms per client", "bytes per client", "cost beside central")
     lines = ["## Whole jobs of `fit`: 50 rows per client, d = 20, k = 10, epsilon 4, client level", ""]
     lines += ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
     for n_clients in sizes:
@@ -192,26 +192,26 @@ def pipelines(sizes: list[int], most_pairwise: int) -> list[str]:
                 found = fitted(Path(folder), kind, n_clients, drawn.rows.astype(np.float64))
                 central = central or found.cost
                 cells = (f"{n_clients:,}", kind, f"{found.wall:.1f}", f"{found.cpu:.1f}")
-                cells = (*cells, f"{found.cpu / n_clients * 1e3:.1f}", f"{found.octets:,}")
+                cells = (*cells, f"{found.cpu / n_clients * 1e3:.1f}", f"{found.n_bytes:,}")
                 lines.append("| " + " | ".join((*cells, f"{found.cost / central:.3f}")) + " |")
                 print(lines[-1], flush=True)
     return [
         *lines,
         "",
         "Masked: `noise_by: clients`, nobody gone; the threshold is 70% of the clients. Cost is that of all rows by "
-        "their nearest center. Octets: all messages of a client, and with pairwise masks its keys and letters. CPU is "
+        "their nearest center. Bytes: all messages of a client, and with pairwise masks its keys and letters. CPU is "
         f"that of all roles. Jobs with pairwise masks and more than {most_pairwise:,} clients were not run.",
         "",
     ]
 
 
 class Fitted(NamedTuple):
-    """Seconds of a job, the cost of its centers, and the octets that a client sends."""
+    """Seconds of a job, the cost of its centers, and the bytes that a client sends."""
 
     wall: float
     cpu: float
     cost: float
-    octets: int
+    n_bytes: int
 
 
 def fitted(folder: Path, kind: str, n_clients: int, rows: NDArray[np.float64]) -> Fitted:
@@ -226,19 +226,19 @@ def fitted(folder: Path, kind: str, n_clients: int, rows: NDArray[np.float64]) -
     with tempfile.TemporaryDirectory() as out:
         result = released(job, out, execute(job, beam_options([]), out))
     seconds = time.perf_counter() - wall, time.process_time() - processors
-    octets = 0 if kind == "central" else sum(sent(each.plan.size, kind, n_clients) for each in job.rounds)
-    return Fitted(*seconds, nicv(rows, result.model.centers), octets)
+    n_bytes = 0 if kind == "central" else sum(sent(each.plan.size, kind, n_clients) for each in job.rounds)
+    return Fitted(*seconds, nicv(rows, result.model.centers), n_bytes)
 
 
 def sent(size: int, kind: str, n_clients: int) -> int:
-    """Octets that a client sends in a round."""
+    """Bytes that a client sends in a round."""
     if kind == "shared_secret":
         return message_bytes(size)
-    return message_bytes(size) + KEYS_OCTETS + LETTER_OCTETS * parameters(n_clients, CORRUPT, DROPOUT).n_neighbors
+    return message_bytes(size) + KEYS_BYTES + LETTER_BYTES * parameters(n_clients, CORRUPT, DROPOUT).n_neighbors
 
 
 def protocols() -> list[str]:
-    """FastLloyd and the central tree with dropouts and colluders: accuracy, octets, rounds."""
+    """FastLloyd and the central tree with dropouts and colluders: accuracy, bytes, rounds."""
     size = Size(4, 8)
     rows = [separable(size, 50_000, seed)[0] for seed in range(SEEDS)]
     jobs = {
@@ -246,7 +246,7 @@ def protocols() -> list[str]:
         "central tree": lambda seed: tree_job(Path("rows"), 2.0, 8, seed=seed, **_public(rows[seed])),
     }
     lines = [f"## Protocols over {N_SENDERS} clients: 50,000 rows, d = 4, k = 8, epsilon 1", ""]
-    columns = ("protocol", "noise", "gone", "NICV", "rounds", "octets of a client")
+    columns = ("protocol", "noise", "gone", "NICV", "rounds", "bytes of a client")
     lines += ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
     for name, job in jobs.items():
         for noise, gone, law in (
@@ -258,14 +258,14 @@ def protocols() -> list[str]:
             ("shares, corrupt 5%", DROPOUT, ShareLaw(threshold=2, corrupt=CORRUPT, dropout=DROPOUT)),
         ):
             found = [played(job(seed), rows[seed], law, gone, f"{name} {seed}") for seed in range(SEEDS)]
-            octets = found[0].octets if law else 0
+            n_bytes = found[0].n_bytes if law else 0
             cells = (name, noise, f"{gone:.0%}", str(Figure.of(np.array([each.cost for each in found]))))
-            lines.append("| " + " | ".join((*cells, f"{found[0].n_rounds}", f"{octets:,}")) + " |")
+            lines.append("| " + " | ".join((*cells, f"{found[0].n_rounds}", f"{n_bytes:,}")) + " |")
     return [
         *lines,
         "",
         f"Means of {SEEDS} mixtures with 95% intervals. In every round others are gone. NICV is that of all rows. "
-        "Octets: messages, keys and letters of pairwise masks and countersignatures, all rounds together.",
+        "Bytes: messages, keys and letters of pairwise masks and countersignatures, all rounds together.",
         "",
     ]
 
@@ -277,11 +277,11 @@ def _public(rows: NDArray[np.float64]) -> dict[str, Any]:
 
 
 class Played(NamedTuple):
-    """NICV of a run, its rounds, and the octets that a client has sent."""
+    """NICV of a run, its rounds, and the bytes that a client has sent."""
 
     cost: float
     n_rounds: int
-    octets: int
+    n_bytes: int
 
 
 def played(
@@ -302,29 +302,29 @@ def played(
         noised = exact + sum_of_shares(each.plan, present.tolist(), counted, f"{label} {gone}")
         state = each.step(state, stated(releases_of(each.plan, noised), counted, len(present)))
     n_neighbors = parameters(N_SENDERS, CORRUPT, DROPOUT).n_neighbors
-    around = KEYS_OCTETS + LETTER_OCTETS * n_neighbors + COUNTERSIGNATURE_OCTETS
-    octets = sum(8 * each.plan.size + around for each in fit.rounds)
-    return Played(nicv(rows, state.model().centers), len(fit.rounds), octets)
+    around = KEYS_BYTES + LETTER_BYTES * n_neighbors + COUNTERSIGNATURE_BYTES
+    n_bytes = sum(8 * each.plan.size + around for each in fit.rounds)
+    return Played(nicv(rows, state.model().centers), len(fit.rounds), n_bytes)
 
 
 def two_parties() -> list[str]:
     """An iteration of FastLloyd between two clients and a server, in the units of the paper's Table 3."""
     lines = ["## Two parties: one iteration of FastLloyd with a shared secret, ms", ""]
-    columns = ("rows", "k", "d", "octets", "noise by server", "noise by clients", "paper, LAN")
+    columns = ("rows", "k", "d", "bytes", "noise by server", "noise by clients", "paper, LAN")
     lines += ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
     for n_rows, n_clusters, n_features, paper in TABLE_3:
         rows = separable(Size(n_features, n_clusters), n_rows, 0)[0]
         fit = plan_fit(validated(lloyd_job(rows, n_clusters, METHODS["FastLloyd"], 1.0, 0)))
         times = [[iteration(fit, rows, split, turn) * 1e3 for turn in range(REPEATS)] for split in (False, True)]
         cells = [str(Figure.of(np.array(each) + ROUND_TRIP_MS)) for each in times]
-        octets = message_bytes(fit.rounds[0].plan.size)
-        lines.append(f"| {n_rows:,} | {n_clusters} | {n_features} | {octets:,} | {' | '.join(cells)} | {paper} |")
+        n_bytes = message_bytes(fit.rounds[0].plan.size)
+        lines.append(f"| {n_rows:,} | {n_clusters} | {n_features} | {n_bytes:,} | {' | '.join(cells)} | {paper} |")
     return [
         *lines,
         "",
         f"Means of {REPEATS} iterations with 95% intervals. CPU of the slower client (statistic of half of the rows, "
         "share, mask), the server (sum, noise if it draws it) and a client (unmasking, next centers), and "
-        f"{ROUND_TRIP_MS} ms. Octets: a client's message, 28 of them its pseudonym and tag. In the paper the server "
+        f"{ROUND_TRIP_MS} ms. Bytes: a client's message, 28 of them its pseudonym and tag. In the paper the server "
         "draws the noise.",
         "",
     ]

@@ -23,7 +23,7 @@ from benchmarks import machine, measurement, mixture
 N_FEATURES, GROUP_ROWS = 50, 50_000
 ROUNDS = (3, 7, 11)
 IN_MEMORY, IN_FILE = 1 << 30, 1
-"""Octets in memory."""
+"""Bytes in memory."""
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def seconds(planned: Any, memory: int | None) -> list[float]:
     from transforms.numerics.privacy import noise
     from transforms.rounds import row_cache
     from transforms.rounds.row_cache import CACHES, WorkerLimits
-    from transforms.rounds.shard_sums import ShardReader, contract_digest, summed
+    from transforms.rounds.shard_sums import ShardReader, contract_digest, sum_shards
     from transforms.tables.read import _list_row_groups
 
     shards = [shard for file in planned.source.listed.files for shard in _list_row_groups(file, planned.contract)]
@@ -91,8 +91,8 @@ def seconds(planned: Any, memory: int | None) -> list[float]:
     with CACHES.held(limits.run):
         for bound in planned.rounds:
             start = time.process_time()
-            reader = ShardReader(contract=planned.contract, identity=identity, bound=bound, state=state, limits=limits)
-            total = summed(reader, shards)
+            reader = ShardReader(contract=planned.contract, identity=identity, round=bound, state=state, limits=limits)
+            total = sum_shards(reader, shards)
             found.append(time.process_time() - start)
             state = bound.step(state, noise.draw_release(key, bound.plan, total))
     return found

@@ -2,7 +2,7 @@
 
 A stream releases windows of a topic in a process of its own. At moments that a seed decides something gets kill -9: the
 process, one of its two workers, or the broker, which is started again with its data. Then the same command is called
-again. In the end every window has one charge, one key and one release, and its octets are those of a run over the same
+again. In the end every window has one charge, one key and one release, and its bytes are those of a run over the same
 rows in folders, in one process that nobody disturbed, under the same keys.
 
     python -m benchmarks.stream_faults --windows 200 --out benchmarks/results/stream_faults.md
@@ -172,7 +172,7 @@ def keys_of(ledger: pathlib.Path) -> Iterator[None]:
     nonces = {each.run: bytes.fromhex(each.body["nonce"]) for each in reserved}
 
     def new(run: str) -> RunNonce:
-        return RunNonce(run=run, octets=nonces[run])
+        return RunNonce(run=run, raw=nonces[run])
 
     with mock.patch.object(RunNonce, "new", new):
         yield
@@ -191,7 +191,7 @@ def findings(place: brokers.StreamPlace, windows: int) -> list[str]:
     equal = place.released("kafka") == place.released("folders")
     found = {
         "windows with a release": (len(place.released("kafka")), windows),
-        "windows whose octets are those of the run that nobody disturbed": (windows if equal else 0, windows),
+        "windows whose bytes are those of the run that nobody disturbed": (windows if equal else 0, windows),
         "windows with one commit in the ledger": (sum(n == 1 for n in kinds["commit"].values()), windows),
         "windows whose noise was begun once": (sum(n == 1 for n in kinds["start"].values()), windows),
         "charges given back, before noise was drawn": (sum(kinds["void"].values()), None),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from tests.scenes import lake, repeatable_octets, written_keys
+from tests.scenes import lake, repeatable_bytes, written_keys
 
 if TYPE_CHECKING:
     from deploy.local.kafka_broker import KafkaBroker
@@ -31,7 +31,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
-repeatable_octets.stand_in()
+repeatable_bytes.stand_in()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    with repeatable_octets.octets_of(item.nodeid):
+    with repeatable_bytes.bytes_of(item.nodeid):
         return (yield)
 
 
@@ -65,7 +65,7 @@ def pytest_fixture_setup(
 ) -> Generator[None, Any, Any]:
     """A fixture that tests share draws the same, whichever of them is the first to ask for it."""
     name = f"{request.node.nodeid}::{fixturedef.argname}[{request.param_index}]"
-    with repeatable_octets.octets_of(name):
+    with repeatable_bytes.bytes_of(name):
         return (yield)
 
 

@@ -503,7 +503,7 @@ FAULTS = (
     ),
     Fault(
         "power cut: released files are not flushed before they are charged for",
-        "transforms/files/octets.py",
+        "transforms/files/file_bytes.py",
         "        new_file.flush(path)\n",
         "",
         "tests/unit/files/test_durable_files.py",

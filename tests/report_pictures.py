@@ -23,7 +23,7 @@ PAGE_WIDTH, WIDTH = 1120, 1600
 """Pixels of the page as it is laid out, and of the picture."""
 MARGIN = 20
 COLORS = 64
-MOST_OCTETS = 150_000
+MOST_BYTES = 150_000
 
 _LEAVE_OUT = """
 (titles => {
@@ -52,7 +52,7 @@ def take(page: browser.Browser, report: pathlib.Path, picture: pathlib.Path, *, 
       dark: whether the reader prefers dark pages.
 
     Raises:
-      ValueError: if the report lacks one of `PLOTS`, or the picture has more than `MOST_OCTETS`.
+      ValueError: if the report lacks one of `PLOTS`, or the picture has more than `MOST_BYTES`.
     """
     page.emulate(PAGE_WIDTH, dark=dark, scale=WIDTH / PAGE_WIDTH)
     page.open(report)
@@ -63,8 +63,8 @@ def take(page: browser.Browser, report: pathlib.Path, picture: pathlib.Path, *, 
     with Image.open(picture) as whole:
         few = whole.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
     few.save(picture, optimize=True)
-    if picture.stat().st_size > MOST_OCTETS:
-        raise ValueError(f"a picture must have at most {MOST_OCTETS} octets, got {picture.stat().st_size}.")
+    if picture.stat().st_size > MOST_BYTES:
+        raise ValueError(f"a picture must have at most {MOST_BYTES} bytes, got {picture.stat().st_size}.")
 
 
 def main() -> int:

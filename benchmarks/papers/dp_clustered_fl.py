@@ -3,7 +3,7 @@
 21 clients in clusters of 3, 6, 6 and 6; images are turned by quarters or labels are shifted. Clients of a cluster hold
 disjoint rows; every figure is a mean over clients on test rows of their cluster, and over seeds. Everything runs in
 this process, as plain rounds. The folder of the data holds mnist.npz, or NAME.npz for `--images NAME`, with the arrays
-x_train, y_train, x_test and y_test: images of 28 x 28 (or 14 x 14) octets, and labels.
+x_train, y_train, x_test and y_test: images of 28 x 28 (or 14 x 14) bytes, and labels.
 
     python -m benchmarks.papers.dp_clustered_fl --data FOLDER --shift rotation --out FILE
     python -m benchmarks.papers.dp_clustered_fl --data FOLDER --shift rotation --size paper --seeds 1 --out FILE

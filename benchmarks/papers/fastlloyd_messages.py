@@ -1,6 +1,6 @@
-"""Octets and time of an iteration of FastLloyd with two clients, beside Table 3 of its paper.
+"""Bytes and time of an iteration of FastLloyd with two clients, beside Table 3 of its paper.
 
-A client sends k (d + 1) words of 8 octets and receives as many. The time is the whole iteration's: the slower client's
+A client sends k (d + 1) words of 8 bytes and receives as many. The time is the whole iteration's: the slower client's
 statistic of its half of the rows and its mask, the server's sum and noise, a client's unmasking and next centers, all
 with the code of the jobs, and the paper's 0.25 ms for each of three sends that follow each other (a client to the
 server, the server to one client and to the other). Sends are added, not waited for. The paper draws its rows with the
@@ -32,14 +32,14 @@ PUBLISHED = {
     (400, 3, 2): (2.6, 288),
     (5_000, 15, 2): (5.81, 1440),
 }
-"""Rows, clusters and features: milliseconds of an iteration and octets (Table 3)."""
+"""Rows, clusters and features: milliseconds of an iteration and bytes (Table 3)."""
 N_CLIENTS, WORD = 2, 8
 SEND_MS, SENDS = 0.25, 3
 """Of the simulated network, and how many follow each other in an iteration."""
 REPEATS = 30
 
 
-def octets(n_clusters: int, n_features: int) -> int:
+def n_bytes(n_clusters: int, n_features: int) -> int:
     """Of an iteration: sums and counts of every client, up and down."""
     return 2 * N_CLIENTS * WORD * n_clusters * (n_features + 1)
 
@@ -58,20 +58,20 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=100_000, help="most rows")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="iterations that are measured, at least 2")
     arguments = parser.parse_args()
-    lines = heading("An iteration of FastLloyd: octets and time")
+    lines = heading("An iteration of FastLloyd: bytes and time")
     lines += [
-        f"Means of {arguments.repeats} iterations with 95% intervals. A message has 28 octets more here: its pseudonym "
+        f"Means of {arguments.repeats} iterations with 95% intervals. A message has 28 bytes more here: its pseudonym "
         "and its tag.",
         "",
     ]
-    columns = ("rows", "k", "d", "octets", "octets, paper", "a client's message", "ms", "ms, paper")
+    columns = ("rows", "k", "d", "bytes", "bytes, paper", "a client's message", "ms", "ms, paper")
     lines += [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     with threadpool_limits(limits=1):
         for (rows, k, d), (paper, sent) in PUBLISHED.items():
             if rows <= arguments.largest:
                 found = milliseconds(rows, k, d, arguments.repeats)
                 shown = f"{found.mean:.2f} ± {found.half:.2f}"
-                cells = (f"{rows:,}", k, d, octets(k, d), sent, message_bytes(k * (d + 1)), shown, paper)
+                cells = (f"{rows:,}", k, d, n_bytes(k, d), sent, message_bytes(k * (d + 1)), shown, paper)
                 lines.append(f"| {' | '.join(map(str, cells))} |")
     measurement.show(lines, arguments.out)
 

@@ -61,7 +61,7 @@ class Size(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of one run: rounds, seconds of a client per round, and octets a client sends in all."""
+    """Of one run: rounds, seconds of a client per round, and bytes a client sends in all."""
 
     n_rounds: int
     seconds: float
@@ -151,16 +151,14 @@ def utility_section(title: str, table: Table, n_rows: int) -> list[str]:
 
 
 def cost_section(costs: dict[Size, dict[str, Cost]], n_rows: int) -> list[str]:
-    """Rounds, time and octets of each size."""
-    lines = [
-        f"One client of {n_rows:,} rows, epsilon 1, one thread: rounds / median ms per round / octets sent in all."
-    ]
-    lines += ["", "| d | k | octets of a Lloyd round | " + " | ".join(CHOSEN) + " |"]
+    """Rounds, time and bytes of each size."""
+    lines = [f"One client of {n_rows:,} rows, epsilon 1, one thread: rounds / median ms per round / bytes sent in all."]
+    lines += ["", "| d | k | bytes of a Lloyd round | " + " | ".join(CHOSEN) + " |"]
     lines += ["| --- " * (len(CHOSEN) + 3) + "|"]
     for size, found in costs.items():
-        octets = 8 * size.n_clusters * (size.n_features + 1)
+        raw = 8 * size.n_clusters * (size.n_features + 1)
         cells = " | ".join(f"{each.n_rounds} / {each.seconds * 1e3:.1f} / {each.sent:,}" for each in found.values())
-        lines.append(f"| {size.n_features} | {size.n_clusters} | {octets:,} | {cells} |")
+        lines.append(f"| {size.n_features} | {size.n_clusters} | {raw:,} | {cells} |")
     return [*lines, ""]
 
 

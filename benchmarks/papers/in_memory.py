@@ -15,7 +15,7 @@ from pipelines.kmeans.plan.public_fit import PublicFit
 from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.privacy.noise import draw_release
-from transforms.rounds.protocol import measured
+from transforms.rounds.protocol import measure
 
 Rows = NDArray[np.float64]
 
@@ -61,6 +61,6 @@ def centers(config: FitConfig, server: Rows, block: ClientBlock, seed: int) -> R
     state = fit.initial
     with threadpool_limits(limits=1):
         for each in fit.rounds:
-            found = measured(each, block, state.broadcast())
+            found = measure(each, block, state.broadcast())
             state = each.step(state, draw_release(key, each.plan, found))
     return np.asarray(state.model().centers, dtype=np.float64)

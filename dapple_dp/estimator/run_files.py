@@ -74,7 +74,7 @@ def run_in_memory(config: FitConfig, folder: str) -> ReleasedRun:
     with carried_out(fit_job.JOB, run) as (planned, result):
         outputs.write_outputs(run.folder, planned, result, report=False)
         run.place.publish(_without_places(outputs.manifest(planned, result, options.run_id)))
-    return _released(planned, result, {name: _octets(folder, name) for name in sorted(os.listdir(folder))})
+    return _released(planned, result, {name: _raw(folder, name) for name in sorted(os.listdir(folder))})
 
 
 def _without_places(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -101,9 +101,9 @@ def _released(planned: PlannedFit, result: FitResult, files: dict[str, bytes]) -
     )
 
 
-def _octets(folder: str, name: str) -> bytes:
+def _raw(folder: str, name: str) -> bytes:
     rule = f"{folder} must be the output folder of a finished private fit, with {name}"
-    return gate.read_octets(
+    return gate.read_bytes(
         FileSystems.join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     )
 
@@ -135,12 +135,12 @@ def read_run(folder: str) -> ReleasedRun:
       ConfigError: if it holds no finished private fit of plain columns, or a file is not the one that was written.
     """
     previous = load_previous(folder)
-    octets = _octets(previous.folder, MANIFEST)
+    raw = _raw(previous.folder, MANIFEST)
     refusal = Refusal(
         kind=ConfigError, rule=f"{MANIFEST} in {previous.folder} must be that of a fit", remedy="fit again"
     )
-    names = json_schema.parsed(octets, RunManifest, refusal).files
-    files = {name: _octets(previous.folder, name) for name in names} | {MANIFEST: octets}
+    names = json_schema.parsed(raw, RunManifest, refusal).files
+    files = {name: _raw(previous.folder, name) for name in names} | {MANIFEST: raw}
     target = Refusal(kind=ConfigError, rule=f"{PRIVACY_FILE} must be that of a fit", remedy="fit again")
     with target.covers():
         content = _content(files, PRIVACY_FILE)

@@ -30,7 +30,7 @@ from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import NumberedContent
 from schemas.trusted_zone.job_configs import CLUSTER
 from transforms.files import gate
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.files.publish import CENTERS_FILE
 
 

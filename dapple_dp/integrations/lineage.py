@@ -102,10 +102,10 @@ def _facet(run: str, manifest: _Finished, refusal: Refusal) -> dict[str, Any]:
     if PRIVACY_FILE not in manifest.files:
         nothing = dict.fromkeys(("epsilon", "delta", "unit", "neighboringRelation", "trust"))
         return names | {"private": False} | nothing
-    octets = gate.read_octets(FileSystems.join(run, PRIVACY_FILE), refusal)
-    if hashlib.sha256(octets).hexdigest() != manifest.files[PRIVACY_FILE]:
+    raw = gate.read_bytes(FileSystems.join(run, PRIVACY_FILE), refusal)
+    if hashlib.sha256(raw).hexdigest() != manifest.files[PRIVACY_FILE]:
         raise ConfigError(f"{PRIVACY_FILE} in {run} must be the file that the job wrote, got another; run it again.")
-    stated = json_schema.parsed(octets, _Stated, refusal)
+    stated = json_schema.parsed(raw, _Stated, refusal)
     return names | {
         "private": True,
         "epsilon": stated.epsilon,

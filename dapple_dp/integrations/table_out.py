@@ -140,8 +140,8 @@ def read_rows(run: str) -> WrittenRows:
     """
     rule = f"run must be the output folder of a finished fit, decode or assign, with {MANIFEST}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    octets = gate.read_octets(FileSystems.join(run, MANIFEST), refusal)
-    manifest, digest = json_schema.parsed(octets, _Named, refusal), hashlib.sha256(octets).hexdigest()
+    raw = gate.read_bytes(FileSystems.join(run, MANIFEST), refusal)
+    manifest, digest = json_schema.parsed(raw, _Named, refusal), hashlib.sha256(raw).hexdigest()
     assigned = sorted(name for name in manifest.files if name.startswith(f"{ASSIGNMENTS}/"))
     names = [CENTERS_FILE] if CENTERS_FILE in manifest.files else assigned
     if not names:
@@ -159,7 +159,7 @@ def read_rows(run: str) -> WrittenRows:
 
 
 def _file(run: str, name: str, manifest: RunManifest, refusal: Refusal) -> pa.Table:
-    content = gate.read_octets(FileSystems.join(run, name), refusal)
+    content = gate.read_bytes(FileSystems.join(run, name), refusal)
     if hashlib.sha256(content).hexdigest() != manifest.files[name]:
         raise ConfigError(f"{name} in {run} must be the file that the job wrote, got another; run the job again.")
     return gate.table_of(content, refusal).replace_schema_metadata(None)

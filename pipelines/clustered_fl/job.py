@@ -45,7 +45,7 @@ from schemas.settings.digest import config_digest
 from transforms.clustered_fl.judge_models import ClientModels, JudgeModels
 from transforms.clustered_fl.rounds import FederatedProtocol, TrainingSetup
 from transforms.files import gate
-from transforms.files.octets import table_bytes
+from transforms.files.file_bytes import table_bytes
 from transforms.privacy.keys import key_digest
 from transforms.tables.read import ListShards
 from transforms.tables.source import Source

@@ -11,7 +11,7 @@ from pipelines.run.stores import check_stores
 from schemas.errors import ConfigError
 
 _LARGEST = 1 << 20
-"""Octets; larger files are left to the job, which reads them again and refuses them again."""
+"""Bytes; larger files are left to the job, which reads them again and refuses them again."""
 
 
 def refuse_early(name: str, word: Word, argv: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from schemas.settings.refusal import Refusal
 _RUNNING = ("INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "RECONCILING")
 _SECONDS = 30.0
 _LOOK_SECONDS = 0.5
-_MOST_OCTETS = 1 << 26
+_MOST_BYTES = 1 << 26
 _NAME = re.compile(f"{NAME_PREFIX}(-[a-z0-9]+)+-[0-9a-f]{{8}}", re.ASCII)
 """As `job_name` makes them; whoever else names a job so cannot put anything into what is printed."""
 _ID = re.compile("[0-9a-f]+", re.ASCII)
@@ -108,7 +108,7 @@ def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
     request = urllib.request.Request(f"{root.rstrip('/')}/{path}", method=method)
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            octets = answer.read(_MOST_OCTETS)
+            raw = answer.read(_MOST_BYTES)
     except urllib.error.HTTPError as error:
         if method == "PATCH" and error.code in (404, 409):
             return {}
@@ -116,7 +116,7 @@ def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise _unreachable(master) from error
     refusal = Refusal(kind=RunnerError, rule=f"{_RULE} at {master}", remedy="correct it")
-    return json_schema.parsed(octets, dict[str, Any], refusal)
+    return json_schema.parsed(raw, dict[str, Any], refusal)
 
 
 def _unreachable(master: str) -> RunnerError:

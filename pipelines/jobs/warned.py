@@ -60,9 +60,9 @@ def _exists(page: str) -> bool:
 def _number_in(page: str) -> int | None:
     """The number that a page says of itself."""
     try:
-        octets = gate.read_octets(page, Refusal(kind=InputError, rule=f"{page} must be a report", remedy="run again"))
+        raw = gate.read_bytes(page, Refusal(kind=InputError, rule=f"{page} must be a report", remedy="run again"))
     except Exception as error:  # noqa: BLE001 - the run is published and paid
         _LOGGER.warning("the report could not be read: %s", describe_unexpected(error))
         return None
-    found = _NUMBER.search(octets.decode(errors="replace"))
+    found = _NUMBER.search(raw.decode(errors="replace"))
     return None if found is None else int(found[1])

@@ -184,7 +184,7 @@ class RunAccount(OutputFolder):
             return False
         about: dict[str, Any] = {"config": self._config_digest, "code": code_digest(), "output": self.folder.output}
         about["made"] = [uri for uri, made in self._secrets.values() if made]
-        about["nonce"] = RunNonce.new(self._run).octets.hex()
+        about["nonce"] = RunNonce.new(self._run).raw.hex()
         self._ledger.reserve(self._run, charge, about)
         return True
 
@@ -200,7 +200,7 @@ class RunAccount(OutputFolder):
         if status is None or status.state != ("committed" if self._again else "reserved"):
             raise LedgerRefusedError(f"run_id {self._run} must be reserved, got one that has ended; ask for it again.")
         self._started = status.started is not None
-        self._nonce = RunNonce(run=self._run, octets=bytes.fromhex(status.reserved["nonce"]))
+        self._nonce = RunNonce(run=self._run, raw=bytes.fromhex(status.reserved["nonce"]))
 
     def _place(self, uri: str) -> str:
         """The place of the run's key that follows from the kept one at `uri`."""
@@ -284,7 +284,7 @@ def _is_staged(folder: RunFolder, digest: str) -> bool:
 def _read(path: str) -> bytes | None:
     """A file; None if there is none."""
     try:
-        return gate.read_octets(path, _refusal(path)) if FileSystems.exists(path) else None
+        return gate.read_bytes(path, _refusal(path)) if FileSystems.exists(path) else None
     except (BeamIOError, LedgerRefusedError):
         return None
 

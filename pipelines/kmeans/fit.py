@@ -15,7 +15,7 @@ from pipelines.kmeans.account import RunAccount
 from pipelines.kmeans.fit_rounds import FitRounds
 from pipelines.kmeans.free_run import Account, FreeRun, in_one_go
 from pipelines.kmeans.plan.planned_fit import FitResult, PlannedFit, message_contract, plan_fit
-from pipelines.kmeans.plan.recurrence import followed
+from pipelines.kmeans.plan.recurrence import compare_to_previous
 from pipelines.ledger.spending import charge_of
 from pipelines.run.folder import KEY_FILE, SECRET_FILE
 from pipelines.run.options import LARGE_BYTES, JobOptions, check_rounds, rounds_of_a_graph, worker_limits
@@ -33,7 +33,7 @@ from schemas.privacy.plan import PrivacyUnit
 from schemas.privacy.statement import PrivacyStatement
 from schemas.settings.digest import config_digest
 from transforms.files import gate
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASED_FILES
 from transforms.masked.aggregation import Masked
 from transforms.masked.clients import SECRET_SETTING, Masking
@@ -125,7 +125,7 @@ def execute(planned: PlannedFit, options: PipelineOptions, folder: str, account:
 
 
 def _memory(source: Source) -> int:
-    """Octets of the rows in memory, about, by the sizes of files in the listing: a number takes twice as many there.
+    """Bytes of the rows in memory, about, by the sizes of files in the listing: a number takes twice as many there.
 
     No more files are looked at than it takes to call them large.
     """
@@ -141,7 +141,7 @@ def released(planned: PlannedFit, folder: str, drawn: Drawn) -> FitResult:
     """What a run has released into its folder, after the runs that it follows; the centers there are the result's."""
     paths = [FileSystems.join(folder, name) for name in RELEASED_FILES]
     tables = [gate.read_table(path, gate.staged(path)) for path in paths]
-    after = followed(planned, model_from_tables(*tables))
+    after = compare_to_previous(planned, model_from_tables(*tables))
     in_units = planned.in_units(after.model)
     if after.drift is not None or in_units is not None:
         write_bytes(FileSystems.join(folder, CENTERS_FILE), table_bytes(after.model.centers_table(in_units)))

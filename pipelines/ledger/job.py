@@ -16,7 +16,7 @@ from schemas.privacy.charge import Charge, Limit
 from schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, run_states
 from schemas.privacy.plan import Mechanism, PrivacyUnit
 from schemas.privacy.statement import NEIGHBORING_RELATION
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.privacy import ledger_filter
 
 

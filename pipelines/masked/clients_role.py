@@ -28,8 +28,8 @@ from schemas.masked.pairwise_messages import Leg
 from schemas.privacy.flow import Promise, Zone
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import Release, releases_from_table, releases_to_table
+from transforms.files.file_bytes import table_bytes
 from transforms.files.new_file import write_once
-from transforms.files.octets import table_bytes
 from transforms.masked.clients import SECRET_SETTING, Masking, broadcast_digest, check_present
 from transforms.masked.exchange_files import Exchange, read_table, table_refusal
 from transforms.masked.pairwise_files import PairwiseExchange
@@ -175,7 +175,7 @@ class ClientsRole:
         plan = self.plan()
         masking = self.masking(plan, client)
         # All clients draw the same further noise, so their nonce is what they share of the run: the whole plan.
-        nonce = RunNonce(run=plan.run, octets=hashlib.sha256(plan.to_json().encode()).digest())
+        nonce = RunNonce(run=plan.run, raw=hashlib.sha256(plan.to_json().encode()).digest())
         if client and masking.shares is not None:
             masking = dataclasses.replace(masking, noise_key=nonce.place(self._noise_key(client)))
         return OpenRound(

@@ -21,7 +21,7 @@ from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import HandedOut, Leg, sent_to_table
 from schemas.privacy.flow import Zone
 from schemas.privacy.release import MaskedReleases
-from transforms.files.octets import table_bytes
+from transforms.files.file_bytes import table_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.masked.clients import SenderStatistics
 from transforms.masked.pairwise_files import PairwiseExchange

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.jobs.job import Run
 from pipelines.jobs.place import Summary
 from pipelines.kmeans.plan.planned_fit import FitResult
-from pipelines.kmeans.plan.recurrence import followed
+from pipelines.kmeans.plan.recurrence import compare_to_previous
 from pipelines.kmeans.report import files as outputs
 from pipelines.masked.clients_role import SHARES, ClientsRole, OpenRound, clients_job, planned_role
 from pipelines.run.folder import MANIFEST, RunFolder
@@ -28,7 +28,7 @@ from schemas.masked.exchange import NONCE_BYTES, ExchangePlan
 from schemas.masked.pairwise_messages import HandedOut, sent_from_table
 from schemas.privacy.release import MaskedReleases, releases_from_table, releases_to_table
 from transforms.files import gate
-from transforms.files.octets import make_folder, table_bytes, write_bytes
+from transforms.files.file_bytes import make_folder, table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE, RELEASES_FILE
 from transforms.masked.clients import SECRET_SETTING, UnmaskReleases, broadcast_digest, check_present
 from transforms.masked.exchange_files import read_table, table_refusal
@@ -126,7 +126,7 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
     folder = RunFolder(output, run_id)
     folder.check()
     statement = role.planned.statement.with_roles("jobs of their own")
-    after = followed(role.planned, role.state().model())
+    after = compare_to_previous(role.planned, role.state().model())
     model = after.model
     in_units = role.planned.in_units(model)
     result = FitResult(model, statement, _NO_FINGERPRINT, after.drift, in_units, after.remembered)

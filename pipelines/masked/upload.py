@@ -25,7 +25,7 @@ from schemas.errors import ProtocolError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.masked.exchange import MaskedMessages
 from schemas.masked.pairwise_messages import Leg
-from transforms.files.octets import make_folder
+from transforms.files.file_bytes import make_folder
 from transforms.masked.clients import UploadMessages
 from transforms.masked.exchange_files import Exchange
 from transforms.masked.pairwise_files import PairwiseExchange

@@ -54,7 +54,7 @@ _SEARCH = (0.01, 20.0)
 """Epsilons among which one is looked for."""
 _SEARCH_STEPS = 9
 _SEARCH_DRAWS = 3
-_OCTETS = 8
+_BYTES = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -173,7 +173,7 @@ class Expected:
                 "cost": {"mean": simulated.mean, "stddev": simulated.spread, "without_noise": simulated.without_noise},
                 "simulated_on": "stand-in rows" if rows is None else "server data",
                 "seconds": simulated.seconds * max(1.0, self._rows / MOST_ROWS),
-                "statistic_bytes": _OCTETS * max(each.size for each in plan.rounds),
+                "statistic_bytes": _BYTES * max(each.size for each in plan.rounds),
                 "warnings": self.warnings,
                 "sharp_edges": edges,
             }

@@ -30,7 +30,7 @@ def text(summary: dict[str, Any]) -> str:
         "",
         f"Expected cost per row: {cost['mean']:.5g} (stddev {cost['stddev']:.2g} from run to run), "
         f"{cost['without_noise']:.5g} without noise, on {summary['simulated_on']}.",
-        f"Statistics take about {summary['seconds']:.3g} core seconds and {summary['statistic_bytes']:,} octets per "
+        f"Statistics take about {summary['seconds']:.3g} core seconds and {summary['statistic_bytes']:,} bytes per "
         "bundle, beside one row group per worker; reading takes its own time.",
         *_stream(summary.get("stream")),
         *_ledger(summary["ledger"]),

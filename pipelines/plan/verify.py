@@ -1,6 +1,6 @@
 """`dapple verify`: whether a run's folder is as the run wrote it, and whether what it says adds up.
 
-A signature, Ed25519, is over the octets of `run.json`, which holds the digest of every other file.
+A signature, Ed25519, is over the bytes of `run.json`, which holds the digest of every other file.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from schemas.settings.json_schema import FileContent
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import AccountFile, AskedFit, VerifiedManifest
 from transforms.files import gate
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.files.publish import RELEASES_FILE
 from transforms.privacy import accounting
 
@@ -53,12 +53,12 @@ class RunCopy:
 
     Attributes:
       folder: on any Beam filesystem.
-      octets: of `run.json`.
+      raw: of `run.json`.
       manifest: what it says.
     """
 
     folder: str
-    octets: bytes
+    raw: bytes
     manifest: VerifiedManifest
 
     @classmethod
@@ -74,11 +74,11 @@ class RunCopy:
             raise ConfigError(f"the folder must be the output of a run, got {folder}, which is not there; check it.")
         refusal = _refusal(MANIFEST, "be what a run wrote")
         _check_no_link(folder, MANIFEST)
-        octets = gate.read_octets(FileSystems.join(folder, MANIFEST), refusal)
-        manifest = json_schema.parsed(octets, VerifiedManifest, refusal)
-        if manifest_digest(json_schema.parsed(octets, dict[str, Any], refusal)) != manifest.manifest_digest:
+        raw = gate.read_bytes(FileSystems.join(folder, MANIFEST), refusal)
+        manifest = json_schema.parsed(raw, VerifiedManifest, refusal)
+        if manifest_digest(json_schema.parsed(raw, dict[str, Any], refusal)) != manifest.manifest_digest:
             raise refusal.because("a changed one")
-        return cls(folder=folder, octets=octets, manifest=manifest)
+        return cls(folder=folder, raw=raw, manifest=manifest)
 
     def path(self, name: str) -> str:
         """Of a file; the manifest's names never lead out of the folder."""
@@ -100,12 +100,12 @@ class RunCopy:
         return len(listed)
 
     def content(self, name: str) -> bytes:
-        """A file that is believed; its octets are those of the digest."""
+        """A file that is believed; its bytes are those of the digest."""
         refusal = _refusal(name, "be as the run wrote it")
-        octets = gate.read_octets(self.path(name), refusal)
-        if hashlib.sha256(octets).hexdigest() != self.manifest.files.get(name):
+        raw = gate.read_bytes(self.path(name), refusal)
+        if hashlib.sha256(raw).hexdigest() != self.manifest.files.get(name):
             raise refusal.because("a changed one")
-        return octets
+        return raw
 
 
 def run(given: SimpleNamespace) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def _check_ledger(copy: RunCopy, path: str, account: AccountFile | None) -> None
     if status is None or status.committed is None:
         raise refusal.because("one that it does not")
     digest = status.committed.get("manifest")
-    if digest is not None and digest != hashlib.sha256(copy.octets).hexdigest():
+    if digest is not None and digest != hashlib.sha256(copy.raw).hexdigest():
         raise refusal.because("one with another digest there")
     charge = status.charge
     if account is not None and (charge.epsilon, charge.delta) != (account.epsilon, account.delta):
@@ -233,9 +233,9 @@ def _sign(copy: RunCopy, key: str) -> str:
     path = copy.path(SIGNATURE_FILE)
     if FileSystems.exists(path):
         raise ConfigError(f"--sign must be of a run without a signature, got {path}; remove it first.")
-    octets = signed(copy.octets, key)
-    write_bytes(path, octets)
-    return check(copy.octets, octets, None)
+    raw = signed(copy.raw, key)
+    write_bytes(path, raw)
+    return check(copy.raw, raw, None)
 
 
 def _check_signature(copy: RunCopy, key: str | None) -> str | None:
@@ -244,8 +244,8 @@ def _check_signature(copy: RunCopy, key: str | None) -> str | None:
     if key is None and not FileSystems.exists(path):
         return None
     _check_no_link(copy.folder, SIGNATURE_FILE)
-    octets = gate.read_octets(path, _refusal(SIGNATURE_FILE, "be there where --key asks for it"))
-    return check(copy.octets, octets, key)
+    raw = gate.read_bytes(path, _refusal(SIGNATURE_FILE, "be there where --key asks for it"))
+    return check(copy.raw, raw, key)
 
 
 def _check_no_link(folder: str, name: str) -> None:
@@ -316,8 +316,8 @@ def check(manifest: bytes, signature: bytes, public_path: str | None) -> str:
     """Checks a signature of a manifest.
 
     Args:
-      manifest: octets of `run.json`.
-      signature: octets of `signature.json`.
+      manifest: bytes of `run.json`.
+      signature: bytes of `signature.json`.
       public_path: of the public key (PEM) that must have signed; None takes the one that the signature names, which
         tells changes by accident only.
 
@@ -348,7 +348,7 @@ def _private_key(path: str) -> Ed25519PrivateKey:
         remedy="make one with `openssl genpkey -algorithm ed25519`",
     )
     with refusal.covers():
-        key = serialization.load_pem_private_key(gate.read_octets(path, refusal, _MOST_BYTES), password=None)
+        key = serialization.load_pem_private_key(gate.read_bytes(path, refusal, _MOST_BYTES), password=None)
     if not isinstance(key, Ed25519PrivateKey):
         raise refusal.because("a key of another kind")
     return key
@@ -361,7 +361,7 @@ def _public_key(path: str) -> Ed25519PublicKey:
         remedy="get it with `openssl pkey -in PRIVATE -pubout`",
     )
     with refusal.covers():
-        key = serialization.load_pem_public_key(gate.read_octets(path, refusal, _MOST_BYTES))
+        key = serialization.load_pem_public_key(gate.read_bytes(path, refusal, _MOST_BYTES))
     if not isinstance(key, Ed25519PublicKey):
         raise refusal.because("a key of another kind")
     return key

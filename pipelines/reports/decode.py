@@ -32,7 +32,7 @@ from schemas.reports.parameters import ReportParameters, ReportVariant
 from schemas.reports.split_parameters import CollectionParameters, SplitParameters
 from schemas.settings.digest import config_digest
 from transforms.files import gate
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.files.publish import CENTERS_FILE
 from transforms.numerics.kmeans.edges import at_sphere
 from transforms.numerics.reports.mechanism import codeword_moments

@@ -30,7 +30,7 @@ from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import PrepareOptions
 from transforms.files import gate
-from transforms.files.octets import WrittenFile
+from transforms.files.file_bytes import WrittenFile
 from transforms.numerics.reports.design import design
 from transforms.numerics.reports.split_reports import design_split
 from transforms.reports.encode import EncodeReports
@@ -78,7 +78,7 @@ def _plan_encode(config: EncodeConfig) -> PlannedEncode:
 def _agreed(wanted: CollectionParameters, path: str) -> CollectionParameters:
     """Parameters that exist, if they are what the job asks for but for their key."""
     refusal = Refusal(kind=ConfigError, rule="reports.parameters must be a readable file", remedy="check the path")
-    found = collection_from_json(gate.read_octets(path, refusal, MOST_PARAMETER_BYTES), path)
+    found = collection_from_json(gate.read_bytes(path, refusal, MOST_PARAMETER_BYTES), path)
     if dataclasses.replace(wanted, key=found.key) != found:
         raise ConfigError(
             f"reports.parameters must agree with the job, got {path} of another one; correct the job or leave it out."

@@ -22,7 +22,7 @@ from schemas.reports.parameters import ReportParameters
 from schemas.reports.rows import PARAMETERS_FILE, REPORTS_FOLDER
 from schemas.reports.split_parameters import CollectionParameters, SplitParameters
 from schemas.settings.digest import config_digest
-from transforms.files.octets import WrittenFile
+from transforms.files.file_bytes import WrittenFile
 from transforms.numerics.reports.amplification import Amplification, amplification_of
 from transforms.numerics.reports.split_and_mix import SENSITIVITY
 

@@ -19,7 +19,7 @@ from schemas.reports.config import ShuffleConfig, load_shuffle_config
 from schemas.reports.parameters import ReportParameters
 from schemas.reports.rows import REPORTS_FOLDER
 from schemas.reports.split_parameters import CollectionParameters
-from transforms.files.octets import LISTING_FILE, WrittenFile, written_files
+from transforms.files.file_bytes import LISTING_FILE, WrittenFile, written_files
 from transforms.reports.batches import ReadArrivals
 from transforms.reports.shuffle import ShuffleReports
 from transforms.reports.split_messages import ReadUploads, ShuffleMessages

@@ -51,7 +51,7 @@ def find_reports(config: CollectedReports, folder: str, setting: str) -> ReportS
     where = config.reports.parameters or FileSystems.join(folder, PARAMETERS_FILE)
     rule = f"{setting} must be a folder with {PARAMETERS_FILE}"
     remedy = "give the output folder of encode, or reports.parameters"
-    content = gate.read_octets(where, Refusal(kind=ConfigError, rule=rule, remedy=remedy), MOST_PARAMETER_BYTES)
+    content = gate.read_bytes(where, Refusal(kind=ConfigError, rule=rule, remedy=remedy), MOST_PARAMETER_BYTES)
     path = inside if FileSystems.exists(inside) else folder
     parameters = collection_from_json(content, where)
     with parameters_refusal(where).covers():

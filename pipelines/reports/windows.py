@@ -162,7 +162,7 @@ def _check_same(window: DecodeWindow, source: ReportSource) -> None:
         return
     rule = f"{own} must be the parameters of all windows"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="decode this collection by a job of its own")
-    if report_outputs.digest(collection_from_json(gate.read_octets(own, refusal, MOST_PARAMETER_BYTES), own)) != digest:
+    if report_outputs.digest(collection_from_json(gate.read_bytes(own, refusal, MOST_PARAMETER_BYTES), own)) != digest:
         raise refusal.because("those of another collection")
 
 

@@ -19,7 +19,7 @@ from schemas.errors import ConfigError
 from schemas.settings.run_manifest import FORMAT
 from transforms.files import new_file
 from transforms.files.checkpoint import ARRAYS_FILES, MANIFEST_FILE
-from transforms.files.octets import read_bytes, remove_files, write_bytes
+from transforms.files.file_bytes import read_bytes, remove_files, write_bytes
 from transforms.privacy_flow import extensions
 from transforms.rounds.bound_broadcast import SUFFIX
 from transforms.rounds.staged_state import STATE_FILE

@@ -1,7 +1,7 @@
 """Protocols of more rounds than one graph should hold: chunks of rounds, a checkpoint after each, and resuming.
 
 A run that was stopped goes on under its --run_id from the last checkpoint. Rounds after it are run again under the same
-key, and give the same octets again: nothing is spent twice.
+key, and give the same bytes again: nothing is spent twice.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from transforms.files.checkpoint import (
     SaveArrays,
     read_state,
 )
-from transforms.files.octets import remove_files
+from transforms.files.file_bytes import remove_files
 from transforms.files.progress import duration
 from transforms.privacy.keys import create_key, delete_key, read_key
 
@@ -227,7 +227,7 @@ def sealed_manifest(folder: RunFolder) -> dict[str, Any]:
     """The manifest of a sealed run; raises ConfigError for another file."""
     rule = f"{folder.path(MANIFEST)} must be the manifest of the interrupted run"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="start anew with another --run_id")
-    content = gate.read_octets(folder.path(MANIFEST), refusal)
+    content = gate.read_bytes(folder.path(MANIFEST), refusal)
     json_schema.parsed(content, RunManifest, refusal)
     return json_schema.parsed(content, dict[str, Any], refusal)
 

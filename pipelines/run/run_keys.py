@@ -35,20 +35,20 @@ class RunNonce:
 
     Attributes:
       run: its id.
-      octets: random.
+      raw: random.
     """
 
     run: str
-    octets: bytes
+    raw: bytes
 
     @classmethod
     def new(cls, run: str) -> "RunNonce":
         """A nonce that no run has had."""
-        return cls(run=run, octets=secrets.token_bytes(keys.NONCE_BYTES))
+        return cls(run=run, raw=secrets.token_bytes(keys.NONCE_BYTES))
 
     def place(self, uri: str) -> str:
         """The place of the run's key, derived from the kept key at `uri`."""
-        return run_place(absolute(uri), self.run, self.octets)
+        return run_place(absolute(uri), self.run, self.raw)
 
 
 def run_place(uri: str, run: str, nonce: bytes) -> str:
@@ -71,7 +71,7 @@ def run_keys(folder: str) -> Iterator[HoldKey]:
     """
     nonce = RunNonce.new(_name(folder))
     path = FileSystems.join(folder, NONCE_FILE)
-    _write(path, nonce.octets)
+    _write(path, nonce.raw)
 
     @contextlib.contextmanager
     def hold(uri: str, setting: str = "key_uri") -> Iterator[str]:
@@ -111,14 +111,14 @@ def resumed_nonce(folder: str, run: str, *, begun: bool) -> RunNonce:
     path = FileSystems.join(folder, NONCE_FILE)
     rule, remedy = f"{path} must be the nonce of the interrupted run", "restore it, or start anew with another --run_id"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
-    found = gate.read_octets(path, refusal, keys.NONCE_BYTES) if FileSystems.exists(path) else b""
+    found = gate.read_bytes(path, refusal, keys.NONCE_BYTES) if FileSystems.exists(path) else b""
     if len(found) != keys.NONCE_BYTES and begun:
         raise refusal.because(f"{len(found)} bytes")
     if len(found) != keys.NONCE_BYTES:
         _forget_torn(path)
         found = secrets.token_bytes(keys.NONCE_BYTES)
         _write(path, found)
-    return RunNonce(run=run, octets=found)
+    return RunNonce(run=run, raw=found)
 
 
 def made_key(uri: str, setting: str = "key_uri") -> str:

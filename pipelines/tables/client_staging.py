@@ -26,7 +26,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig, PrepareOptions
 from schemas.tables.prepared_layout import PreparedManifest
 from transforms.files import gate
-from transforms.files.octets import remove_files, write_bytes
+from transforms.files.file_bytes import remove_files, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.tables.read import CheckRows, ListShards
 from transforms.tables.source import Source

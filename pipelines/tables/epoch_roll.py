@@ -21,7 +21,7 @@ from schemas.privacy.ledger_entry import RunStatus
 from schemas.settings.refusal import Refusal
 from schemas.tables.participation import Participation
 from transforms.files import gate, new_file
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.numerics.tables.participation import Counted, Rule
 from transforms.tables.counted_clients import SALT_BYTES, Roll
 from transforms.tables.group_clients import Windows
@@ -75,7 +75,7 @@ class EpochRoll:
             rule=f"{path} must be the roll of the window before of epoch {self.facts['name']}",
             remedy="restore it, or begin an epoch of another name, since clients would count anew",
         )
-        content = gate.read_octets(path, refusal)
+        content = gate.read_bytes(path, refusal)
         left_by = runs.get(self.index - 1)
         named = None if left_by is None or left_by.committed is None else left_by.committed.get("roll")
         if named != hashlib.sha256(content).hexdigest():
@@ -114,7 +114,7 @@ class EpochRoll:
           copy: the folder of `params`.
         """
         path = os.path.join(copy, _CALLED)
-        content = gate.read_octets(path, gate.staged(path))
+        content = gate.read_bytes(path, gate.staged(path))
         Roll.from_bytes(content, self._facts(self.index, self._runs()), gate.staged(path))
         self._keep(content)
         return Participation(

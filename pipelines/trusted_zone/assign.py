@@ -10,7 +10,7 @@ from pipelines.tables.features import with_features
 from pipelines.trusted_zone.trusted_folder import apart, model_manifest, run_on_rows
 from schemas.privacy.flow import NOT_PRIVATE, Zone
 from schemas.trusted_zone.job_configs import AssignConfig, load_assign_config
-from transforms.files.octets import LISTING_FILE, WrittenFile, written_files
+from transforms.files.file_bytes import LISTING_FILE, WrittenFile, written_files
 from transforms.files.saved_model import SavedModel, load_model
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.tables.read import CheckRows, ListShards

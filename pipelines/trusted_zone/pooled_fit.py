@@ -25,7 +25,7 @@ from schemas.settings.digest import config_digest
 from schemas.tables.contract import TableContract
 from schemas.tables.encoder import Encoder
 from transforms.files import gate
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.publish import CENTERS_FILE
 from transforms.kmeans.dp_lloyd.state import LloydState

@@ -39,7 +39,7 @@ from schemas.trusted_zone.metrics import Metrics
 from schemas.trusted_zone.sweep_config import SweepCell, SweepConfig, SweepScores, load_sweep_config
 from schemas.trusted_zone.sweep_results import CELL_SCHEMA, SCORE_COLUMNS, SCORED_CELL_SCHEMA
 from transforms.files import new_file
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.progress import duration
 from transforms.rounds.protocol import Round

@@ -23,7 +23,7 @@ from schemas.settings.refusal import Refusal
 from schemas.trusted_zone.sweep_config import SweepConfig
 from schemas.trusted_zone.sweep_results import POINT_SCHEMA, cell_schema
 from transforms.files import gate, new_file
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.numerics.trusted_zone.curves import Band, area_under, confidence_band, on_front
 
 Curve = tuple[str, str]

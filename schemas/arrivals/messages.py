@@ -1,4 +1,4 @@
-"""Messages as rows: a JSON object or a fixed number of octets each.
+"""Messages as rows: a JSON object or a fixed number of bytes each.
 
 A broken message is a row of nulls, and the job says what becomes of it.
 """
@@ -19,7 +19,7 @@ def table_of(messages: Iterable[bytes | None], columns: MessageColumns | PackedC
     """A row for every message, in their order; equal messages give an equal table.
 
     A message is broken if it is missing, too long, no JSON object, or lacks a column or has it of another type; one of
-    a fixed number of octets if it has more or fewer. Its row has null in every column.
+    a fixed number of bytes if it has more or fewer. Its row has null in every column.
 
     Args:
       messages: their values.

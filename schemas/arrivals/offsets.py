@@ -88,7 +88,7 @@ class RecordPlace(NamedTuple):
 
     Attributes:
       path: of the file.
-      digest: SHA-256 of its octets, 64 hex digits.
+      digest: SHA-256 of its bytes, 64 hex digits.
       folder: where the copies of its messages go.
     """
 

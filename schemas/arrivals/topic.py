@@ -37,7 +37,7 @@ class RowTopicConfig(TopicConfig):
 
     max_message_bytes: Annotated[int, Field(strict=True, ge=1, le=MOST_MESSAGE_BYTES), Scalar] = Field(
         default=1 << 16,
-        description="the largest size of a message in octets, an integer from 1 to 1048576; a longer one is an "
+        description="the largest size of a message in bytes, an integer from 1 to 1048576; a longer one is an "
         "invalid row",
     )
 
@@ -76,11 +76,11 @@ class MessageColumns(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """What a message of a fixed number of octets is made of.
+    """What a message of a fixed number of bytes is made of.
 
     Attributes:
-      fields: a column each, with how its octets are read: Q and H for unsigned numbers of 8 and 2 octets,
-        little-endian, or 24s for 24 octets as they are.
+      fields: a column each, with how its bytes are read: Q and H for unsigned numbers of 8 and 2 bytes,
+        little-endian, or 24s for 24 bytes as they are.
     """
 
     fields: tuple[tuple[str, str], ...]

@@ -31,7 +31,7 @@ MESSAGE_SCHEMA = pa.schema(
     ]
 )
 NONCE_BYTES = 32
-"""Random octets of a run, at least."""
+"""Random bytes of a run, at least."""
 SUM_SCHEMA = pa.schema(
     [
         pa.field("round", pa.string(), nullable=False),
@@ -147,7 +147,7 @@ class ExchangePlan:
 
     Attributes:
       run: names the run.
-      nonce: random octets, drawn when the run is opened: no two runs have the same, whatever they are called.
+      nonce: random bytes, drawn when the run is opened: no two runs have the same, whatever they are called.
       settings: digest of the settings that all clients must share.
       rounds: paths, laws of noise, sensitivities and shapes, in order.
       pairwise: None for masks from a shared secret; else the shares of clients that may collude and drop out.
@@ -202,7 +202,7 @@ def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:
 
 
 def messages_to_table(messages: MaskedMessages, plan: RoundPlan) -> pa.Table:
-    """One row per message: round, sender, tag and the masked vector's octets."""
+    """One row per message: round, sender, tag and the masked vector's bytes."""
     values = [row.tobytes() for row in messages.values.astype("<i8")]
     columns = [[plan.path] * len(values), messages.senders, messages.tags, values]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, MESSAGE_SCHEMA, strict=True)], MESSAGE_SCHEMA)

@@ -18,7 +18,7 @@ PINNED_SCHEMA = pa.schema(
     [pa.field("sender", pa.binary(), nullable=False), pa.field("values", pa.large_binary(), nullable=False)]
 )
 LETTER_BYTES = 120
-"""Octets of a letter: salt, the shares of key and seed, and what shows that it was not changed."""
+"""Bytes of a letter: salt, the shares of key and seed, and what shows that it was not changed."""
 
 
 class Leg(enum.StrEnum):
@@ -47,7 +47,7 @@ class Letter(NamedTuple):
 
 
 class HandedOut(NamedTuple):
-    """A share that a neighbor hands out: of the owner's seed if it is present, else of its key; 4 octets per limb."""
+    """A share that a neighbor hands out: of the owner's seed if it is present, else of its key; 4 bytes per limb."""
 
     owner: int
     holder: int
@@ -88,7 +88,7 @@ def sent_from_table(table: pa.Table, kind: type[Sent], path: str) -> list[Sent]:
 
 
 def pinned_to_table(batches: Sequence[tuple[Sequence[bytes], NDArray[np.int64]]]) -> pa.Table:
-    """One row per sender: its name, and octets of its statistic.
+    """One row per sender: its name, and bytes of its statistic.
 
     Args:
       batches: (names, int64 of shape (n_names, size)).

@@ -39,7 +39,7 @@ class PrivacyStatement:
       trust: "central": the pipeline is the trusted aggregator; "masked": it adds up masked messages;
         "local" and "shuffle": each report is private on its own, or once shuffled.
       extended: types on which it rests besides Dapple's own, as `privacy.json` lists them.
-      masked: of trust "masked": scheme, who adds noise, octets of a message by round, who plays the roles, and, where
+      masked: of trust "masked": scheme, who adds noise, bytes of a message by round, who plays the roles, and, where
         several parties do, what one unit is among them; of a window of an epoch what each role keeps of earlier ones.
       epoch: of a window of an epoch: epsilon and delta are those of all its windows together.
       chosen: space, shares and Lloyd rounds that public data chose for `privacy.shares: auto`; None elsewhere.

@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 WORD = 1 << 64
 KEY_BYTES = 16
 MOST_SIZE = 1 << 16
-"""Codewords of a report, at most, so that an index has two octets."""
+"""Codewords of a report, at most, so that an index has two bytes."""
 MOST_LEVELS = 12
 """Of a tree of reports; its decoder keeps 2**depth sums."""
 MOST_FEATURES = 1 << 12
@@ -31,7 +31,7 @@ MOST_FEATURES = 1 << 12
 MOST_CLUSTERS = 1 << 16
 """Of a decoded model."""
 MOST_PARAMETER_BYTES = 1 << 24
-"""Octets of `parameters.json`, at most."""
+"""Bytes of `parameters.json`, at most."""
 MOST_STATED_EPSILON = 100.0
 """Largest epsilon that a file can promise; beyond it nothing is promised."""
 TERMS = frozenset({"version", "variant", "n_clusters", "features", "radius", "depth", "key", "guarantee"})
@@ -212,7 +212,7 @@ class CollectionTerms:
             "features": content.texts("features", MOST_FEATURES),
             "radius": content.number("radius", 1e-100, 1e100),
             "depth": content.whole("depth", 0, MOST_LEVELS),
-            "key": content.octets("key"),
+            "key": content.raw("key"),
             "encoding": None if columns is None else canonical([*content.each("encoding", MOST_FEATURES, _column)]),
         }
 
@@ -273,7 +273,7 @@ class ReportParameters(CollectionTerms):
 
     @property
     def report_bytes(self) -> int:
-        """Octets of one report: nonce and index, or nonce and codeword; a digest on its way is not counted."""
+        """Bytes of one report: nonce and index, or nonce and codeword; a digest on its way is not counted."""
         if self.variant is not ReportVariant.PRIVUNIT:
             return 10
         return 8 + max(64, 1 << (self.n_features + 1).bit_length()) // 8

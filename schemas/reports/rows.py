@@ -20,7 +20,7 @@ PARAMETERS_FILE = "parameters.json"
 
 
 def report_schema(parameters: ReportParameters) -> pa.Schema:
-    """Columns of a file of reports: `nonce` uint64 and `index` uint16, or `codeword` octets for privunit."""
+    """Columns of a file of reports: `nonce` uint64 and `index` uint16, or `codeword` bytes for privunit."""
     nonce = pa.field(NONCE, pa.uint64(), nullable=False)
     if parameters.variant is ReportVariant.PRIVUNIT:
         return pa.schema([nonce, pa.field(CODEWORD, pa.binary(parameters.report_bytes - 8), nullable=False)])
@@ -28,14 +28,14 @@ def report_schema(parameters: ReportParameters) -> pa.Schema:
 
 
 def message_columns(parameters: ReportParameters) -> PackedColumns:
-    """The octets of a report as a message of a topic: those of docs/report-format.md, without a digest."""
+    """The bytes of a report as a message of a topic: those of docs/report-format.md, without a digest."""
     if parameters.variant is ReportVariant.PRIVUNIT:
         return PackedColumns(((NONCE, "Q"), (CODEWORD, f"{parameters.report_bytes - 8}s")))
     return PackedColumns(((NONCE, "Q"), (INDEX, "H")))
 
 
 def arrival_schema(parameters: ReportParameters) -> pa.Schema:
-    """Columns of reports as devices send them: those of `report_schema`, and in mode shuffle a digest of 32 octets."""
+    """Columns of reports as devices send them: those of `report_schema`, and in mode shuffle a digest of 32 bytes."""
     schema = report_schema(parameters)
     if parameters.guarantee.mode is not ReportMode.SHUFFLE:
         return schema
@@ -49,7 +49,7 @@ def to_table(
 
     Args:
       nonces: shape (n,).
-      payload: indices, shape (n,), or codewords as octets, shape (n, width / 8).
+      payload: indices, shape (n,), or codewords as bytes, shape (n, width / 8).
       parameters: public.
     """
     schema = report_schema(parameters)
@@ -66,7 +66,7 @@ def from_table(
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint16] | NDArray[np.uint8]]:
     """Nonces and payload of the rows that can be reports; other rows are left out.
 
-    Reports come from devices that nobody controls: a null, a codeword that does not exist or octets of another
+    Reports come from devices that nobody controls: a null, a codeword that does not exist or bytes of another
     length count as no report, and do not stop the others. Nor does a report that was made by other parameters: the
     blanket of a batch is that of one law. Other columns are not looked at.
 
@@ -91,8 +91,8 @@ def from_table(
     usable = {name: column.filter(pa.array(valid)) for name, column in columns.items()}
     nonces = usable[NONCE].to_numpy(zero_copy_only=False)
     if parameters.variant is ReportVariant.PRIVUNIT:
-        octets = b"".join(usable[CODEWORD].to_pylist())
-        return nonces, np.frombuffer(octets, dtype=np.uint8).reshape(len(nonces), parameters.report_bytes - 8)
+        raw = b"".join(usable[CODEWORD].to_pylist())
+        return nonces, np.frombuffer(raw, dtype=np.uint8).reshape(len(nonces), parameters.report_bytes - 8)
     indices = usable[INDEX].to_numpy(zero_copy_only=False)
     sizes = [choice.size for choice, _ in parameters.choices]
     known = indices < int(np.prod(sizes))

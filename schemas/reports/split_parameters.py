@@ -24,7 +24,7 @@ from schemas.settings.plain_fields import Fields
 from schemas.settings.refusal import MalformedError
 
 MESSAGE_BYTES = 20
-"""Octets of one message as it arrives: its upload, place and share."""
+"""Bytes of one message as it arrives: its upload, place and share."""
 _MOST_MESSAGES = 1 << 20
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from schemas.settings.refusal import MalformedError
 
 MOST_BYTES = 1 << 28
-"""Octets of a JSON file, at most: the manifest of a data set of a million files has fewer."""
+"""Bytes of a JSON file, at most: the manifest of a data set of a million files has fewer."""
 MOST_DEPTH = 32
 """Lists and objects within each other; files of this program have fewer than 10."""
 _MOST_DIGITS = 40
 _LONGEST_KEY = 40
-# A string that does not end reaches to the end of the text, so that no octet is looked at twice.
+# A string that does not end reaches to the end of the text, so that no byte is looked at twice.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -37,19 +37,19 @@ def parse(content: bytes | str, most_bytes: int = MOST_BYTES, *, finite: bool = 
       >>> parse('{"rounds": 3}')
       {'rounds': 3}
     """
-    octets = content.encode(errors="surrogatepass") if isinstance(content, str) else content
-    if len(octets) > most_bytes:
-        raise MalformedError(f"more than {most_bytes} octets")
-    _check_depth(octets)
+    raw = content.encode(errors="surrogatepass") if isinstance(content, str) else content
+    if len(raw) > most_bytes:
+        raise MalformedError(f"more than {most_bytes} bytes")
+    _check_depth(raw)
     try:
         found = json.loads(
-            octets.decode(),
+            raw.decode(),
             object_pairs_hook=_object,
             parse_float=_finite if finite else float,
             parse_int=_integer,
             parse_constant=_finite if finite else float,
         )
-        if _SURROGATE.search(octets):
+        if _SURROGATE.search(raw):
             json.dumps(found, ensure_ascii=False).encode()
     except MalformedError:
         raise
@@ -58,12 +58,12 @@ def parse(content: bytes | str, most_bytes: int = MOST_BYTES, *, finite: bool = 
     return found
 
 
-def _check_depth(octets: bytes) -> None:
+def _check_depth(raw: bytes) -> None:
     """Counts brackets outside of strings, since a parser would call itself for each of them."""
-    if octets.count(b"[") + octets.count(b"{") <= MOST_DEPTH:
+    if raw.count(b"[") + raw.count(b"{") <= MOST_DEPTH:
         return
     depth = 0
-    for token in _TOKEN.finditer(octets):
+    for token in _TOKEN.finditer(raw):
         first = token[0][:1]
         if first in (b"[", b"{"):
             depth += 1

@@ -60,8 +60,8 @@ class Fields:
         """An integer >= 0 that is written as a string, since it may not fit into a double."""
         return int(self._checked(name, lambda value: _is_text(value) and value.isascii() and _is_short_number(value)))
 
-    def octets(self, name: str) -> bytes:
-        """Octets that are written in hexadecimal."""
+    def raw(self, name: str) -> bytes:
+        """Bytes that are written in hexadecimal."""
         return bytes.fromhex(self._checked(name, lambda value: isinstance(value, str) and bool(_HEX.match(value))))
 
     def each(self, name: str, most: int, made: Callable[[object], _Field]) -> tuple[_Field, ...]:

@@ -10,7 +10,7 @@ from schemas.errors import ConfigError
 from schemas.settings.refusal import MalformedError
 
 MOST_BYTES = 1 << 20
-"""Octets of a job's text, at most."""
+"""Bytes of a job's text, at most."""
 MOST_DEPTH = 32
 """Lists and mappings within each other."""
 _MOST_VALUES = 1 << 18

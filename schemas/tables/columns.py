@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from schemas.errors import InputError, SchemaMismatchError
 
 MOST_ID_BYTES = 1 << 12
-"""Octets of a client id, at most."""
+"""Bytes of a client id, at most."""
 _MOST_NAMES = 8
 
 
@@ -72,8 +72,8 @@ def is_list(kind: pa.DataType) -> bool:
 def is_identifier(kind: pa.DataType) -> bool:
     """Whether a plain type can name clients: integers, strings or bytes."""
     types = pa.types
-    octets = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-    return types.is_integer(kind) or is_text(kind) or octets or types.is_fixed_size_binary(kind)
+    raw = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return types.is_integer(kind) or is_text(kind) or raw or types.is_fixed_size_binary(kind)
 
 
 def floats(column: pa.ChunkedArray) -> NDArray[np.floating]:
@@ -98,7 +98,7 @@ def check_identifiers(ids: pa.ChunkedArray) -> None:
     lengths = [_longest(chunk) for chunk in ids.chunks]
     if max(lengths, default=0) > MOST_ID_BYTES:
         raise InputError(
-            f"client ids must have at most {MOST_ID_BYTES} octets, got a longer one; name clients by a digest."
+            f"client ids must have at most {MOST_ID_BYTES} bytes, got a longer one; name clients by a digest."
         )
 
 

@@ -1,7 +1,7 @@
 """Asked twice, a party of masked aggregation gives its first answer, whatever its rows are by then.
 
 Whoever could write to the exchange once took a message away, or put last night's signed files into a new folder, and
-compared what came: equal octets if and only if the rows were equal, and names of senders that told who had left.
+compared what came: equal bytes if and only if the rows were equal, and names of senders that told who had left.
 """
 
 import json

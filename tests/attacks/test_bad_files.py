@@ -299,7 +299,7 @@ def test_ids_of_thirty_megabytes(tmp_path):
     with within(120.0):
         outcome = lake.run_job(job, tmp_path)
     assert outcome.code == 2
-    assert "client ids must have at most 4096 octets" in outcome.err
+    assert "client ids must have at most 4096 bytes" in outcome.err
     assert not (tmp_path / "out").exists()
 
 

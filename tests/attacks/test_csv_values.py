@@ -42,7 +42,7 @@ FIRST_ROWS = {
 }
 
 
-def octets(text):
+def raw(text):
     return text if isinstance(text, bytes) else text.encode()
 
 
@@ -65,8 +65,8 @@ def holds_nothing(text):
     return not any(telltale in text for telltale in (SECRET, "31.41", "31,41", "4711secret"))
 
 
-CONTENTS = {name: octets(GOOD) + octets(row) for name, row in BAD.items()} | {
-    name: octets(text) for name, text in FIRST_ROWS.items()
+CONTENTS = {name: raw(GOOD) + raw(row) for name, row in BAD.items()} | {
+    name: raw(text) for name, text in FIRST_ROWS.items()
 }
 
 
@@ -118,7 +118,7 @@ def test_workers_write_no_field_to_their_logs(tmp_path, name, flags):
 
 @pytest.mark.parametrize("content", FIRST_ROWS.values(), ids=FIRST_ROWS.keys())
 def test_init_shows_no_first_row(tmp_path, content):
-    (tmp_path / "rows.csv").write_bytes(octets(content))
+    (tmp_path / "rows.csv").write_bytes(raw(content))
     outcome = lake.run_command("init", "--data", str(tmp_path / "rows.csv"), "--output", str(tmp_path / "job.yaml"))
     assert outcome.code == 2
     assert holds_nothing(outcome.out + outcome.err)
@@ -126,7 +126,7 @@ def test_init_shows_no_first_row(tmp_path, content):
 
 
 def test_a_job_asked_for_a_column_that_is_not_there_shows_names_only(tmp_path):
-    job = job_of(tmp_path, octets(GOOD.replace("a,b,c,d", "a,b,c,e") + f"1,2,3,{SECRET}\n"))
+    job = job_of(tmp_path, raw(GOOD.replace("a,b,c,d", "a,b,c,e") + f"1,2,3,{SECRET}\n"))
     outcome = lake.run_job(job, tmp_path)
     assert outcome.code == 2
     assert "column 'd' of" in outcome.lines[-1]
@@ -134,7 +134,7 @@ def test_a_job_asked_for_a_column_that_is_not_there_shows_names_only(tmp_path):
 
 
 def test_server_rows_are_told_alike(tmp_path):
-    job = job_of(tmp_path, octets(GOOD))
+    job = job_of(tmp_path, raw(GOOD))
     (tmp_path / "server.csv").write_text(f"{GOOD}{SECRET},2,3,4\n")
     job |= {"algorithm": "feddp_kmeans", "server_data": {"path": str(tmp_path / "server.csv")}}
     job |= {"clipping": {"norm": "server_radius"}}
@@ -175,7 +175,7 @@ def test_another_end_of_the_same_length_and_time_is_noticed(tmp_path):
 
 
 def test_the_seal_of_a_large_file_reads_its_end_only(tmp_path):
-    """The last octets of a text would be the length of a footer of hundreds of megabytes."""
+    """The last bytes of a text would be the length of a footer of hundreds of megabytes."""
     path = tmp_path / "rows.csv"
     path.write_bytes(b"a\n" + b"1.5\n" * (1 << 20))
     before = seal_of(str(path)).footer

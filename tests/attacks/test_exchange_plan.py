@@ -33,7 +33,7 @@ def parties(tmp_path):
 
 
 def test_clients_have_one_content_of_the_server_data(parties):
-    """It decides the frame in which rows are clipped and measured; places may differ, octets may not."""
+    """It decides the frame in which rows are clipped and measured; places may differ, bytes may not."""
     assert parties.upload(0).code == 0
     job = yaml.safe_load((parties.folder / "client-1.yaml").read_text())
     job["server_data"] = {"path": str(shutil.copy(job["server_data"]["path"], parties.folder / "copy.parquet"))}

@@ -32,7 +32,7 @@ from transforms.privacy_flow.known_objects import KnownObjects
 from transforms.rounds.aggregation import _StatisticFn
 from transforms.rounds.round import server_step
 from transforms.rounds.row_cache import WorkerLimits
-from transforms.rounds.staged_state import StagedArrays, begun
+from transforms.rounds.staged_state import StagedArrays, begin
 from transforms.tables.read import ListShards
 
 UNKNOWN = "must be handed objects of audited types, got "
@@ -146,7 +146,7 @@ def limits_of_a_subclass(scene):
 
 @hostile(UNKNOWN + "one of test_graph_objects:AnyArrays", "Begin")
 def arrays_of_a_subclass(scene):
-    return scene.state | "Begin" >> beam.Map(begun, AnyArrays("initial.npz", "0" * 64))
+    return scene.state | "Begin" >> beam.Map(begin, AnyArrays("initial.npz", "0" * 64))
 
 
 @hostile(UNKNOWN + "one of test_graph_objects:Louder", "Statistic")

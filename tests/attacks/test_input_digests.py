@@ -87,7 +87,7 @@ def prepared(world) -> pathlib.Path:
     return folder
 
 
-def octets(seed: int) -> bytes:
+def raw(seed: int) -> bytes:
     """A Parquet file."""
     sink = io.BytesIO()
     pq.write_table(lake.table_of(lake.mixture(20, seed=seed)), sink)
@@ -99,9 +99,9 @@ def flip(path: pathlib.Path) -> None:
     before = os.stat(path)
     with open(path, "r+b") as file:
         file.seek(before.st_size // 4)
-        octet = file.read(1)[0]
+        byte = file.read(1)[0]
         file.seek(before.st_size // 4)
-        file.write(bytes([octet ^ 1]))
+        file.write(bytes([byte ^ 1]))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
@@ -231,7 +231,7 @@ def test_digests_that_are_missing_are_not_made_up(world, monkeypatch):
 
 def test_objects_of_a_store_are_hashed_and_nothing_is_left_there(way):
     with stores.store() as root:
-        objects = {f"{root}lake/{name}.parquet": octets(seed) for seed, name in enumerate(("b", "a"))}
+        objects = {f"{root}lake/{name}.parquet": raw(seed) for seed, name in enumerate(("b", "a"))}
         stores.Store.objects.update(objects)
         data = SimpleNamespace(data=DataConfig(path=f"{root}lake", features="x"))
         files = private_source.private_source(data).listed.files
@@ -258,7 +258,7 @@ def test_blocks_of_a_killed_attempt_are_not_read(monkeypatch):
 
     monkeypatch.setattr(file_digests, "_build", watched)
     with stores.store() as root:
-        stores.Store.objects[f"{root}lake/a.parquet"] = octets(0)
+        stores.Store.objects[f"{root}lake/a.parquet"] = raw(0)
         data = SimpleNamespace(data=DataConfig(path=f"{root}lake", features="x"))
         files = private_source.private_source(data).listed.files
         first, second = (list(file_digests.file_digests(files, beam_options([]), f"{root}out")) for _ in range(2))
@@ -266,7 +266,7 @@ def test_blocks_of_a_killed_attempt_are_not_read(monkeypatch):
     assert len(set(places)) == 2
 
 
-# --- prepared folders: the manifest has the digests, and every graph compares them with the octets
+# --- prepared folders: the manifest has the digests, and every graph compares them with the bytes
 
 
 def test_a_prepared_folder_is_not_read_again(world, way, monkeypatch):
@@ -287,13 +287,13 @@ def test_a_manifest_that_changes_after_the_listing_is_refused(world):
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
-def test_octets_that_are_not_those_of_the_manifest_end_a_run_before_noise(world, unit, monkeypatch):
+def test_bytes_that_are_not_those_of_the_manifest_end_a_run_before_noise(world, unit, monkeypatch):
     place = ledgers.Place(world.folder / "place", unit=unit)
     folder = prepared(world)
     flip(next(folder.glob("*.parquet")))
     monkeypatch.setattr("transforms.numerics.privacy.noise.draw_release", unread)
     outcome = place.fit(data=place.job["data"] | {"path": str(folder)})
-    assert (outcome.code, "must hold the octets that prepare wrote" in outcome.err) == (2, True), outcome.err
+    assert (outcome.code, "must hold the bytes that prepare wrote" in outcome.err) == (2, True), outcome.err
     assert ledgers.kinds(place.ledger) == ["limit", "reserve", "start", "void"]
 
 
@@ -350,7 +350,7 @@ def many(world, n_files: int) -> FileList:
 
 
 def peak(world, files: FileList) -> int:
-    """Octets that the launcher holds at most while it takes digests of files."""
+    """Bytes that the launcher holds at most while it takes digests of files."""
     tracemalloc.start()
     try:
         taken = sum(1 for _ in file_digests.file_digests(files, beam_options([]), str(world.folder / "run")))

@@ -33,7 +33,7 @@ from transforms.masked.clients import Masking
 from transforms.privacy_flow import known_objects
 from transforms.privacy_flow.audited_types import ATTRIBUTES, AUDITED_TYPES, STATES
 from transforms.reports.encode import EncodeReports
-from transforms.rounds.protocol import measured
+from transforms.rounds.protocol import measure
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNKNOWN = "must be handed objects of audited types, got "
@@ -339,7 +339,7 @@ def test_a_state_of_fewer_bins_than_the_plan_stops_the_round(world):
     one = np.ones(1, dtype=np.int64)
     for found in (one, one.astype(float), np.ones((weights.plan.size, 1), dtype=np.int64)):
         with pytest.raises(PrivacyFlowError, match="whole numbers, as in its plan"):
-            measured(weights._replace(statistic=lambda block, state, found=found: found), block, job.initial)
+            measure(weights._replace(statistic=lambda block, state, found=found: found), block, job.initial)
 
 
 def test_nobody_adds_up_statistics_by_another_way():

@@ -16,7 +16,7 @@ from pipelines.run.options import beam_options
 from pipelines.run.run_keys import RunNonce
 from schemas.errors import PrivacyFlowError
 from schemas.privacy.flow import TRUSTED_ZONE
-from tests import released_octets
+from tests import released_bytes
 from tests.scenes import lake
 from transforms.masked.clients import SecretFn
 from transforms.privacy import keys
@@ -144,39 +144,39 @@ def test_keys_are_read_by_functions_that_hold_them_and_say_so():
 # Every job, run.
 
 
-class Desk(released_octets.Desk):
+class Desk(released_bytes.Desk):
     """Small jobs of every kind, under keys that are kept."""
 
 
 def exchange(desk, leg):
     """A round of masked aggregation up to a leg."""
-    return released_octets.masked_jobs(desk, leg)
+    return released_bytes.masked_jobs(desk, leg)
 
 
 CASES = {
     "fit": [
         lambda desk: desk.run("fit-grouped", "fit", desk.fit("client", data__path=desk.people)),
-        lambda desk: desk.run("fit-both", "fit", released_octets._masked(desk, "record", noise_by="both")),
+        lambda desk: desk.run("fit-both", "fit", released_bytes._masked(desk, "record", noise_by="both")),
     ],
     "stream": [
-        lambda desk: released_octets.stream(desk, "stream"),
-        lambda desk: released_octets.client_stream(desk, "stream-client"),
+        lambda desk: released_bytes.stream(desk, "stream"),
+        lambda desk: released_bytes.client_stream(desk, "stream-client"),
     ],
-    "prepare": [lambda desk: released_octets.prepare(desk, "prepare")],
-    "assign": [lambda desk: released_octets.model_job(desk, "assign-plain")],
-    "evaluate": [lambda desk: released_octets.model_job(desk, "evaluate-plain")],
-    "profile": [lambda desk: released_octets.profile(desk, "profile-client")],
-    "sweep": [lambda desk: released_octets.sweep(desk, "sweep")],
+    "prepare": [lambda desk: released_bytes.prepare(desk, "prepare")],
+    "assign": [lambda desk: released_bytes.model_job(desk, "assign-plain")],
+    "evaluate": [lambda desk: released_bytes.model_job(desk, "evaluate-plain")],
+    "profile": [lambda desk: released_bytes.profile(desk, "profile-client")],
+    "sweep": [lambda desk: released_bytes.sweep(desk, "sweep")],
     "upload": [lambda desk: exchange(desk, "shared-record")],
     "aggregate": [],
     "unmask": [],
     "encode": [
-        lambda desk: released_octets.reports(desk, "split_and_mix"),
-        lambda desk: released_octets.reports(desk, "nested"),
+        lambda desk: released_bytes.reports(desk, "split_and_mix"),
+        lambda desk: released_bytes.reports(desk, "nested"),
     ],
     "shuffle": [],
     "decode": [],
-    "clustered_fl": [lambda desk: released_octets.clustered_fl(desk, "global")],
+    "clustered_fl": [lambda desk: released_bytes.clustered_fl(desk, "global")],
 }
 """Cases by the job that comes first in them; of the others, the case before runs them too."""
 HOLD_NONE = {"assign", "evaluate"}
@@ -212,7 +212,7 @@ def test_no_job_draws_under_a_kept_key(desk, held, job):
         case(desk)
     if job not in HOLD_NONE:
         assert held
-    kept = {lake.KEY, *released_octets.SECRETS}
+    kept = {lake.KEY, *released_bytes.SECRETS}
     for function, place, key in held:
         if job == "upload" and issubclass(function, SecretFn):
             continue  # Clients of one run share their masks, which its plan tells from other runs'.

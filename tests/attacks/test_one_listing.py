@@ -120,7 +120,7 @@ def test_files_that_arrive_after_the_check_of_clients_are_not_read(place, monkey
     assert len(list((place / "lake").iterdir())) == 10
 
 
-def test_octets_of_a_prepared_file_that_were_changed_are_noticed(place):
+def test_bytes_of_a_prepared_file_that_were_changed_are_noticed(place):
     """Size, footer and time of change are those of before, but a client's rows may be in another file now."""
     folder = place / "prepared"
     os.makedirs(folder)
@@ -134,12 +134,12 @@ def test_octets_of_a_prepared_file_that_were_changed_are_noticed(place):
     before = os.stat(first.file)
     with open(first.file, "r+b") as file:
         file.seek(before.st_size // 4)
-        octet = file.read(1)[0]
+        byte = file.read(1)[0]
         file.seek(before.st_size // 4)
-        file.write(bytes([octet ^ 1]))
+        file.write(bytes([byte ^ 1]))
     os.utime(first.file, ns=(before.st_atime_ns, before.st_mtime_ns))
     for found in (first, next(iter(listed(folder).listed.files))):
-        with pytest.raises(InputError, match=r"must hold the octets that prepare wrote, got others; run prepare again"):
+        with pytest.raises(InputError, match=r"must hold the bytes that prepare wrote, got others; run prepare again"):
             list(_list_row_groups(found, BY_CLIENT))
 
 
@@ -492,7 +492,7 @@ ALLOWED = {
     # Types, and what was written just now.
     "pipelines/tables/prepare.py": {"Source", "read_manifest"},
     "pipelines/tables/client_staging.py": {"Source"},
-    # A type: files that the gate has listed, whose octets are hashed.
+    # A type: files that the gate has listed, whose bytes are hashed.
     "pipelines/kmeans/plan/fingerprint.py": {"Source", "FileList"},
     "pipelines/kmeans/plan/file_digests.py": {"FileList"},
     # Reports, which are private on their own.

@@ -125,7 +125,7 @@ def test_every_file_is_read_by_everybody(run):
         assert exchange.read_sum(0)[0].senders == (b"12345678",)
 
 
-def test_a_retry_writes_the_same_octets(run):
+def test_a_retry_writes_the_same_bytes(run):
     content = run.send().read_bytes()
     assert run.send().read_bytes() == content
 
@@ -160,7 +160,7 @@ def test_a_message_for_another_broadcast_is_refused(run):
 
 
 @pytest.mark.parametrize("place", [0, 40, -65, -64, -1])
-def test_a_changed_octet_is_refused(run, place):
+def test_a_changed_byte_is_refused(run, place):
     path = run.send()
     content = bytearray(path.read_bytes())
     content[place] ^= 1
@@ -177,7 +177,7 @@ def test_a_signature_that_is_stripped_or_cut_is_refused(run, size):
         run.read()
 
 
-def test_octets_behind_a_signature_are_refused(run):
+def test_bytes_behind_a_signature_are_refused(run):
     path = run.send()
     path.write_bytes(path.read_bytes() + b"\0")
     with pytest.raises(ProtocolError, match="must be signed by north"):

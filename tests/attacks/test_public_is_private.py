@@ -103,24 +103,24 @@ def test_public_server_data_are_taken(place):
 
 
 def swap(server):
-    """Other octets of the same size, with the footer, the time of change and the inode of the first ones."""
+    """Other bytes of the same size, with the footer, the time of change and the inode of the first ones."""
     before = os.stat(server)
     with open(server, "r+b") as file:
         file.seek(before.st_size // 2)
-        octet = file.read(1)[0]
+        byte = file.read(1)[0]
         file.seek(before.st_size // 2)
-        file.write(bytes([octet ^ 1]))
+        file.write(bytes([byte ^ 1]))
     os.utime(server, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_server_data_that_change_between_two_reads_are_refused(place):
-    """A swap and the times set back: seals of private files do not tell, digests of octets do."""
+    """A swap and the times set back: seals of private files do not tell, digests of bytes do."""
     server = lake.write_server(place / "server.parquet")
     files = ServerFiles.at(server)
     assert len(files.rows(("x",))) == len(files.points(TableContract(feature_list="x")))
     swap(server)
     for read in (lambda: files.rows(("x",)), lambda: files.points(TableContract(feature_list="x")), files.check):
-        with pytest.raises(InputError, match=r"server_data\.path must hold the same octets while a job reads it"):
+        with pytest.raises(InputError, match=r"server_data\.path must hold the same bytes while a job reads it"):
             read()
 
 
@@ -145,7 +145,7 @@ def test_private_rows_that_stood_for_public_ones_while_they_were_read(place):
     planned = plan_fit(validated(lake.job(str(place / "lake"), str(server))))
     server.unlink()
     lake.write_server(server)
-    with pytest.raises(InputError, match=r"server_data\.path must hold the same octets"):
+    with pytest.raises(InputError, match=r"server_data\.path must hold the same bytes"):
         _ = planned.source.listed.files
 
 
@@ -296,7 +296,7 @@ def in_memory():
     yield "reversed", rows, rows[::-1]
     yield "the whole of which X is a part", rows[:200], rows
     yield "overlapping halves", rows[:201], rows[200:]
-    yield "the same memory as octets", rows, np.frombuffer(memoryview(rows).cast("B"), dtype=float).reshape(-1, 4)
+    yield "the same memory as bytes", rows, np.frombuffer(memoryview(rows).cast("B"), dtype=float).reshape(-1, 4)
     yield "read only", rows, np.lib.stride_tricks.as_strided(rows, writeable=False)
     yield "a list", listed, listed
     yield "rows of a list", listed, listed[:50]

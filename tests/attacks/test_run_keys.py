@@ -290,12 +290,12 @@ def test_every_part_matters_and_none_runs_into_another():
 
 
 def test_a_place_is_that_of_the_derived_key(tmp_path):
-    uri, nonce = lake.write_key(tmp_path / "key"), RunNonce(run="run", octets=bytes(range(16)))
+    uri, nonce = lake.write_key(tmp_path / "key"), RunNonce(run="run", raw=bytes(range(16)))
     place = nonce.place(uri)
-    assert keys.read_key(place) == keys.derived_key(lake.KEY, "run", nonce.octets)
+    assert keys.read_key(place) == keys.derived_key(lake.KEY, "run", nonce.raw)
     assert keys.read_key(uri) == lake.KEY
     assert lake.KEY.hex() not in place
-    assert nonce.octets.hex() not in place
+    assert nonce.raw.hex() not in place
 
 
 def test_a_setting_that_is_spelled_as_a_place_names_a_file(tmp_path):
@@ -382,7 +382,7 @@ def test_rounds_do_not_go_on_under_another_nonce(tmp_path, content):
 def test_a_nonce_that_is_carried_to_another_run_gives_another_key(tmp_path):
     """The ids of runs are part of the derivation, so copying a staging folder's nonce copies no noise."""
     kept, nonce = lake.write_key(tmp_path / "key"), bytes(range(32))
-    first, second = (keys.read_key(RunNonce(run=run, octets=nonce).place(kept)) for run in ("r1", "r2"))
+    first, second = (keys.read_key(RunNonce(run=run, raw=nonce).place(kept)) for run in ("r1", "r2"))
     assert first != second
 
 

@@ -26,23 +26,23 @@ LABEL = b"label"
 
 def test_what_is_sealed_opens_for_its_receiver_alone():
     text = secrets.token_bytes(1000)
-    octets = public_keys.seal(text, public_keys.public_key(OWN), OTHER, LABEL)
-    assert public_keys.unseal(octets, OWN, LABEL) == text
-    assert public_keys.unseal(octets, OTHER, LABEL) is None
-    assert public_keys.unseal(octets, OWN, b"another label") is None
-    assert len(octets) == len(text) + 48
+    raw = public_keys.seal(text, public_keys.public_key(OWN), OTHER, LABEL)
+    assert public_keys.unseal(raw, OWN, LABEL) == text
+    assert public_keys.unseal(raw, OTHER, LABEL) is None
+    assert public_keys.unseal(raw, OWN, b"another label") is None
+    assert len(raw) == len(text) + 48
 
 
 @pytest.mark.parametrize("place", [0, 31, 32, 100, -17, -1])
-def test_a_changed_octet_is_noticed(place):
-    octets = bytearray(public_keys.seal(bytes(200), public_keys.public_key(OWN), OTHER, LABEL))
-    octets[place] ^= 1
-    assert public_keys.unseal(bytes(octets), OWN, LABEL) is None
+def test_a_changed_byte_is_noticed(place):
+    raw = bytearray(public_keys.seal(bytes(200), public_keys.public_key(OWN), OTHER, LABEL))
+    raw[place] ^= 1
+    assert public_keys.unseal(bytes(raw), OWN, LABEL) is None
 
 
-@pytest.mark.parametrize("octets", [b"", b"x", bytes(31), bytes(32), bytes(48), bytes(500), b"PAR1" * 100])
-def test_garbage_opens_for_nobody(octets):
-    assert public_keys.unseal(octets, OWN, LABEL) is None
+@pytest.mark.parametrize("bytes", [b"", b"x", bytes(31), bytes(32), bytes(48), bytes(500), b"PAR1" * 100])
+def test_garbage_opens_for_nobody(raw):
+    assert public_keys.unseal(raw, OWN, LABEL) is None
 
 
 def test_a_retry_is_the_same_and_another_message_has_another_key():
@@ -55,16 +55,16 @@ def test_a_retry_is_the_same_and_another_message_has_another_key():
         public_keys.seal(bytes(100), public, OWN, LABEL),
         public_keys.seal(bytes(100), public_keys.public_key(OTHER), OTHER, LABEL),
     ]
-    keys = {octets[:32] for octets in (one, *changed)}
+    keys = {raw[:32] for raw in (one, *changed)}
     assert len(keys) == 5
 
 
-def test_sealed_octets_look_uniform():
-    octets = [
+def test_sealed_bytes_look_uniform():
+    raw = [
         public_keys.seal(bytes(8000), public_keys.public_key(OWN), secrets.token_bytes(32), LABEL)[32:-16]
         for _ in range(10)
     ]
-    assert looks_uniform(np.frombuffer(b"".join(octets), dtype=np.int64))
+    assert looks_uniform(np.frombuffer(b"".join(raw), dtype=np.int64))
 
 
 def test_keys_of_a_party_differ_by_run_and_purpose():
@@ -124,10 +124,10 @@ def test_a_key_that_changes_during_a_run_is_refused(parties):
     text = json.dumps({"key": public_keys.public_key(OTHER).hex()})
     pathlib.Path(parties.exchange, "aggregator.json").write_text(text)
     (sent,) = pathlib.Path(parties.exchange).rglob("messages/*")
-    octets = sent.read_bytes()
+    raw = sent.read_bytes()
     sent.unlink()
     assert parties.upload(0).code == 0
-    assert sent.read_bytes() == octets
+    assert sent.read_bytes() == raw
     for client in range(2):
         assert parties.upload(client).code == 0
     state = PartyState.of(str(parties.folder / "state"), str(parties.folder / "secret"), "client-0")

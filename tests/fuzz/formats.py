@@ -39,7 +39,7 @@ from tests.scenes.lake import job, mixture, table_of
 from transforms.arrivals.consume import record_refusal
 from transforms.files import gate
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, arrays_to_bytes, read_state
-from transforms.files.octets import table_bytes
+from transforms.files.file_bytes import table_bytes
 from transforms.files.saved_model import load_model, read_reference
 from transforms.masked.exchange_files import Exchange, read_table
 from transforms.masked.pairwise_files import PairwiseExchange
@@ -94,7 +94,7 @@ class Format(NamedTuple):
     file: str
     make: Callable[[pathlib.Path], None]
     read: Callable[[pathlib.Path], object]
-    ways: tuple[Callable[..., bytes], ...] = mutations.OCTETS
+    ways: tuple[Callable[..., bytes], ...] = mutations.BYTES
 
 
 def _config(folder: pathlib.Path) -> None:
@@ -354,7 +354,7 @@ def _roll(folder: pathlib.Path) -> None:
 
 def _of_roll(folder: pathlib.Path) -> object:
     refusal = gate.staged("roll")
-    return Roll.from_bytes(gate.read_octets(str(folder / "roll.npz"), refusal), {"index": 1}, refusal)
+    return Roll.from_bytes(gate.read_bytes(str(folder / "roll.npz"), refusal), {"index": 1}, refusal)
 
 
 def _offsets(folder: pathlib.Path) -> None:

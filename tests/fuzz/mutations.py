@@ -40,7 +40,7 @@ def truncated(rng: random.Random, content: bytes) -> bytes:
 
 
 def flipped(rng: random.Random, content: bytes) -> bytes:
-    """Some octets are others."""
+    """Some bytes are others."""
     found = bytearray(content)
     for _ in range(rng.choice((1, 1, 2, 8, 64))):
         if found:
@@ -49,7 +49,7 @@ def flipped(rng: random.Random, content: bytes) -> bytes:
 
 
 def inserted(rng: random.Random, content: bytes) -> bytes:
-    """Octets too many: brackets, quotes, anything."""
+    """Bytes too many: brackets, quotes, anything."""
     place = rng.randrange(len(content) + 1)
     more = rng.choice((b"[", b"{", b'"', b"\\", b"\xff", b"\x00", b"- ", b"&a ", b"*a ", b"!!int ", b": ", b"\n"))
     return content[:place] + more * rng.choice((1, 2, 50, 5000)) + content[place:]
@@ -75,7 +75,7 @@ def replaced(rng: random.Random, content: bytes) -> bytes:
     return rng.choice((*others, b"[" * rng.choice(DEEP), b'{"a":' * rng.choice(DEEP), b"{a: " * rng.choice(DEEP)))
 
 
-OCTETS = (truncated, flipped, inserted, repeated, removed, replaced)
+BYTES = (truncated, flipped, inserted, repeated, removed, replaced)
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -125,10 +125,10 @@ def other_keys(rng: random.Random, content: bytes) -> bytes:
     return json.dumps(_changed(found, rng.choice(_places(found)), change)).replace("@twice@", "").encode()
 
 
-JSON = (*OCTETS, other_value, other_value, swapped_value, other_keys)
+JSON = (*BYTES, other_value, other_value, swapped_value, other_keys)
 
 
 def mutated(rng: random.Random, content: bytes, ways: tuple[Callable[[random.Random, bytes], bytes], ...]) -> bytes:
     """A broken file; ways that need JSON come first, since what they find must be whole."""
     first = rng.choice(ways)(rng, content)
-    return rng.choice(OCTETS)(rng, first) if rng.random() < 0.2 else first
+    return rng.choice(BYTES)(rng, first) if rng.random() < 0.2 else first

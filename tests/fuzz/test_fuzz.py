@@ -45,8 +45,8 @@ def place(tmp_path_factory):
         ("fit", "fit.yaml", mutations.JSON),
         ("assign", "assign.yaml", mutations.JSON),
         ("assign", "fit/run.json", mutations.JSON),
-        ("assign", "fit/centers.parquet", mutations.OCTETS),
-        ("assign", "lake/part-00.parquet", mutations.OCTETS),
+        ("assign", "fit/centers.parquet", mutations.BYTES),
+        ("assign", "lake/part-00.parquet", mutations.BYTES),
     ],
 )
 def test_a_command_ends_in_a_sentence(place, tmp_path, job, file, ways):

@@ -120,10 +120,10 @@ def row_message(row: Iterable[float]) -> bytes:
 
 @contextlib.contextmanager
 def equal_noise() -> Iterator[None]:
-    """Runs of one id draw under one key, so that equal exact sums are released as equal octets."""
+    """Runs of one id draw under one key, so that equal exact sums are released as equal bytes."""
 
     def new(run: str) -> RunNonce:
-        return RunNonce(run=run, octets=hashlib.sha256(run.encode()).digest())
+        return RunNonce(run=run, raw=hashlib.sha256(run.encode()).digest())
 
     with lake.keys_of_runs(), mock.patch.object(RunNonce, "new", new):
         yield
@@ -193,7 +193,7 @@ class StreamPlace:
 
 
 def check_on_a_runner(broker: KafkaBroker, folder: pathlib.Path, flags: Iterable[str]) -> None:
-    """Two windows of a topic on a runner release the octets of the same rows in folders, in memory."""
+    """Two windows of a topic on a runner release the bytes of the same rows in folders, in memory."""
     place, topic = StreamPlace(folder, windows=2), Topic(broker, partitions=2)
     days = {day: lake.mixture(90, seed=day) for day in range(2)}
     topic.send_days(days)

@@ -158,7 +158,7 @@ class Conformance:
         assert "part-01.parquet, row group 0" in outcome.lines[-1]
         assert sorted(path.name for path in output.parent.iterdir()) == ["job.yaml"]
 
-    def test_workers_find_the_digests_of_the_octets(self, bench, flags, tmp_path):
+    def test_workers_find_the_digests_of_the_bytes(self, bench, flags, tmp_path):
         """What a ledger keeps of all input is found by the workers of a cluster, and is the same on each."""
         files = private_source(SimpleNamespace(data=DataConfig(path=bench.split, features="x"))).listed.files
         (tmp_path / "staging").mkdir()

@@ -31,11 +31,11 @@ class CannedFlink(http.server.BaseHTTPRequestHandler):
         self._answer(self.code, {})
 
     def _answer(self, code, content):
-        octets = json.dumps(content).encode()
+        raw = json.dumps(content).encode()
         self.send_response(code)
-        self.send_header("Content-Length", str(len(octets)))
+        self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
-        self.wfile.write(octets)
+        self.wfile.write(raw)
 
     def log_message(self, *_):
         pass

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from schemas.kmeans.model import ClusterModel
 from schemas.settings.run_manifest import FORMAT
 from tests.scenes.lake import Outcome, run_command
-from transforms.files.octets import table_bytes
+from transforms.files.file_bytes import table_bytes
 
 
 def write_model(

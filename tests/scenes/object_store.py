@@ -113,7 +113,7 @@ def names(prefix: str = "") -> list[str]:
     return sorted(each["Key"] for page in pages for each in page.get("Contents", ()))
 
 
-def octets(name: str) -> bytes:
+def raw(name: str) -> bytes:
     """Content of an object."""
     return bytes(client().get_object(Bucket=BUCKET, Key=name)["Body"].read())
 

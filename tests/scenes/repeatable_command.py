@@ -1,4 +1,4 @@
-"""`python -m tests.scenes.repeatable_command WORDS` is `dapple WORDS` with random octets that are always the same.
+"""`python -m tests.scenes.repeatable_command WORDS` is `dapple WORDS` with random bytes that are always the same.
 
 For tests that start processes and look at what noise decides. Runs of other ids draw other noise all the same.
 """
@@ -6,10 +6,10 @@ For tests that start processes and look at what noise decides. Runs of other ids
 import sys
 
 from dapple_dp.command import main
-from tests.scenes import repeatable_octets
+from tests.scenes import repeatable_bytes
 
 if __name__ == "__main__":
-    repeatable_octets.stand_in()
-    with repeatable_octets.octets_of("a command"):
+    repeatable_bytes.stand_in()
+    with repeatable_bytes.bytes_of("a command"):
         code = main()
     sys.exit(code)

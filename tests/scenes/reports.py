@@ -114,8 +114,8 @@ def _vectors(public: ReportParameters) -> dict[str, Any]:
     }
 
 
-def _octets(bits: NDArray[Any]) -> str:
-    """Bits as octets in hexadecimal, the lowest bit first."""
+def _raw(bits: NDArray[Any]) -> str:
+    """Bits as bytes in hexadecimal, the lowest bit first."""
     return np.packbits(bits, bitorder="little").tobytes().hex()
 
 

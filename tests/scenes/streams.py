@@ -11,7 +11,7 @@ from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.remembered import Memory
 from schemas.kmeans.stream_config import StreamConfig, stream_config
 from tests.scenes import lake
-from transforms.files.octets import table_bytes
+from transforms.files.file_bytes import table_bytes
 
 COUNT_STDDEV = 5.0
 

@@ -74,7 +74,7 @@ class PartyStory:
             assert self._sent() == before
 
     def _sent(self) -> dict[pathlib.Path, bytes]:
-        """All octets between the parties."""
+        """All bytes between the parties."""
         folders = (self.desk.folder / "exchange", self.desk.folder / "released")
         return {path: path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()}
 

@@ -22,7 +22,7 @@ from tests.seams.stream_story import StreamStory
 from tests.seams.streams import N_DONE, Days
 
 _LONGEST = 1000
-"""Octets of a message that is taken for a row; one that is sent is longer."""
+"""Bytes of a message that is taken for a row; one that is sent is longer."""
 
 
 def _of_stream(name: str, *without: str) -> Factor:

@@ -17,15 +17,15 @@ N_CLIENTS, SIZE = 400, 1010
 
 
 def byte_p_value(words):
-    """Chi-square of all octets against the uniform law."""
+    """Chi-square of all bytes against the uniform law."""
     counts = np.bincount(words.astype("<i8").ravel().view(np.uint8), minlength=256)
     return stats.chisquare(counts).pvalue
 
 
 def place_p_values(words):
-    """Chi-square of the octets in each of the eight places of a word."""
-    octets = words.astype("<i8").ravel().view(np.uint8).reshape(-1, 8)
-    return [stats.chisquare(np.bincount(place, minlength=256)).pvalue for place in octets.T]
+    """Chi-square of the bytes in each of the eight places of a word."""
+    raw = words.astype("<i8").ravel().view(np.uint8).reshape(-1, 8)
+    return [stats.chisquare(np.bincount(place, minlength=256)).pvalue for place in raw.T]
 
 
 def ks_p_value(words):
@@ -79,7 +79,7 @@ def test_planted_messages_without_masks_are_caught():
 
 
 def test_planted_narrow_masks_are_caught():
-    """Masks of 63 bits, or with one octet whose highest bit is set a little too often."""
+    """Masks of 63 bits, or with one byte whose highest bit is set a little too often."""
     words = masked(DATA["zeros"])
     assert not looks_uniform(words & np.int64(2**63 - 1))
     lucky = np.random.default_rng(3).random(words.shape) < 0.05

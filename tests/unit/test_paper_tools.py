@@ -50,7 +50,7 @@ def test_images_of_another_file_are_refused(tmp_path):
 def test_images_are_read_as_their_formats_say(tmp_path, monkeypatch):
     found = data_files._idx(gzip.compress(b"\0\0\x08\x03" + bytes([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2]) + b"abcd"))
     np.testing.assert_array_equal(found, [[[97, 98]], [[99, 100]]])
-    with pytest.raises(ValueError, match="an idx file of octets must begin"):
+    with pytest.raises(ValueError, match="an idx file of bytes must begin"):
         data_files._idx(gzip.compress(b"\0\0\x0d\x01\0\0\0\0"))
     path = tmp_path / "cifar.tar.gz"
     with tarfile.open(path, "w:gz") as archive:

@@ -73,9 +73,9 @@ def test_a_figure_without_its_files_is_refused(tmp_path):
         figures.draw("fastlloyd", tmp_path, tmp_path)
 
 
-def test_octets_are_those_of_the_paper():
+def test_bytes_are_those_of_the_paper():
     for (_, k, d), (_, sent) in fastlloyd_messages.PUBLISHED.items():
-        assert fastlloyd_messages.octets(k, d) == sent
+        assert fastlloyd_messages.n_bytes(k, d) == sent
 
 
 @pytest.mark.parametrize("name", ["iris", "wine"])

@@ -19,7 +19,7 @@ from schemas.errors import ConfigError, InputError, what_installs
 from schemas.settings import json_schema
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.tables.file_seal import is_local, local_path
 
@@ -170,7 +170,7 @@ def chunks_of(place: RecordPlace) -> Iterator[tuple[str, Chunk]]:
       InputError: if the record is not that of the launcher.
     """
     refusal = record_refusal(place.path)
-    content = gate.read_octets(place.path, refusal)
+    content = gate.read_bytes(place.path, refusal)
     if hashlib.sha256(content).hexdigest() != place.digest:
         raise refusal.because("another one")
     record = json_schema.parsed(content, WindowOffsets, refusal)
@@ -191,7 +191,7 @@ def copy_chunk(element: tuple[str, Chunk], client: TopicClient, columns: Message
     if not is_local(path):
         write_bytes(path, table_bytes(table))
         return
-    # A disk shows a file from its first octet, and another attempt may be at the same one.
+    # A disk shows a file from its first byte, and another attempt may be at the same one.
     part = FileSystems.join(folder, f".{chunk.file}.{secrets.token_hex(8)}")
     write_bytes(part, table_bytes(table))
     os.replace(local_path(part), local_path(path))

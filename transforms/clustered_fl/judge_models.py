@@ -16,7 +16,7 @@ from schemas.clustered_fl.labeled_contract import LabeledContract
 from schemas.clustered_fl.records import ModelShape
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.clustered_fl.labeled_clients import clients_of, read_shard, rows_at
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.numerics.clustered_fl.dp_sgd import model_of
 
 

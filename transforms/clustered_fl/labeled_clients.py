@@ -24,7 +24,7 @@ from schemas.tables.client_block import group_by_client
 from schemas.tables.columns import plain
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import gate
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.numerics.clustered_fl.bounded_rows import bound_features
 from transforms.tables import client_ids
 from transforms.tables.client_ids import IdKind
@@ -67,7 +67,7 @@ class ClientGroup:
 
 
 def _texts(ids: pa.Array) -> list[str]:
-    """Canonical ids as text; octets in hexadecimal."""
+    """Canonical ids as text; bytes in hexadecimal."""
     return [each.hex() if isinstance(each, bytes) else str(each) for each in ids.to_pylist()]
 
 
@@ -229,7 +229,7 @@ class Clients:
         if self.kind is IdKind.INTEGER:
             numbers = [int(name) for name in self.names]
             return pa.array(numbers, pa.uint64() if max(numbers) >= 1 << 63 else pa.int64())
-        return pa.array([bytes.fromhex(name) if self.kind is IdKind.OCTETS else name for name in self.names])
+        return pa.array([bytes.fromhex(name) if self.kind is IdKind.BYTES else name for name in self.names])
 
 
 def _check_alike(parts: list[ClientPart], by_client: Mapping[str, list[ClientPart]], contract: LabeledContract) -> None:

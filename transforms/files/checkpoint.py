@@ -22,7 +22,7 @@ from schemas.errors import ConfigError, InputError
 from schemas.settings.json_schema import FILE_CONTENT, FileContent
 from schemas.settings.refusal import Refusal
 from transforms.files import gate, new_file
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 
 MANIFEST_FILE = "checkpoint.json"
 ARRAYS_FILES = "round-*.npz"
@@ -115,7 +115,7 @@ class Checkpoint:
 
 
 def arrays_to_bytes(arrays: Arrays) -> bytes:
-    """Arrays as an npz file; equal arrays give equal octets.
+    """Arrays as an npz file; equal arrays give equal bytes.
 
     Raises:
       ValueError: for an array of objects.
@@ -173,7 +173,7 @@ class CheckpointFolder:
         manifest = self._manifest()
         if manifest is None:
             return None
-        content = gate.read_octets(self._path(manifest.arrays.file), self.refusal)
+        content = gate.read_bytes(self._path(manifest.arrays.file), self.refusal)
         if hashlib.sha256(content).hexdigest() != manifest.arrays.sha256:
             raise self.refusal.because("other arrays")
         if manifest.arrays.file != _arrays_name(manifest.rounds):
@@ -235,7 +235,7 @@ def _write_arrays(arrays: dict, path: str) -> None:
 class SaveArrays(beam.PTransform):
     """The arrays of a protocol, one element → a file in the private folder of the run.
 
-    A bundle that is run again writes the same octets again.
+    A bundle that is run again writes the same bytes again.
 
     Attributes:
       path: from `CheckpointFolder.arrays_path`.

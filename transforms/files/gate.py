@@ -26,7 +26,7 @@ from transforms.files.formats.csv_file import CsvFile, is_csv
 from transforms.files.formats.parquet_footer import ColumnSize
 
 MOST_BYTES = 1 << 30
-"""Octets of a file that is read as a whole, at most."""
+"""Bytes of a file that is read as a whole, at most."""
 MOST_ARRAYS = 64
 _MOST_TABLE_BYTES = 1 << 32
 _MOST_TABLE_ROWS = 1 << 28
@@ -42,7 +42,7 @@ def staged(path: str) -> Refusal:
     return Refusal(kind=InputError, rule=f"{path} must be the file that this run wrote", remedy="run the job again")
 
 
-def read_octets(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> bytes:
+def read_bytes(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> bytes:
     """A whole file on any Beam filesystem.
 
     Args:
@@ -57,12 +57,12 @@ def read_octets(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> by
     except (OSError, ValueError) as error:
         raise refusal.because(path) from error
     if too_long or len(content) > most_bytes:
-        raise refusal.because(f"more than {most_bytes} octets")
+        raise refusal.because(f"more than {most_bytes} bytes")
     return content
 
 
 def digest(path: str, refusal: Refusal) -> str:
-    """SHA-256, 64 hex digits, of a file of any length, read in parts; arguments as in `read_octets`."""
+    """SHA-256, 64 hex digits, of a file of any length, read in parts; arguments as in `read_bytes`."""
     found = hashlib.sha256()
     try:
         with _opened(path) as file:
@@ -74,8 +74,8 @@ def digest(path: str, refusal: Refusal) -> str:
 
 
 def read_text(path: str, refusal: Refusal, most_bytes: int = yaml_text.MOST_BYTES) -> str:
-    """A whole text in UTF-8; arguments as in `read_octets`."""
-    content = read_octets(path, refusal, most_bytes)
+    """A whole text in UTF-8; arguments as in `read_bytes`."""
+    content = read_bytes(path, refusal, most_bytes)
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -86,24 +86,24 @@ def read_json(path: str, kind: type[_Content], refusal: Refusal, most_bytes: int
     """Content of a JSON file, checked.
 
     Args:
-      path: see `read_octets`.
+      path: see `read_bytes`.
       kind: a model of the content, or another type that pydantic can check.
       refusal: what the user is told of another file.
       most_bytes: of the file.
     """
-    return json_schema.parsed(read_octets(path, refusal, most_bytes), kind, refusal, most_bytes)
+    return json_schema.parsed(read_bytes(path, refusal, most_bytes), kind, refusal, most_bytes)
 
 
 def read_table(path: str, refusal: Refusal, schema: pa.Schema | None = None) -> pa.Table:
     """A whole Parquet file; arguments as in `table_of`."""
-    return table_of(read_octets(path, refusal), refusal, schema)
+    return table_of(read_bytes(path, refusal), refusal, schema)
 
 
 def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None) -> pa.Table:
-    """Octets of a Parquet file as a table.
+    """Bytes of a Parquet file as a table.
 
     Arrow reads a Python file by threads that may outlive the call, and a process that ends just then aborts. So the
-    octets are handed over, and no thread is started.
+    bytes are handed over, and no thread is started.
 
     Args:
       content: of the file.
@@ -126,7 +126,7 @@ def parquet_of(source: Any, refusal: Refusal) -> pq.ParquetFile:
     """An open file as Parquet, to be read in parts.
 
     Args:
-      source: octets, as Arrow or Beam opens them.
+      source: bytes, as Arrow or Beam opens them.
       refusal: what the user is told of another file.
     """
     try:
@@ -141,7 +141,7 @@ def rows_of(source: Any, name: str, refusal: Refusal) -> RowFile:
     """An open file as CSV if it is called so, else as Parquet.
 
     Args:
-      source: octets, as Arrow or Beam opens them.
+      source: bytes, as Arrow or Beam opens them.
       name: what messages call the file.
       refusal: what the user is told of another Parquet file.
     """
@@ -149,7 +149,7 @@ def rows_of(source: Any, name: str, refusal: Refusal) -> RowFile:
 
 
 def column_sizes(source: Any, refusal: Refusal) -> list[list[ColumnSize]]:
-    """How many values and octets the columns of each row group of an open Parquet file have.
+    """How many values and bytes the columns of each row group of an open Parquet file have.
 
     Arrow's own answer would end the process where it contradicts itself. Arguments are those of `parquet_of`.
     """
@@ -158,8 +158,8 @@ def column_sizes(source: Any, refusal: Refusal) -> list[list[ColumnSize]]:
 
 
 def read_arrays(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> dict[str, NDArray[Any]]:
-    """Arrays of an npz file by name; arguments as in `read_octets`."""
-    return arrays_of(read_octets(path, refusal, most_bytes), refusal)
+    """Arrays of an npz file by name; arguments as in `read_bytes`."""
+    return arrays_of(read_bytes(path, refusal, most_bytes), refusal)
 
 
 def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
@@ -222,7 +222,7 @@ def _array_name(member: str) -> str:
 
 
 def _array(content: bytes) -> NDArray[Any]:
-    """One array; its header must announce as many octets as follow, so that no more memory is asked for."""
+    """One array; its header must announce as many bytes as follow, so that no more memory is asked for."""
     file = io.BytesIO(content)
     version = np.lib.format.read_magic(file)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

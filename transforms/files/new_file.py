@@ -214,5 +214,5 @@ def write_once(path: str, content: bytes, *, private: bool = False) -> None:
     except FileExistsError:
         rule, remedy = f"{path} must be written once", "a mask covers one message only"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy=remedy)
-        if gate.read_octets(path, refusal, len(content)) != content:
+        if gate.read_bytes(path, refusal, len(content)) != content:
             raise refusal.because("other content for it") from None

@@ -9,7 +9,7 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.privacy.release import Release, releases_to_table
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.file_bytes import table_bytes, write_bytes
 
 CENTERS_FILE = "centers.parquet"
 RELEASES_FILE = "releases.parquet"

@@ -13,7 +13,7 @@ _PREFIX = ".rows-"
 
 
 class Spilled(NamedTuple):
-    """Where some octets lie."""
+    """Where some bytes lie."""
 
     path: str
     offset: int

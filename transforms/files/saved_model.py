@@ -113,10 +113,10 @@ def _numbers(table: pa.Table) -> tuple[int, ...]:
 def _files(folder: str, setting: str, foreign: Refusal) -> tuple[ModelManifest, bytes]:
     rule = f"{setting} must be the output folder of a finished fit, with {MANIFEST} and {CENTERS_FILE}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    octets = gate.read_octets(FileSystems.join(folder, MANIFEST), refusal)
-    json_schema.parsed(octets, RunManifest, refusal)
-    manifest = json_schema.parsed(octets, ModelManifest, foreign)
-    return manifest, gate.read_octets(FileSystems.join(folder, CENTERS_FILE), refusal)
+    raw = gate.read_bytes(FileSystems.join(folder, MANIFEST), refusal)
+    json_schema.parsed(raw, RunManifest, refusal)
+    manifest = json_schema.parsed(raw, ModelManifest, foreign)
+    return manifest, gate.read_bytes(FileSystems.join(folder, CENTERS_FILE), refusal)
 
 
 def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
@@ -133,7 +133,7 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
     inside = FileSystems.join(path, CENTERS_FILE)
     rule = "evaluate.reference must be a Parquet file or the output folder of a fit"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
-    content = gate.read_octets(inside if FileSystems.exists(inside) else path, refusal)
+    content = gate.read_bytes(inside if FileSystems.exists(inside) else path, refusal)
     centers, _ = _centers(content, path, "evaluate.reference")
     if centers.shape[1] != n_features:
         raise ConfigError(

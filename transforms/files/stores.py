@@ -20,7 +20,7 @@ _SCHEME = re.compile(r"([a-zA-Z][-a-zA-Z0-9+.]*)://")
 _LATER: list[Callable[[], Any]] = []
 """What makes the options of stores, until it has."""
 _END_BYTES = 1 << 22
-"""Octets at the end of a file that one request brings: a small file whole, of another one the footer."""
+"""Bytes at the end of a file that one request brings: a small file whole, of another one the footer."""
 _READ_AHEAD = 1 << 24
 _FLAGS = (
     *("s3_access_key_id", "s3_secret_access_key", "s3_session_token", "s3_endpoint_url"),
@@ -36,7 +36,7 @@ class StoredFile(NamedTuple):
     """What a store tells of a file.
 
     Attributes:
-      size: octets.
+      size: bytes.
       changed: time of the last change; empty if it tells none.
     """
 
@@ -48,9 +48,9 @@ class OpenedFile(NamedTuple):
     """An open file of a store.
 
     Attributes:
-      source: its octets.
+      source: its bytes.
       state: of the file that they are of; None if the store has not told it with them.
-      fixed: whether all octets are of the file as it was when it was opened, whatever takes its place meanwhile.
+      fixed: whether all bytes are of the file as it was when it was opened, whatever takes its place meanwhile.
     """
 
     source: Any
@@ -65,7 +65,7 @@ def is_local(path: str) -> bool:
 
 
 def open_store(path: str) -> OpenedFile:
-    """Octets of a file on a store, as they lie there; those of a small file have been read.
+    """Bytes of a file on a store, as they lie there; those of a small file have been read.
 
     Raises:
       OSError: if it cannot be opened.
@@ -111,7 +111,7 @@ def amazon(path: str) -> Any:
 def share_clients() -> None:
     """Has Beam use one client of Amazon's store for all that a process asks; what imports Beam's filesystems calls it.
 
-    Beam keeps the octets that it is about to read beside the client, for each open file its own, as before.
+    Beam keeps the bytes that it is about to read beside the client, for each open file its own, as before.
     """
     from apache_beam.io.aws.clients.s3 import boto3_client
 
@@ -254,13 +254,13 @@ class _Object(io.RawIOBase):
             end = min(self._place + len(target), first)
             _, found = self._answer(Range=f"bytes={self._place}-{end - 1}", IfMatch=self._tag)
             if len(found) != end - self._place:
-                raise OSError(f"{self._path} cannot be read: other octets came than were asked for")
+                raise OSError(f"{self._path} cannot be read: other bytes came than were asked for")
         target[: len(found)] = found
         self._place += len(found)
         return len(found)
 
     def _answer(self, **wanted: str) -> tuple[Any, bytes]:
-        """What the store says, and octets; a request that fails in a way that passes is made again."""
+        """What the store says, and bytes; a request that fails in a way that passes is made again."""
         from apache_beam.utils import retry
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -283,7 +283,7 @@ class _Object(io.RawIOBase):
 
 
 def _say_again(*_: object) -> None:
-    """What Beam would log has octets of private files counted."""
+    """What Beam would log has bytes of private files counted."""
     _LOGGER.warning("a store does not answer, or not to the end; it is asked again")
 
 

@@ -27,7 +27,7 @@ from transforms.numerics.one_thread import one_thread
 from transforms.numerics.privacy.noise import draw_release
 from transforms.numerics.statistics import lattice
 from transforms.numerics.statistics.nearest import NearestCenters
-from transforms.rounds.protocol import Round, measured
+from transforms.rounds.protocol import Round, measure
 
 MOST_ROWS = 20_000
 """Rows that one simulation works on, at most; they stand for any number."""
@@ -120,7 +120,7 @@ def run_once(
     state, seconds = initial, 0.0
     for each in rounds:
         start = time.thread_time()
-        found = measured(each, rows, state.broadcast())
+        found = measure(each, rows, state.broadcast())
         seconds += time.thread_time() - start
         state = each.step(
             state, draw_release(key, _drawn(each.plan, variance), np.rint(found * factor).astype(np.int64))

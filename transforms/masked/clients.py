@@ -30,7 +30,7 @@ from transforms.numerics.privacy.keystream import encode_label
 from transforms.numerics.privacy.noise_shares import stated
 from transforms.privacy.held_key import HeldKeyFn
 from transforms.privacy.noise_stage import AddNoiseShares
-from transforms.rounds.protocol import Round, measured
+from transforms.rounds.protocol import Round, measure
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import prefetched_blocks
 
@@ -45,7 +45,7 @@ class Masking:
     Attributes:
       secret_uri: where workers of the clients' role find the secret that all clients share.
       run: names the run: part of every mask.
-      nonce: random octets of the run, part of every mask, too; empty only where one pipeline is the whole run.
+      nonce: random bytes of the run, part of every mask, too; empty only where one pipeline is the whole run.
       client: names the client whose shards these are, unique among clients; empty if they are of all clients.
       root: where its rows are; shards are named by their places below it, however paths are spelled.
       whole_clients: whether all rows of a client id lie in one shard, so that the id alone names a sender.
@@ -132,7 +132,7 @@ def statistics_by_client(
         clients = range(first, min(first + batch, block.n_clients))
         yield (
             owners[first : clients.stop],
-            np.stack([measured(round_, _alone(block, offsets, client), state) for client in clients]),
+            np.stack([measure(round_, _alone(block, offsets, client), state) for client in clients]),
         )
 
 
@@ -153,7 +153,7 @@ def shard_statistics(
       state: what is broadcast.
 
     Yields:
-      Owners of messages, of a shard as a whole no octets, and int64 of shape (n_owners, round_.plan.size).
+      Owners of messages, of a shard as a whole no bytes, and int64 of shape (n_owners, round_.plan.size).
     """
     size = round_.plan.size
     state = state if round_.at is None else round_.at(state, shard.path)
@@ -162,7 +162,7 @@ def shard_statistics(
         if contract.by_client:
             yield from statistics_by_client(block, round_, state, max(1, _MESSAGE_BATCH_BYTES // (8 * size)))
         else:
-            total[0] += measured(round_, block, state)
+            total[0] += measure(round_, block, state)
     if not contract.by_client:
         yield [b""], total
 

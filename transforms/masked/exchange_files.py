@@ -3,7 +3,7 @@
     plan.json                        written by the clients' role when the run is opened
     aggregator.json                  written by the aggregator: the public key that messages are sealed to
     00_outer_product/broadcast.json  written by the clients' role: the round is open
-    00_outer_product/messages/*      written by clients, sealed for the aggregator; a retry writes the same octets
+    00_outer_product/messages/*      written by clients, sealed for the aggregator; a retry writes the same bytes
     00_outer_product/sum.parquet     written by the aggregator: the round is closed, who is in it is final
     00_outer_product/countersigned/* written by clients that split the noise: which lists and sum they were shown
 
@@ -40,8 +40,8 @@ from schemas.privacy.release import MaskedReleases
 from schemas.settings import json_schema, json_text
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
+from transforms.files.file_bytes import table_bytes
 from transforms.files.new_file import write_once
-from transforms.files.octets import table_bytes
 from transforms.masked.party_state import RunState
 from transforms.masked.sealing import SEALED, Sealing
 from transforms.masked.signing import Parties, Signed
@@ -93,7 +93,7 @@ class Exchange:
                 f"--exchange must hold a plan.json, got none in {self.folder}; run `dapple unmask` first."
             )
         path = self._path(_PLAN)
-        content = self._octets(path, _refusal(path), COLLECTOR, "plan")
+        content = self._raw(path, _refusal(path), COLLECTOR, "plan")
         self._plan, self._plan_digest = ExchangePlan.from_json(content), hashlib.sha256(content).digest()
         return self._plan
 
@@ -169,18 +169,18 @@ class Exchange:
         Raises:
           ProtocolError: if another file is there, or the run is over.
         """
-        octets = None if self.kept is None else self.kept.sent(self.plan().rounds[index].path, leg)
-        if octets:
-            write_once(self._sent_path(index, leg, client), octets)
-        return octets is not None
+        raw = None if self.kept is None else self.kept.sent(self.plan().rounds[index].path, leg)
+        if raw:
+            write_once(self._sent_path(index, leg, client), raw)
+        return raw is not None
 
     def _leave(self, path: str, content: bytes, client: str, leg: str, index: int) -> None:
         """Leaves what a client sends in a leg: what it has decided for first, whatever its rows are by now."""
-        octets = content and self._final(path, content, client, leg, index)
+        raw = content and self._final(path, content, client, leg, index)
         if self.kept is not None:
-            octets = self.kept.first(self.plan().rounds[index].path, leg, octets)
-        if octets:
-            write_once(path, octets)
+            raw = self.kept.first(self.plan().rounds[index].path, leg, raw)
+        if raw:
+            write_once(path, raw)
 
     def _sent_path(self, index: int, leg: str, client: str) -> str:
         return self._path(self._round(index), leg, f"{client}{SEALED if leg == MESSAGES else '.parquet'}")
@@ -192,7 +192,7 @@ class Exchange:
 
     def read_messages(self, index: int, path: str, private: bytes) -> MaskedMessages:
         """Messages of one file; raises ProtocolError if it is no file of messages that was sealed for this reader."""
-        sealed = self._octets(path, table_refusal(path), self._client(path), MESSAGES, index)
+        sealed = self._raw(path, table_refusal(path), self._client(path), MESSAGES, index)
         content = unseal(sealed, private, self._label(index, os.path.basename(path)))
         if content is None:
             raise ProtocolError(
@@ -247,7 +247,7 @@ class Exchange:
         if not self.is_closed(index):
             raise ProtocolError(f"round {index} must be closed, got no sum yet; run `dapple aggregate` first.")
         path = self._path(self._round(index), _SUM)
-        content = self._octets(path, table_refusal(path), AGGREGATOR, "sum", index)
+        content = self._raw(path, table_refusal(path), AGGREGATOR, "sum", index)
         found = sum_from_table(gate.table_of(content, table_refusal(path)), plan or self.plan().rounds[index])
         return found, hashlib.sha256(content).hexdigest()
 
@@ -322,16 +322,16 @@ class Exchange:
         """
         if self.parties is not None and party != self.parties.own and FileSystems.exists(path):
             what = self._signed(party, kind, index)
-            there = self.parties.verified(gate.read_octets(path, _refusal(path)), what, path)
+            there = self.parties.verified(gate.read_bytes(path, _refusal(path)), what, path)
             if there == content:
                 return
         write_once(path, self._final(path, content, party, kind, index))
 
     def _final(self, path: str, content: bytes, party: str, kind: str, index: int | None) -> bytes:
-        """Octets of a file; with parties, signed."""
+        """Bytes of a file; with parties, signed."""
         return content if self.parties is None else self.parties.sign(content, self._signed(party, kind, index), path)
 
-    def _octets(
+    def _raw(
         self,
         path: str,
         refusal: Refusal,
@@ -341,8 +341,8 @@ class Exchange:
         most_bytes: int = gate.MOST_BYTES,
     ) -> bytes:
         """Content of a file; with parties, what the party has signed of it."""
-        octets = gate.read_octets(path, refusal, most_bytes)
-        return octets if self.parties is None else self.parties.verified(octets, self._signed(party, kind, index), path)
+        raw = gate.read_bytes(path, refusal, most_bytes)
+        return raw if self.parties is None else self.parties.verified(raw, self._signed(party, kind, index), path)
 
     def _json(
         self,
@@ -354,9 +354,7 @@ class Exchange:
         index: int | None = None,
         most_bytes: int = json_text.MOST_BYTES,
     ) -> _Content:
-        return json_schema.parsed(
-            self._octets(path, refusal, party, kind, index, most_bytes), model, refusal, most_bytes
-        )
+        return json_schema.parsed(self._raw(path, refusal, party, kind, index, most_bytes), model, refusal, most_bytes)
 
     def _path(self, *parts: str) -> str:
         return FileSystems.join(self.folder, *parts)

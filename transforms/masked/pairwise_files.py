@@ -19,7 +19,7 @@ from schemas.masked.config import AGGREGATOR, PairwiseParams
 from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKeys, Sent, sent_from_table, sent_to_table
 from schemas.privacy import noise_shares
 from transforms.files import gate
-from transforms.files.octets import table_bytes
+from transforms.files.file_bytes import table_bytes
 from transforms.masked.exchange_files import Exchange, table_refusal
 from transforms.numerics.masked import neighbors
 from transforms.numerics.masked.public_keys import is_sound
@@ -43,7 +43,7 @@ class PairwiseExchange(Exchange):
     def digest(self, index: int, leg: Leg) -> str:
         """SHA-256 of the list that closed a leg."""
         path = self._list_path(index, leg)
-        return hashlib.sha256(self._octets(path, table_refusal(path), AGGREGATOR, _list(leg), index)).hexdigest()
+        return hashlib.sha256(self._raw(path, table_refusal(path), AGGREGATOR, _list(leg), index)).hexdigest()
 
     def send_rows(self, index: int, leg: Leg, client: str, rows: Sequence[Sent]) -> None:
         """Leaves all keys or letters of a client, in one file; raises ProtocolError if another one is there."""
@@ -56,7 +56,7 @@ class PairwiseExchange(Exchange):
 
     def handed_out(self, index: int, file: str) -> bytes:
         """What a client has handed out, sealed; raises ProtocolError if it is of nobody."""
-        return self._octets(file, table_refusal(file), self._client(file), Leg.SHARES, index)
+        return self._raw(file, table_refusal(file), self._client(file), Leg.SHARES, index)
 
     def own_keys(self, index: int, client: str) -> list[SenderKeys]:
         """The keys that a client has sent; raises ProtocolError if its file is another one."""
@@ -149,7 +149,7 @@ class PairwiseExchange(Exchange):
         return found
 
     def _sent_in(self, path: str, kind: type[Sent], party: str, what: str, index: int) -> list[Sent]:
-        table = gate.table_of(self._octets(path, table_refusal(path), party, what, index), table_refusal(path))
+        table = gate.table_of(self._raw(path, table_refusal(path), party, what, index), table_refusal(path))
         return sent_from_table(table, kind, self._name(index))
 
     def _close(self, index: int, leg: Leg, rows: Sequence[Sent], kind: type[Sent]) -> None:

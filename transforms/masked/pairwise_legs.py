@@ -24,7 +24,7 @@ from schemas.privacy.release import MaskedReleases, Release
 from schemas.settings.refusal import Refusal
 from schemas.tables.contract import TableContract
 from transforms.files import gate
-from transforms.files.octets import table_bytes
+from transforms.files.file_bytes import table_bytes
 from transforms.masked.clients import ClientsStep, Masking, SecretFn, UnmaskReleases, WithShares, unmasked
 from transforms.masked.pairwise_lists import Correspondence, Roster, number_listed, sender_of
 from transforms.masked.party_state import RunState
@@ -153,10 +153,10 @@ def _unmask(
     return masking.stated(unmasked(masked.releases, plan, total), len(present), len(roster.names))
 
 
-def _revealed(owner: int, holder: int, there: bool, octets: bytes) -> Iterator[Revealed]:
+def _revealed(owner: int, holder: int, there: bool, raw: bytes) -> Iterator[Revealed]:
     """What a neighbor has handed out; nothing if it can be no share."""
-    if len(octets) == SHARE_BYTES:
-        yield Revealed(owner, holder, there, np.frombuffer(octets, dtype="<u4").astype(np.int64))
+    if len(raw) == SHARE_BYTES:
+        yield Revealed(owner, holder, there, np.frombuffer(raw, dtype="<u4").astype(np.int64))
 
 
 def pin(batches: list, round_path: str, kept: RunState) -> None:

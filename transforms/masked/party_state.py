@@ -2,7 +2,7 @@
 
     STATE/PARTY/seal.key, noise.key         made when the party is enrolled, and never again
     STATE/PARTY/run-RUN/NOTE                digest of what is answered for: a broadcast, a list, a sum
-    STATE/PARTY/run-RUN/ANSWER.sent         octets that were sent, empty if there was nothing to send
+    STATE/PARTY/run-RUN/ANSWER.sent         bytes that were sent, empty if there was nothing to send
     STATE/PARTY/run-RUN/ROUND.pinned, .key  what the messages of a round are formed of, until they are sent: sealed
     STATE/PARTY/run-RUN/columns.parquet     names and types of the columns of its rows
     STATE/PARTY/run-RUN/over                nothing of rows is answered in this run any more
@@ -25,8 +25,8 @@ from apache_beam.io.filesystems import FileSystems
 from schemas.errors import ConfigError, ProtocolError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
+from transforms.files.file_bytes import make_folder
 from transforms.files.new_file import write_once
-from transforms.files.octets import make_folder
 from transforms.masked.sealing import Sealing, opened
 from transforms.numerics.privacy.keystream import encode_label
 from transforms.privacy.keys import create_key, key_digest
@@ -79,7 +79,7 @@ class RunState:
         """
         self._check_goes_on()
         path = self._path(round_path, leg) + SENT
-        return gate.read_octets(path, _REFUSAL) if FileSystems.exists(path) else None
+        return gate.read_bytes(path, _REFUSAL) if FileSystems.exists(path) else None
 
     def first(self, round_path: str, leg: str, content: bytes) -> bytes:
         """What is to be sent in a leg of a round: this content, or what was decided for before; durable on return.
@@ -119,7 +119,7 @@ class RunState:
         path = self._pin(round_path)
         if not FileSystems.exists(path + _PIN_KEY):
             raise _REFUSAL.because("none")
-        sealed = gate.read_octets(path + _PINNED, _REFUSAL)
+        sealed = gate.read_bytes(path + _PINNED, _REFUSAL)
         content = opened(sealed, path + _PIN_KEY, _PURPOSE, _label(round_path))
         if content is None:
             raise _REFUSAL.because("another file")
@@ -172,7 +172,7 @@ class RunState:
         try:
             self._write(path, content)
         except ProtocolError:
-            return gate.read_octets(path, _REFUSAL)
+            return gate.read_bytes(path, _REFUSAL)
         return content
 
     def _write(self, path: str, content: bytes) -> None:

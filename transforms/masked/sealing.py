@@ -16,7 +16,7 @@ class Sealing:
 
     Attributes:
       receiver: a public key.
-      secret_uri: of 32 octets of the party alone.
+      secret_uri: of 32 bytes of the party alone.
     """
 
     receiver: bytes

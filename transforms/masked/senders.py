@@ -36,7 +36,7 @@ def _below(path: str, root: str) -> str:
 
 
 def owners_of(block: ClientBlock) -> list[bytes]:
-    """Ids of a block's clients as octets; raises TypeError if the block lacks them."""
+    """Ids of a block's clients as bytes; raises TypeError if the block lacks them."""
     if block.clients is None:
         raise TypeError("messages must be formed of a block with client ids; read it from a shard.")
-    return client_ids.octets_of(client_ids.canonical(pa.chunked_array([block.clients])))
+    return client_ids.bytes_of(client_ids.canonical(pa.chunked_array([block.clients])))

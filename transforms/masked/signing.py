@@ -1,6 +1,6 @@
 """Who wrote a file of masked aggregation: the signature at its end, and what it is bound to.
 
-A signed file is its content and 64 octets. They are bound to the party, the kind of the file, the nonce and the plan of
+A signed file is its content and 64 bytes. They are bound to the party, the kind of the file, the nonce and the plan of
 the run, the round and its broadcast, and the content. So a file counts in one place of one run only.
 """
 
@@ -104,13 +104,13 @@ class Parties:
             )
         return content + sign(read_key(self.identity_uri, IDENTITY_SETTING), what.statement(content))
 
-    def verified(self, octets: bytes, what: Signed, path: str) -> bytes:
+    def verified(self, raw: bytes, what: Signed, path: str) -> bytes:
         """The content of a signed file.
 
         Raises:
           ProtocolError: naming the party, if it has not signed this content as this file.
         """
-        content, signature = octets[:-SIGNATURE_BYTES], octets[-SIGNATURE_BYTES:]
+        content, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
         if not is_signed(bytes.fromhex(self.keys[what.party]), what.statement(content), signature):
             raise ProtocolError(
                 f"{path} must be signed by {what.party} as {what.kind} of this run and round, got another file; take "

@@ -110,7 +110,7 @@ def _kept(uri: str, setting: str) -> bytes:
             raise ConfigError(f"{setting} must be a file of mode 0600, got one that others may read; chmod 600 {uri}.")
     except OSError as error:
         raise refusal.because(uri) from error
-    key = gate.read_octets(uri, refusal, _MOST_READ)
+    key = gate.read_bytes(uri, refusal, _MOST_READ)
     if len(key) != KEY_BYTES:
         raise ConfigError(f"{setting} must hold exactly {KEY_BYTES} bytes, got {len(key)}; write a new random key.")
     if len(set(key)) < _FEWEST_VALUES:

@@ -15,7 +15,7 @@ _BEAM = frozenset(
         "apache_beam.pvalue:AsSingleton",
         # A handle of what worker processes keep: a key, no content.
         "apache_beam.utils.shared:Shared",
-        # Octets and elements, in both directions: Beam's own coders of plain values.
+        # Bytes and elements, in both directions: Beam's own coders of plain values.
         "apache_beam.coders.coders:BooleanCoder",
         "apache_beam.coders.coders:BytesCoder",
         "apache_beam.coders.coders:FastPrimitivesCoder",

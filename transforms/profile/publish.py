@@ -23,7 +23,7 @@ from schemas.profile.plan import (
     mean_path,
     percentile_path,
 )
-from transforms.files.octets import table_bytes, write_bytes
+from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.profile.pipeline_dp_noise import Noised
 
 _Row = tuple[int, str | None, str, str | None, float, float | None]

@@ -31,7 +31,7 @@ _BATCH_REPORTS = 1 << 18
 
 
 class ReportBatch(NamedTuple):
-    """Some reports as plain octets: nonces, and indices or codewords, little-endian, without padding."""
+    """Some reports as plain bytes: nonces, and indices or codewords, little-endian, without padding."""
 
     nonces: bytes
     payload: bytes
@@ -136,7 +136,7 @@ def _split(
         yield from zip(filled, pieces, strict=True)
         return
     origin = hashlib.sha256(batch.nonces + batch.payload).hexdigest()
-    places = row_spill.spill(spill_folder, origin, (octets for piece in pieces for octets in piece))
+    places = row_spill.spill(spill_folder, origin, (raw for piece in pieces for raw in piece))
     for index, nonces, payload in zip(filled, places[::2], places[1::2], strict=True):
         yield index, (nonces, payload)
 

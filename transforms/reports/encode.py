@@ -53,10 +53,10 @@ class KeyedClientFn(SmallBlocksFn, HeldKeyFn):
 
     def _clients_of(self, shard: ShardRef) -> tuple[NDArray[np.floating], list[bytes]]:
         points, ids = self._contract.to_rows(read_columns(shard, self._contract.types), shard_name(shard))
-        octets = client_ids.octets_of(client_ids.canonical(ids))
-        if len(set(octets)) < len(octets):
+        raw = client_ids.bytes_of(client_ids.canonical(ids))
+        if len(set(raw)) < len(raw):
             raise InputError(f"{shard_name(shard)} must hold one row per client, got several; group the rows first.")
-        return points, octets
+        return points, raw
 
 
 class _EncodeFn(KeyedClientFn):
@@ -90,7 +90,7 @@ def keyed_reports(
 
 
 def _digest(key: bytes, person: bytes, collection: bytes, client: bytes, point: bytes) -> bytes:
-    """32 octets that only the key's holder can predict; `person` has at most 16 bytes, the collection always 16."""
+    """32 bytes that only the key's holder can predict; `person` has at most 16 bytes, the collection always 16."""
     length = len(client).to_bytes(8, "little")
     return hashlib.blake2b(collection + length + client + point, key=key, digest_size=32, person=person).digest()
 

@@ -15,7 +15,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from schemas.reports.parameters import ReportParameters, ReportVariant
 from schemas.reports.rows import to_table
-from transforms.files.octets import WrittenFile, write_bytes, write_listing
+from transforms.files.file_bytes import WrittenFile, write_bytes, write_listing
 from transforms.reports.batches import (
     FEW_GROUPS,
     MANY_GROUPS,
@@ -41,14 +41,14 @@ def n_files(min_batch: int) -> int:
 
 
 def write_part(group: int, content: bytes, folder: str) -> WrittenFile:
-    """Writes the file of a group; a second attempt writes the same octets."""
+    """Writes the file of a group; a second attempt writes the same bytes."""
     name = f"part-{group:02d}.parquet"
     write_bytes(FileSystems.join(folder, name), content)
     return WrittenFile(name, hashlib.sha256(content).hexdigest())
 
 
 def _file_of(table: pa.Table) -> bytes:
-    """A table of random octets as a Parquet file: nothing in it compresses, and nothing can be skipped."""
+    """A table of random bytes as a Parquet file: nothing in it compresses, and nothing can be skipped."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="none", use_dictionary=False, write_statistics=False)
     return buffer.getvalue()
@@ -58,7 +58,7 @@ def _file_of(table: pa.Table) -> bytes:
 class ShuffleReports(beam.PTransform):
     """`ReportBatch`es → Parquet files of shuffled reports, and a list of them.
 
-    Of reports with one nonce, one stays. A retried bundle writes its file again, octet for octet.
+    Of reports with one nonce, one stays. A retried bundle writes its file again, byte for byte.
 
     Attributes:
       parameters: of the collection.

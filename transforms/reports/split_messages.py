@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from schemas.errors import InputError
 from schemas.reports.split_parameters import SplitParameters
 from schemas.tables.columns import find, mismatch, plain
-from transforms.files.octets import WrittenFile, write_listing
+from transforms.files.file_bytes import WrittenFile, write_listing
 from transforms.numerics.reports import split_reports
 from transforms.numerics.reports.split_and_mix import MOST_TIMES, Messages, MessageTotals
 from transforms.reports.batches import ReadRowGroups, check_apart, check_one_pane, check_one_window
@@ -38,7 +38,7 @@ _BATCH_MESSAGES = 1 << 20
 
 
 class MessageBatch(NamedTuple):
-    """Some messages as plain octets: places (4 each) and shares (8 each), little-endian."""
+    """Some messages as plain bytes: places (4 each) and shares (8 each), little-endian."""
 
     places: bytes
     shares: bytes
@@ -55,7 +55,7 @@ class MessageBatch(NamedTuple):
 
 
 _Piece = tuple[bytes, MessageBatch]
-"""Names of uploads, 8 octets each, and their messages."""
+"""Names of uploads, 8 bytes each, and their messages."""
 
 
 class _EncodeFn(KeyedClientFn):
@@ -68,7 +68,7 @@ class _EncodeFn(KeyedClientFn):
 class EncodeMessages(EncodeClients):
     """`ShardRef`s → `MessageBatch`es, all messages of every client, under its `SplitParameters`.
 
-    Privacy: none before messages are shuffled. Cost: `messages_per_client` messages per client, of 12 octets here.
+    Privacy: none before messages are shuffled. Cost: `messages_per_client` messages per client, of 12 bytes here.
     """
 
     _encodes = _EncodeFn
@@ -294,7 +294,7 @@ class ReadUploads(ReadRowGroups):
     not whole, or of which there are two that differ, is left out.
 
     Privacy: whoever reads uploads is the shuffler, which is trusted to forget them. Cost: one shuffle of all messages,
-    20 octets each; memory for those of a 1,024th of all clients.
+    20 bytes each; memory for those of a 1,024th of all clients.
     """
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:

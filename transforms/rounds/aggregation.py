@@ -22,7 +22,7 @@ from transforms.privacy.noise_stage import AddNoise
 from transforms.rounds.exact_sums import SumStatistics
 from transforms.rounds.protocol import Round
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
-from transforms.rounds.shard_sums import ShardReader, contract_digest, summed
+from transforms.rounds.shard_sums import ShardReader, contract_digest, sum_shards
 from transforms.rounds.sum_processes import CREWS
 
 _SHARDS_PER_CORE = 1024
@@ -89,9 +89,9 @@ class Central:
 class _StatisticFn(beam.DoFn):
     """Adds up the statistic of shards; blocks are small, so BLAS gets one thread and workers the cores."""
 
-    def __init__(self, contract: TableContract, bound: Round, limits: WorkerLimits = NO_LIMITS):
+    def __init__(self, contract: TableContract, round_: Round, limits: WorkerLimits = NO_LIMITS):
         self._contract = contract
-        self._round = bound
+        self._round = round_
         self._limits = limits
 
     def setup(self) -> None:
@@ -119,6 +119,6 @@ class _StatisticFn(beam.DoFn):
         """The statistic of the shards that wait."""
         waiting, self._waiting = self._waiting, []
         reader = ShardReader(
-            contract=self._contract, identity=self._identity, bound=self._round, state=self._state, limits=self._limits
+            contract=self._contract, identity=self._identity, round=self._round, state=self._state, limits=self._limits
         )
-        return summed(reader, waiting)
+        return sum_shards(reader, waiting)

@@ -26,7 +26,7 @@ def state_digest(value: Any) -> bytes:
     """SHA-256 of a state and of all that it holds: equal for equal bits, whoever made it.
 
     Args:
-      value: a dataclass or tuple of arrays, numbers, strings, octets, settings, None and of such.
+      value: a dataclass or tuple of arrays, numbers, strings, bytes, settings, None and of such.
 
     Raises:
       TypeError: if it holds something else, whose digest would be that of a place in memory.
@@ -53,7 +53,7 @@ def _label(value: Any) -> bytes:
     raise TypeError(f"a state must hold arrays, numbers, strings and such, got {kind}.")
 
 
-def bound(state: Any, path: str) -> Any:
+def bind(state: Any, path: str) -> Any:
     """The state; whoever comes second must have the same bits.
 
     Args:

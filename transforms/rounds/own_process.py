@@ -23,7 +23,7 @@ STOPPING = Stopping()
 def no_core_dumps() -> None:
     """Switches core dumps off for this process and those that it starts: rows and keys in memory would be in them.
 
-    A limit of one octet is less than any dump has, and the one that Linux also heeds where dumps go to a program.
+    A limit of one byte is less than any dump has, and the one that Linux also heeds where dumps go to a program.
     """
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]

@@ -73,21 +73,22 @@ class Round(NamedTuple):
     at: Callable[[Any, str], Any] | None = None
 
 
-def measured(bound: Round, block: ClientBlock, state: Any) -> NDArray[np.int64]:
+def measure(round_: Round, block: ClientBlock, state: Any) -> NDArray[np.int64]:
     """The statistic of a block, as everything that adds statistics up asks for it.
 
     Returns:
-      int64, shape (bound.plan.size,).
+      int64, shape (round_.plan.size,).
 
     Raises:
       PrivacyFlowError: if the statistic has another shape or type: spread over the coordinates of the plan, or
         rounded, it would not keep its sensitivity.
     """
-    found = bound.statistic(block, state)
-    if found.shape != (bound.plan.size,) or found.dtype != np.int64:
+    found = round_.statistic(block, state)
+    if found.shape != (round_.plan.size,) or found.dtype != np.int64:
         raise PrivacyFlowError(
-            f"the statistic of {bound.plan.path} must be {bound.plan.size} whole numbers, as in its plan, got an array "
-            f"of shape {found.shape} and type {found.dtype}; start the run from the state that the plan was made for."
+            f"the statistic of {round_.plan.path} must be {round_.plan.size} whole numbers, as in its plan, got an "
+            f"array of shape {found.shape} and type {found.dtype}; start the run from the state that the plan was made "
+            "for."
         )
     return found
 

@@ -16,22 +16,22 @@ from apache_beam.pvalue import AsSingleton
 from transforms.rounds import bound_broadcast
 from transforms.rounds.aggregation import Aggregation
 from transforms.rounds.protocol import Round
-from transforms.rounds.staged_state import StagedArrays, begun, lightened, restored
+from transforms.rounds.staged_state import StagedArrays, begin, lightened, restored
 
 
-def round_label(bound: Round) -> str:
+def round_label(round_: Round) -> str:
     """What the steps of a round are called in the graph."""
-    return bound.plan.path.rpartition("/")[2].title().replace("_", "")
+    return round_.plan.path.rpartition("/")[2].title().replace("_", "")
 
 
-def server_step(releases: tuple, state: Any, bound: Round, staged: StagedArrays | None = None) -> Any:
+def server_step(releases: tuple, state: Any, round_: Round, staged: StagedArrays | None = None) -> Any:
     """The next state; the order of arguments is that of a main and a side input.
 
     Large public arrays of the state are read where this runs, and are not sent on.
     """
     if staged is None:
-        return bound.step(state, releases)
-    return lightened(bound.step(restored(state, staged), releases), staged)
+        return round_.step(state, releases)
+    return lightened(round_.step(restored(state, staged), releases), staged)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -86,12 +86,12 @@ class RunRounds(beam.PTransform):
         """Chains the rounds: each one's state is the next one's broadcast."""
         state = shards.pipeline | "Public" >> beam.Create([self.initial], reshuffle=False)
         if self.staged is not None and not self.goes_on:
-            state = state | "Begin" >> beam.Map(begun, self.staged)
-        for bound in self.rounds:
-            label = round_label(bound)
-            one = PrivateRound(round=bound, state=state, aggregation=self.aggregation, staged=self.staged)
+            state = state | "Begin" >> beam.Map(begin, self.staged)
+        for round_ in self.rounds:
+            label = round_label(round_)
+            one = PrivateRound(round=round_, state=state, aggregation=self.aggregation, staged=self.staged)
             state = shards | label >> one
             if self.folder is not None and bound_broadcast.can_bind(self.folder):
                 path = FileSystems.join(self.folder, label + bound_broadcast.SUFFIX)
-                state = state | f"Bind{label}" >> beam.Map(bound_broadcast.bound, path)
+                state = state | f"Bind{label}" >> beam.Map(bound_broadcast.bind, path)
         return state

@@ -20,11 +20,11 @@ from schemas.tables.client_block import ClientBlock
 
 Kept = TypeVar("Kept")
 _MEMORY_SHARE = 4
-"""Memory gets one in so many octets of what a worker may keep, the file all others."""
+"""Memory gets one in so many bytes of what a worker may keep, the file all others."""
 _MOST_MEMORY = 1 << 28
 _ON_DISK = "/var/tmp"
 _LEAST_FREE = 1 << 30
-"""Octets that stay free on the disk of the file."""
+"""Bytes that stay free on the disk of the file."""
 
 
 class HeldByRun(Generic[Kept]):
@@ -76,7 +76,7 @@ class WorkerLimits:
     Attributes:
       run: names the run among those of a process; random, since rows of one run are never read by another.
       cores: processes that add up rows, with this one; 0 where the runner counts them: one, and a thread reads ahead.
-      cache_bytes: octets of rows that are kept between rounds; 0 to read rows anew in every round.
+      cache_bytes: bytes of rows that are kept between rounds; 0 to read rows anew in every round.
     """
 
     run: str = ""
@@ -94,7 +94,7 @@ class Piece:
 
     Attributes:
       rows: int32, shape (n_rows, n_features); None if they are in the file.
-      offset: in the file, octets.
+      offset: in the file, bytes.
       shape: of the rows.
       offsets: of their clients, as a `ClientBlock` has them.
     """
@@ -106,7 +106,7 @@ class Piece:
 
     @property
     def n_bytes(self) -> int:
-        """Octets in memory."""
+        """Bytes in memory."""
         return sum(each.nbytes for each in (self.rows, self.offsets) if each is not None)
 
 
@@ -114,7 +114,7 @@ class RowCache:
     """The rows that one run keeps in this process; threads may share it.
 
     Args:
-      n_bytes: most octets, memory and file together.
+      n_bytes: most bytes, memory and file together.
     """
 
     def __init__(self, n_bytes: int):
@@ -211,7 +211,7 @@ def _folder() -> str | None:
 
 
 def _write(file: IO[bytes], rows: NDArray[Any], offset: int) -> None:
-    """Writes all octets; raises OSError."""
+    """Writes all bytes; raises OSError."""
     view = memoryview(rows.data).cast("B")
     while len(view):
         n_written = os.pwrite(file.fileno(), view, offset)

@@ -16,7 +16,7 @@ from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics.frame import Frame, QuantizedFrame
-from transforms.rounds.protocol import Round, measured
+from transforms.rounds.protocol import Round, measure
 from transforms.rounds.row_cache import CACHES, Piece, RowCache, WorkerLimits
 from transforms.rounds.sum_processes import CREWS, alive, limits_of_others
 from transforms.tables.shard_rows import prefetched_blocks, read_blocks
@@ -26,7 +26,7 @@ _QUANTIZED_ROWS = 2048
 
 
 def contract_digest(contract: TableContract) -> bytes:
-    """What tells contracts apart that make other rows of a shard; 16 octets."""
+    """What tells contracts apart that make other rows of a shard; 16 bytes."""
     return hashlib.blake2b(pickle.dumps(contract), digest_size=16).digest()
 
 
@@ -37,14 +37,14 @@ class ShardReader:
     Attributes:
       contract: how shards are read.
       identity: digest of the contract.
-      bound: the round.
+      round: the round.
       state: that was broadcast.
       limits: of the worker.
     """
 
     contract: TableContract
     identity: bytes
-    bound: Round
+    round: Round
     state: Any
     limits: WorkerLimits
 
@@ -54,24 +54,24 @@ class ShardReader:
         Raises:
           InputError: if the shard cannot be read, or is not the one that was listed.
         """
-        cache, bits = CACHES.of_run(self.limits), self.bound.bits
-        if cache is None or bits is None or self.bound.at is not None or shard == EMPTY_SHARD:
-            state = self.state if self.bound.at is None else self.bound.at(self.state, shard.path)
-            yield from (functools.partial(measured, self.bound, block, state) for block in self._blocks(shard))
+        cache, bits = CACHES.of_run(self.limits), self.round.bits
+        if cache is None or bits is None or self.round.at is not None or shard == EMPTY_SHARD:
+            state = self.state if self.round.at is None else self.round.at(self.state, shard.path)
+            yield from (functools.partial(measure, self.round, block, state) for block in self._blocks(shard))
             return
         known = dataclasses.replace(self.state, frame=QuantizedFrame.of(self.state.frame, bits))
         kept = cache.pieces(self._key(shard, bits))
         if kept is not None:
             with PROGRESS.reading(shard.n_rows):
                 yield from (functools.partial(self._of_kept, cache, piece, known) for piece in kept)
-        elif self.bound.later_bits in (None, bits):
+        elif self.round.later_bits in (None, bits):
             rows = self._filled(cache, shard, bits, self._blocks(shard))
-            yield from (functools.partial(measured, self.bound, block, known) for block in rows)
+            yield from (functools.partial(measure, self.round, block, known) for block in rows)
         else:
             # What is kept comes first, since it ends where it has seen that there is no further block.
             blocks, same = itertools.tee(self._blocks(shard))
-            both = zip(self._filled(cache, shard, self.bound.later_bits, same), blocks, strict=False)
-            yield from (functools.partial(measured, self.bound, block, self.state) for _, block in both)
+            both = zip(self._filled(cache, shard, self.round.later_bits, same), blocks, strict=False)
+            yield from (functools.partial(measure, self.round, block, self.state) for _, block in both)
 
     def _key(self, shard: ShardRef, bits: int) -> tuple[ShardRef, bytes, bytes, int]:
         """What kept rows are known by."""
@@ -91,7 +91,7 @@ class ShardReader:
 
     def _of_kept(self, cache: RowCache, piece: Piece, known: Any) -> NDArray[np.int64]:
         """The statistic of rows that were kept."""
-        return measured(self.bound, cache.load(piece), known)
+        return measure(self.round, cache.load(piece), known)
 
 
 def _quantized(points: NDArray[np.floating], frame: Frame, bits: int) -> NDArray[np.int32]:
@@ -104,7 +104,7 @@ def _quantized(points: NDArray[np.floating], frame: Frame, bits: int) -> NDArray
     return integers
 
 
-def summed(reader: ShardReader, shards: Sequence[ShardRef]) -> NDArray[np.int64]:
+def sum_shards(reader: ShardReader, shards: Sequence[ShardRef]) -> NDArray[np.int64]:
     """The statistic of some shards together: a sum of integers, the same for any number of processes.
 
     Returns:
@@ -116,12 +116,12 @@ def summed(reader: ShardReader, shards: Sequence[ShardRef]) -> NDArray[np.int64]
     """
     crew = CREWS.of_run(reader.limits, sum(shard.n_bytes for shard in shards))
     if crew is None:
-        return drained((reader, shards))
+        return drain_shards((reader, shards))
     # A server step is not needed for a sum, and may be large.
     part = dataclasses.replace(
-        reader, limits=limits_of_others(reader.limits), bound=reader.bound._replace(step=_no_step)
+        reader, limits=limits_of_others(reader.limits), round=reader.round._replace(step=_no_step)
     )
-    return crew.summed(shards, lambda mine: drained((part, mine)), lambda others: (part, others))
+    return crew.sum(shards, lambda mine: drain_shards((part, mine)), lambda others: (part, others))
 
 
 def _no_step(state: Any, _: Any) -> Any:
@@ -129,10 +129,10 @@ def _no_step(state: Any, _: Any) -> Any:
     return state
 
 
-def drained(work: tuple[ShardReader, Sequence[ShardRef]]) -> NDArray[np.int64]:
+def drain_shards(work: tuple[ShardReader, Sequence[ShardRef]]) -> NDArray[np.int64]:
     """The statistic of some shards, by this process alone."""
     reader, shards = work
-    total = np.zeros(reader.bound.plan.size, dtype=np.int64)
+    total = np.zeros(reader.round.plan.size, dtype=np.int64)
     for shard in shards:
         for part in reader.works(shard):
             total += part()

@@ -18,12 +18,12 @@ from schemas.errors import InputError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.checkpoint import arrays_to_bytes
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.numerics.statistics.assignment import Assigner
 
 STATE_FILE = "initial.npz"
 _LARGE = 1 << 16
-"""Octets; smaller arrays stay in the state."""
+"""Bytes; smaller arrays stay in the state."""
 _ASSIGNER = "assigner"
 
 
@@ -67,7 +67,7 @@ def staged_state(state: Any, folder: str) -> Iterator[tuple[Any, StagedArrays | 
         _arrays.cache_clear()
 
 
-def begun(state: Any, staged: StagedArrays) -> Any:
+def begin(state: Any, staged: StagedArrays) -> Any:
     """The first state with what its statistic reads: the points that rows are assigned to, if there are any."""
     centers = _arrays(staged).get(_ASSIGNER)
     return state if centers is None else dataclasses.replace(state, assigner=Assigner(centers))
@@ -100,7 +100,7 @@ def _arrays(staged: StagedArrays) -> dict[str, NDArray[Any]]:
     """The arrays of a file, read once by a process; raises InputError if it is not as it was written."""
     rule = "the public points in the staging folder must stay as the launcher wrote them"
     refusal = Refusal(kind=InputError, rule=rule, remedy="use a folder that workers and launcher share")
-    content = gate.read_octets(staged.path, refusal)
+    content = gate.read_bytes(staged.path, refusal)
     if hashlib.sha256(content).hexdigest() != staged.digest:
         raise refusal.because("other ones")
     arrays = gate.arrays_of(content, refusal)

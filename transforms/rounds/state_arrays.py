@@ -1,6 +1,6 @@
 """The state between two rounds as arrays, to the last bit: what a run needs to go on in another process.
 
-The octets of all arrays stand one after the other. A JSON tree says where each begins, and of what types they are part.
+The bytes of all arrays stand one after the other. A JSON tree says where each begins, and of what types they are part.
 Nothing has to be unpickled: whoever reads a tree is told which types may be in it. Sections of the job's settings are
 not written down. Those of the job that goes on are taken, which must be equal.
 """
@@ -20,7 +20,7 @@ from schemas.settings import json_text
 from schemas.settings.refusal import MalformedError
 from transforms.rounds.bound_broadcast import state_digest
 
-_TREE, _DIGEST, _OCTETS = "tree", "digest", "octets"
+_TREE, _DIGEST, _BYTES = "tree", "digest", "bytes"
 
 
 def state_to_arrays(state: Any) -> dict[str, NDArray[Any]]:
@@ -35,9 +35,9 @@ def state_to_arrays(state: Any) -> dict[str, NDArray[Any]]:
     Raises:
       TypeError: if it holds something that has no bits to write down.
     """
-    octets = bytearray()
-    tree = json.dumps(_node(state, octets), sort_keys=True).encode()
-    parts = {_TREE: tree, _DIGEST: state_digest(state), _OCTETS: bytes(octets)}
+    raw = bytearray()
+    tree = json.dumps(_node(state, raw), sort_keys=True).encode()
+    parts = {_TREE: tree, _DIGEST: state_digest(state), _BYTES: bytes(raw)}
     return {name: np.frombuffer(part, dtype=np.uint8) for name, part in parts.items()}
 
 
@@ -56,8 +56,8 @@ def state_from_arrays(arrays: Mapping[str, NDArray[Any]], known: Any, type_of: C
     _collect(known, sections)
     try:
         tree = json_text.parse(np.asarray(arrays[_TREE], dtype=np.uint8).tobytes())
-        octets = np.asarray(arrays[_OCTETS], dtype=np.uint8).tobytes()
-        state = _value(tree, octets, sections, type_of)
+        raw = np.asarray(arrays[_BYTES], dtype=np.uint8).tobytes()
+        state = _value(tree, raw, sections, type_of)
         same = state_digest(state) == np.asarray(arrays[_DIGEST], dtype=np.uint8).tobytes()
     except MalformedError:
         raise
@@ -73,8 +73,8 @@ def type_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _node(value: Any, octets: bytearray) -> Any:
-    """What a tree says of a value; the octets of arrays are added to those that are there."""
+def _node(value: Any, raw: bytearray) -> Any:
+    """What a tree says of a value; the bytes of arrays are added to those that are there."""
     kind = type(value)
     if value is None or kind in (bool, int, str):
         return {"is": value}
@@ -85,16 +85,16 @@ def _node(value: Any, octets: bytearray) -> Any:
         if array.dtype.hasobject:
             raise TypeError("a state must hold arrays of numbers, got one of objects.")
         order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-        place = {"array": array.dtype.str, "shape": array.shape, "order": order, "at": len(octets)}
-        octets += array.tobytes(order)
+        place = {"array": array.dtype.str, "shape": array.shape, "order": order, "at": len(raw)}
+        raw += array.tobytes(order)
         return place | {"scalar": not isinstance(value, np.ndarray)}
     if isinstance(value, enum.Enum):
         return {"type": type_name(kind), "member": value.name}
     if dataclasses.is_dataclass(value):
-        fields = {each.name: _node(getattr(value, each.name), octets) for each in dataclasses.fields(value)}
+        fields = {each.name: _node(getattr(value, each.name), raw) for each in dataclasses.fields(value)}
         return {"type": type_name(kind), "fields": fields}
     if isinstance(value, tuple | list):
-        return {"type": type_name(kind), "items": [_node(each, octets) for each in value]}
+        return {"type": type_name(kind), "items": [_node(each, raw) for each in value]}
     if isinstance(value, pydantic.BaseModel):
         return {"section": _section_name(value)}
     raise TypeError(f"a state must hold arrays, numbers, strings and such, got {kind.__name__}.")
@@ -102,7 +102,7 @@ def _node(value: Any, octets: bytearray) -> Any:
 
 def _value(
     node: Any,
-    octets: bytes,
+    raw: bytes,
     sections: Mapping[str, pydantic.BaseModel],
     type_of: Callable[[str], type],
 ) -> Any:
@@ -113,20 +113,20 @@ def _value(
         return float.fromhex(node["float"])
     if "array" in node:
         kept, size = np.dtype(node["array"]), math.prod(node["shape"])
-        array = np.frombuffer(octets, kept, size, node["at"]).reshape(node["shape"], order=node["order"]).copy("K")
+        array = np.frombuffer(raw, kept, size, node["at"]).reshape(node["shape"], order=node["order"]).copy("K")
         return array[()] if node["scalar"] else array
     if "section" in node:
         if node["section"] not in sections:
             raise MalformedError("a state of other settings")
         return sections[node["section"]]
     if node["type"] in _PLAIN:
-        return _PLAIN[node["type"]](_value(each, octets, sections, type_of) for each in node["items"])
+        return _PLAIN[node["type"]](_value(each, raw, sections, type_of) for each in node["items"])
     kind: Any = type_of(node["type"])
     if "member" in node:
         return kind[node["member"]]
     if "items" in node:
-        return kind(*(_value(each, octets, sections, type_of) for each in node["items"]))
-    return kind(**{name: _value(each, octets, sections, type_of) for name, each in node["fields"].items()})
+        return kind(*(_value(each, raw, sections, type_of) for each in node["items"]))
+    return kind(**{name: _value(each, raw, sections, type_of) for name, each in node["fields"].items()})
 
 
 _PLAIN = {type_name(kind): kind for kind in (tuple, list)}

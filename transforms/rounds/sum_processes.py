@@ -36,7 +36,7 @@ from transforms.rounds.row_cache import HeldByRun, WorkerLimits
 LEAST_BYTES = 350 << 20
 """Of rows in memory as float64; for fewer a process costs more than it gains."""
 _MOST_AHEAD = 1 << 14
-"""Octets that a pipe takes before anybody reads them."""
+"""Bytes that a pipe takes before anybody reads them."""
 _OPTIONS, _AHEAD, _QUESTION = b"o", b"a", b"q"
 _ALIVE = b""
 """An answer that is none: a block of rows more has been added up."""
@@ -49,7 +49,7 @@ _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from transforms.rounds import sum_processes; "
     "from {module} import {name}; sum_processes.serve({name}, int(sys.argv[2]))"
 )
-_WORK = "transforms.rounds.shard_sums:drained"
+_WORK = "transforms.rounds.shard_sums:drain_shards"
 _LENGTH = struct.Struct("<Q")
 _STAYS = "all processes that add up rows must stay until the job is over, got one that"
 _LOST = f"{_STAYS} ended; run it again, with fewer --cores if it ends again."
@@ -117,10 +117,10 @@ class SumProcess:
 
     def expect(self, part: Any) -> None:
         """Has it import what a part of later questions needs, if that part is small; nothing is answered."""
-        octets = _AHEAD + pickle.dumps(part)
-        if self._child.stdin is not None and len(octets) <= _MOST_AHEAD:
+        raw = _AHEAD + pickle.dumps(part)
+        if self._child.stdin is not None and len(raw) <= _MOST_AHEAD:
             with self._lock, contextlib.suppress(OSError):
-                _send(self._child.stdin, octets)
+                _send(self._child.stdin, raw)
 
     def look(self) -> None:
         """Kills it if it stands still; to be called every `_LOOK_SECONDS` while somebody waits for its answer."""
@@ -184,13 +184,13 @@ def serve(work: Callable[[Any], Any], parent: int) -> None:
     _LISTENERS.append(functools.partial(_tell, answers, [time.monotonic()]))
     with contextlib.suppress(BrokenPipeError), threadpool_limits(limits=1):
         while (message := _received(questions)) is not None:
-            kind, octets = message[:1], message[1:]
+            kind, raw = message[:1], message[1:]
             if kind == _QUESTION:
-                _send(answers, pickle.dumps(_tried(work, octets)))
+                _send(answers, pickle.dumps(_tried(work, raw)))
             elif kind == _OPTIONS:
-                stores.give_options(functools.partial(pickle.loads, octets))
+                stores.give_options(functools.partial(pickle.loads, raw))
             else:
-                _tried(lambda _: None, octets)
+                _tried(lambda _: None, raw)
 
 
 def _tell(answers: IO[bytes], last: list[float]) -> None:
@@ -221,8 +221,8 @@ def _tried(function: Callable[[Any], Any], question: bytes) -> Any:
         return RuntimeError(f"unexpected {type(error).__name__} in a process that adds up rows")
 
 
-def _send(pipe: IO[bytes], octets: bytes) -> None:
-    pipe.write(_LENGTH.pack(len(octets)) + octets)
+def _send(pipe: IO[bytes], raw: bytes) -> None:
+    pipe.write(_LENGTH.pack(len(raw)) + raw)
     pipe.flush()
 
 
@@ -274,7 +274,7 @@ class Crew:
                 found[self._owners[shard]].append(shard)
         return found
 
-    def summed(
+    def sum(
         self, shards: Sequence[ShardRef], own: Callable[[Sequence[ShardRef]], Any], question: Callable[..., Any]
     ) -> NDArray[np.int64]:
         """The sum of what all of them make of their shards.

@@ -17,10 +17,10 @@ class IdKind(enum.StrEnum):
 
     INTEGER = "integers"
     TEXT = "strings"
-    OCTETS = "bytes"
+    BYTES = "bytes"
 
 
-_STORED_AS = {IdKind.TEXT: pa.large_string(), IdKind.OCTETS: pa.large_binary()}
+_STORED_AS = {IdKind.TEXT: pa.large_string(), IdKind.BYTES: pa.large_binary()}
 _CANONICAL = (pa.int64(), pa.uint64(), *_STORED_AS.values())
 
 
@@ -51,7 +51,7 @@ def _kind(stored: pa.DataType) -> IdKind:
     if types.is_integer(stored):
         return IdKind.INTEGER
     text = types.is_string(stored) or types.is_large_string(stored) or types.is_string_view(stored)
-    return IdKind.TEXT if text else IdKind.OCTETS
+    return IdKind.TEXT if text else IdKind.BYTES
 
 
 def kind_of(ids: pa.Array) -> IdKind:
@@ -100,14 +100,14 @@ def digests(ids: pa.Array) -> NDArray[np.uint64]:
         return partition.mix(ids.to_numpy(zero_copy_only=False).view(np.uint64))
     if not len(ids):
         return np.zeros(0, dtype=np.uint64)
-    _, offsets, octets = ids.buffers()
+    _, offsets, raw = ids.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
-    content = np.frombuffer(octets, dtype=np.uint8) if octets is not None else np.zeros(0, dtype=np.uint8)
+    content = np.frombuffer(raw, dtype=np.uint8) if raw is not None else np.zeros(0, dtype=np.uint8)
     return partition.digests_of_strings(bounds - bounds[0], content[bounds[0] : bounds[-1]])
 
 
-def octets_of(ids: pa.Array) -> list[bytes]:
-    """Canonical ids as octets, those of different kinds never equal."""
+def bytes_of(ids: pa.Array) -> list[bytes]:
+    """Canonical ids as bytes, those of different kinds never equal."""
     kind = str(kind_of(ids)).encode()
     if pa.types.is_integer(ids.type):
         return [kind + str(value).encode() for value in ids.to_pylist()]

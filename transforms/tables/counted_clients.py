@@ -36,7 +36,7 @@ class Roll:
 
     Attributes:
       facts: what the file is: name of the epoch, number of the window, contract.
-      salt: of the digests; 32 secret octets.
+      salt: of the digests; 32 secret bytes.
       kind: of the ids, an `IdKind`; empty before there was one.
       counted: clients and windows.
     """
@@ -90,7 +90,7 @@ def _is_whole(counted: Counted) -> bool:
 def salted_digests(ids: pa.Array, salt: bytes) -> NDArray[np.bytes_]:
     """Digests of canonical ids without nulls under a salt, shape (n,), 32 hex digits each; kinds never meet."""
     found = [
-        hashlib.blake2b(each, digest_size=_DIGEST_BYTES, key=salt).hexdigest() for each in client_ids.octets_of(ids)
+        hashlib.blake2b(each, digest_size=_DIGEST_BYTES, key=salt).hexdigest() for each in client_ids.bytes_of(ids)
     ]
     return np.array(found, dtype="S32")
 
@@ -134,7 +134,7 @@ def _only(block: ClientBlock, keeps: NDArray[np.bool_]) -> ClientBlock:
 @functools.lru_cache(maxsize=2)
 def _read(path: str, digest: str) -> Roll:
     refusal = gate.staged(path)
-    content = gate.read_octets(path, refusal)
+    content = gate.read_bytes(path, refusal)
     if hashlib.sha256(content).hexdigest() != digest:
         raise refusal.because("another one")
     facts = json_schema.parsed(gate.arrays_of(content, refusal)["facts"].tobytes(), dict[str, Any], refusal)

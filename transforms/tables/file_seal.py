@@ -32,11 +32,11 @@ class FileSeal(NamedTuple):
     """What is known of a file without reading its rows.
 
     Attributes:
-      size: octets.
+      size: bytes.
       changed: time of the last change as the filesystem tells it; empty if it tells none.
       footer: digest of the Parquet footer, or of the end of another file; empty in the listing of an object store,
         where it costs a request per file.
-      content: SHA-256 of all octets by the manifest of a prepared folder; empty of another file.
+      content: SHA-256 of all bytes by the manifest of a prepared folder; empty of another file.
     """
 
     size: int
@@ -91,7 +91,7 @@ def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
 
 @contextlib.contextmanager
 def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile, FileSeal]]:
-    """Opens a file that was listed; arguments, result and errors as of `open_listed`, without the octets."""
+    """Opens a file that was listed; arguments, result and errors as of `open_listed`, without the bytes."""
     with open_listed(file, seal, name) as (parsed, found, _):
         yield parsed, found
 
@@ -100,7 +100,7 @@ def open_sealed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile,
 def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile, FileSeal, Any]]:
     """Opens a file that was listed, and compares it with its seal before it is read.
 
-    It is compared once more afterwards, unless all its octets are those that were compared, whatever lies there then.
+    It is compared once more afterwards, unless all its bytes are those that were compared, whatever lies there then.
 
     Args:
       file: real path, on any Beam filesystem.
@@ -108,7 +108,7 @@ def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile,
       name: what messages call the file; says whether it is CSV.
 
     Yields:
-      The file, its whole seal, and its octets.
+      The file, its whole seal, and its bytes.
 
     Raises:
       InputError: if it is another file, or was changed.
@@ -120,16 +120,16 @@ def open_listed(file: str, seal: str, name: str) -> Iterator[tuple[gate.RowFile,
 
 
 def content_digest(file: str, seal: str, name: str) -> bytes:
-    """SHA-256, 32 octets, of all octets of a file that was listed; arguments and errors as of `open_listed`."""
+    """SHA-256, 32 bytes, of all bytes of a file that was listed; arguments and errors as of `open_listed`."""
     with _opened_as_listed(file, seal, name) as (source, _):
         return _content(source, name)
 
 
 def check_content(source: Any, seal: str, name: str) -> None:
-    """Compares all octets of an open file with its seal, if that knows them.
+    """Compares all bytes of an open file with its seal, if that knows them.
 
     Args:
-      source: octets, as `open_listed` gives them.
+      source: bytes, as `open_listed` gives them.
       seal: text of the seal that the file was listed with.
       name: what messages call the file.
 
@@ -138,7 +138,7 @@ def check_content(source: Any, seal: str, name: str) -> None:
     """
     expected = FileSeal.of_text(seal).content
     if expected and _content(source, name).hex() != expected:
-        raise InputError(f"{name} must hold the octets that prepare wrote, got others; run prepare again.")
+        raise InputError(f"{name} must hold the bytes that prepare wrote, got others; run prepare again.")
 
 
 def check_regular(path: str, setting: str) -> os.stat_result:
@@ -158,7 +158,7 @@ def check_regular(path: str, setting: str) -> os.stat_result:
 
 @contextlib.contextmanager
 def _opened(path: str, name: str) -> Iterator[tuple[OpenedFile, FileSeal]]:
-    """A file, and its seal as it is now, or as it was when all its octets were read."""
+    """A file, and its seal as it is now, or as it was when all its bytes were read."""
     try:
         if is_local(path):
             check_regular(path, name)
@@ -209,7 +209,7 @@ def _state(path: str, source: Any, name: str) -> StoredFile:
 
 
 def _footer_digest(source: Any, size: int, name: str) -> str:
-    """Digest of the last octets of a file; those of a Parquet file tell where everything in it lies."""
+    """Digest of the last bytes of a file; those of a Parquet file tell where everything in it lies."""
     try:
         source.seek(max(size - _TAIL_BYTES, 0))
         tail = bytes(source.read(_TAIL_BYTES))

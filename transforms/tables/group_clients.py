@@ -23,7 +23,7 @@ from schemas.tables.prepared_layout import MANIFEST_FILE, PreparedFile, Prepared
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from schemas.tables.snapshot import Snapshot
 from transforms.files import row_spill
-from transforms.files.octets import make_folder, write_bytes
+from transforms.files.file_bytes import make_folder, write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.files.row_spill import Spilled
 from transforms.numerics.tables import partition, row_sampling
@@ -195,7 +195,7 @@ class GroupClients(beam.PTransform):
     """`ShardRef`s → `PreparedFile`s of a client-sharded data set, written to a private folder.
 
     Rows lie in the files sorted by client, rows of a client in the order of the input. Files do not depend on
-    bundling or on the order of arrival, and a retried bundle writes its file again, octet for octet.
+    bundling or on the order of arrival, and a retried bundle writes its file again, byte for byte.
 
     Attributes:
       contract: by client; which columns are read and what becomes of invalid rows.

@@ -1,6 +1,6 @@
 """The files of a job, listed once: on the launcher's disk first, then as a file that all graphs of the job read.
 
-Workers find rows by it, and the digests of all octets. A listing is private, as the names of files are. However many
+Workers find rows by it, and the digests of all bytes. A listing is private, as the names of files are. However many
 files there are, neither a graph nor the memory of the launcher holds their names: a graph knows the place of the
 listing and its digest.
 """
@@ -42,7 +42,7 @@ class FoundFile(NamedTuple):
 
     Attributes:
       path: as it is spelled; folders in it may name partitions.
-      size: octets, by a filesystem that is no local disk.
+      size: bytes, by a filesystem that is no local disk.
       changed: time of the last change, by such a filesystem.
     """
 
@@ -143,7 +143,7 @@ class FileList:
         return self._ordered("path")
 
     def by_file(self) -> Iterator[ListedFile]:
-        """All files, by their real paths with a tab behind, octet by octet; sorted on a disk if they are many."""
+        """All files, by their real paths with a tab behind, byte by byte; sorted on a disk if they are many."""
         return self._ordered("CAST(file || x'09' AS BLOB)")
 
     def _ordered(self, key: str) -> Iterator[ListedFile]:
@@ -230,16 +230,16 @@ def read_listing(listing: Listing) -> Iterator[ListedFile]:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class DigestFiles(beam.PTransform):
-    """Pipeline root → (number of a block, octets): SHA-256 of every listed file, block by block of the listing.
+    """Pipeline root → (number of a block, bytes): SHA-256 of every listed file, block by block of the listing.
 
-    Block i has the digests, 32 octets each, of files 65,536 i and on. Every file is compared with its seal, so a
+    Block i has the digests, 32 bytes each, of files 65,536 i and on. Every file is compared with its seal, so a
     bundle that is tried again gives the same, or stops the job.
 
     Attributes:
       listing: of at least one file.
 
     Privacy: none. Who guesses a file can confirm it, so digests stay in the trusted zone. Cost: one reading of all
-    octets, a shuffle of references and one of 32 octets per file.
+    bytes, a shuffle of references and one of 32 bytes per file.
     """
 
     listing: Listing

@@ -77,7 +77,7 @@ def write_prepared(
     table = _table(ids, points, contract).replace_schema_metadata({RUNS_KEY: encode_runs(groups.runs.tolist())})
     path = FileSystems.join(folder, name)
     local = FileSystems.get_scheme(path) in (None, "file")
-    # Object stores show an object when it is complete; a disk shows a file from its first octet.
+    # Object stores show an object when it is complete; a disk shows a file from its first byte.
     target = FileSystems.join(folder, f".{name}.{secrets.token_hex(8)}") if local else path
     try:
         with _HashingFile(target) as file:
@@ -119,7 +119,7 @@ def read_manifest(folder: str) -> PreparedManifest | None:
     try:
         if not FileSystems.exists(path):
             return None
-        manifest = PreparedManifest.from_json(gate.read_octets(path, _unreadable(path)), path)
+        manifest = PreparedManifest.from_json(gate.read_bytes(path, _unreadable(path)), path)
         found = FileSystems.match([folder.rstrip("/") + "/**"])[0].metadata_list
     except (OSError, BeamIOError) as error:
         raise _unreadable(path).because() from error

@@ -70,11 +70,11 @@ def unlisted() -> PrivacyFlowError:
 
 
 class ServerFiles(NamedTuple):
-    """Public server files as they were when the job first read them; every later reading finds the same octets.
+    """Public server files as they were when the job first read them; every later reading finds the same bytes.
 
     Attributes:
       path: a Parquet or CSV file, a glob, or a folder.
-      digests: (path, SHA-256 of all octets) of every file, by path.
+      digests: (path, SHA-256 of all bytes) of every file, by path.
     """
 
     path: str
@@ -91,7 +91,7 @@ class ServerFiles(NamedTuple):
         return hashlib.sha256(" ".join(content for _, content in self.digests).encode()).hexdigest()
 
     def check(self) -> None:
-        """Raises InputError if other octets lie there now."""
+        """Raises InputError if other bytes lie there now."""
         if self != ServerFiles.at(self.path):
             raise self._changed()
 
@@ -152,7 +152,7 @@ class ServerFiles(NamedTuple):
 
     def _changed(self) -> InputError:
         return InputError(
-            f"server_data.path must hold the same octets while a job reads it, got others at {self.path}; run the job "
+            f"server_data.path must hold the same bytes while a job reads it, got others at {self.path}; run the job "
             "again when nobody writes to it."
         )
 
@@ -214,7 +214,7 @@ def _sizes(source: BinaryIO, path: str, contract: TableContract, file: pq.Parque
 
 
 def _checked_size(group: pq.RowGroupMetaData, contract: TableContract, columns: list[ColumnSize], place: str) -> int:
-    """Values of a list column of unknown width; refuses what few octets would blow up to fill the memory."""
+    """Values of a list column of unknown width; refuses what few bytes would blow up to fill the memory."""
     prefix = f"{contract.feature_list}."
     n_values = sum(column.n_values for column in columns if column.path.startswith(prefix))
     decoded = 8 * max(group.num_rows * (contract.n_features or 0), n_values)

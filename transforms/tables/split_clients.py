@@ -16,7 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import gate
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.numerics.tables import partition
 from transforms.numerics.tables.participation import Rule
 from transforms.tables import client_ids, hive
@@ -141,7 +141,7 @@ class RollParams:
     def roll_before(self) -> Roll:
         """The roll of the window before, on a worker."""
         refusal = gate.staged(self.before)
-        return Roll.from_bytes(gate.read_octets(self.before, refusal), self.facts, refusal)
+        return Roll.from_bytes(gate.read_bytes(self.before, refusal), self.facts, refusal)
 
 
 class _PresentFn(beam.DoFn):

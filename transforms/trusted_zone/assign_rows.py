@@ -21,7 +21,7 @@ from schemas.privacy.flow import NOT_PRIVATE_METADATA
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from schemas.trusted_zone.job_configs import CLUSTER, FILE, ROW
-from transforms.files.octets import WrittenFile, write_bytes, write_listing
+from transforms.files.file_bytes import WrittenFile, write_bytes, write_listing
 from transforms.files.private_sink import PrivateSink
 from transforms.numerics.statistics.nearest import NearestCenters
 from transforms.rounds.small_blocks import SmallBlocksFn
@@ -111,7 +111,7 @@ class AssignRows(beam.PTransform):
     """`ShardRef`s → Parquet files of ids and clusters, one per shard, and a list of them.
 
     Rows stand in the order of the input. Files depend on their shard and on the model only, so a retried bundle
-    writes its files again, octet for octet.
+    writes its files again, byte for byte.
 
     Attributes:
       params: what is written.

@@ -21,7 +21,7 @@ from schemas.tables import columns
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import ShardRef
 from schemas.trusted_zone.metrics import METRICS_FILE, ClassAgreement, Metrics, ReferenceMatch, Separation
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.numerics.statistics.exact_sum import ExactSum
 from transforms.numerics.statistics.nearest import NearestCenters

@@ -23,7 +23,7 @@ from transforms.files.progress import PROGRESS
 from transforms.numerics.statistics.frame import SharedFrame
 from transforms.privacy.noise_stage import AddKeyedNoise
 from transforms.rounds.exact_sums import SumKeyedStatistics
-from transforms.rounds.protocol import Round, measured
+from transforms.rounds.protocol import Round, measure
 from transforms.rounds.small_blocks import SmallBlocksFn
 from transforms.tables.shard_rows import prefetched_blocks
 
@@ -56,7 +56,7 @@ class _CellStatisticsFn(SmallBlocksFn):
             for frame in frames.values():
                 frame.hold(block.points)
             for number, state in shared.items():
-                self._totals[number] += measured(self._rounds[number], block, state)
+                self._totals[number] += measure(self._rounds[number], block, state)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """(number, int64 vector) of every cell."""

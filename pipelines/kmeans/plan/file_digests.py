@@ -21,7 +21,7 @@ from pipelines.run.options import shuffles_in_memory
 from pipelines.tables.client_staging import private_folder
 from schemas.privacy.flow import TRUSTED_ZONE
 from transforms.files import gate
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.files.private_sink import PrivateSink
 from transforms.tables.file_seal import FileSeal, content_digest
 from transforms.tables.listing import (
@@ -98,7 +98,7 @@ def _contents(batch: list[ListedFile]) -> list[str]:
 
 
 def _by_workers(files: FileList, options: PipelineOptions, folder: str) -> FileDigests:
-    """SHA-256 of every file, by its real path; the launcher reads 32 octets of each, from a private folder."""
+    """SHA-256 of every file, by its real path; the launcher reads 32 bytes of each, from a private folder."""
     unknown = (each for each in files.by_file() if not _known(each))
     first = next(unknown, None)
     with private_folder(folder) as beside:
@@ -113,7 +113,7 @@ def _by_workers(files: FileList, options: PipelineOptions, folder: str) -> FileD
 
 
 def _build(root: beam.Pipeline, listing: Listing, place: str) -> None:
-    """Adds the pass over all octets to a pipeline."""
+    """Adds the pass over all bytes to a pipeline."""
     _ = root | "Digests" >> DigestFiles(listing=listing) | "Stage" >> PrivateSink(write=_write_block, places=(place,))
 
 
@@ -126,7 +126,7 @@ def _staged_digests(place: str) -> Iterator[str]:
     """What `_build` wrote, in the order of the listing; raises InputError where there is none."""
     for block in itertools.count():
         path = f"{place}-{block}"
-        content = gate.read_octets(path, gate.staged(path), DIGEST_BYTES * FILES_IN_BLOCK)
+        content = gate.read_bytes(path, gate.staged(path), DIGEST_BYTES * FILES_IN_BLOCK)
         for start in range(0, DIGEST_BYTES * FILES_IN_BLOCK, DIGEST_BYTES):
             digest = content[start : start + DIGEST_BYTES]
             if len(digest) != DIGEST_BYTES:

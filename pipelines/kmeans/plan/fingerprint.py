@@ -60,13 +60,13 @@ def source_fingerprint(source: Source, contract: TableContract, digest: str, key
 
 
 def content_fingerprint(planned: PlannedFit, digest: str, key_uri: str, options: PipelineOptions, folder: str) -> str:
-    """HMAC of every octet of the input and of what is public under the run key, times of change left out.
+    """HMAC of every byte of the input and of what is public under the run key, times of change left out.
 
     Public are the server data and the run that this one follows.
 
     Files must be those that were listed. They count under their resolved paths, and under the values that rows take
     from folders of other names. What the manifest of a prepared folder says of a file is not read again: every graph of
-    the job compares it with all octets (`ListShards`) before a statistic is complete. Cost: one pass over all other
+    the job compares it with all bytes (`ListShards`) before a statistic is complete. Cost: one pass over all other
     files, by threads where the runner is one of this machine, else by its workers.
 
     Args:
@@ -119,7 +119,7 @@ def _manifest(source: Source) -> Iterator[bytes]:
     path = FileSystems.join(source.path.rstrip("/"), MANIFEST_FILE)
     rule, remedy = f"{path} must stay as it was when the job listed its files", "run the job again"
     refusal = Refusal(kind=InputError, rule=rule, remedy=remedy)
-    content = gate.read_octets(path, refusal)
+    content = gate.read_bytes(path, refusal)
     if PreparedManifest.from_json(content, path) != listed:
         raise refusal.because("another one")
     yield _entry(resolved(path), hashlib.sha256(content).hexdigest())

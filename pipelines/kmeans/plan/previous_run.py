@@ -142,13 +142,13 @@ def load_previous(folder: str) -> PreviousRun:
     where = FileSystems.join(saved.folder, MANIFEST)
     rule = f"{MANIFEST} in {saved.folder} must name clusters, frame and privacy unit"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="fit again")
-    octets = gate.read_octets(where, refusal)
-    if json_schema.parsed(octets, dict[str, Any], refusal).get("private") is False:
+    raw = gate.read_bytes(where, refusal)
+    if json_schema.parsed(raw, dict[str, Any], refusal).get("private") is False:
         raise ConfigError(
             f"{_SETTING} must be a private fit, got one without privacy in {saved.folder}; its centers are not "
             "released, so nothing may follow from them."
         )
-    manifest = json_schema.parsed(octets, PreviousManifest, refusal)
+    manifest = json_schema.parsed(raw, PreviousManifest, refusal)
     centers, releases, privacy = (
         _file(saved.folder, manifest, name) for name in (CENTERS_FILE, RELEASES_FILE, _PRIVACY)
     )
@@ -165,7 +165,7 @@ def memory_from(content: bytes, numbers: tuple[int, ...], n_features: int, folde
     """What a run remembers.
 
     Args:
-      content: octets of its file.
+      content: bytes of its file.
       numbers: of its clusters, ascending.
       n_features: d.
       folder: of the run, for the refusal.
@@ -201,7 +201,7 @@ def _run_of(saved: SavedModel, manifest: PreviousManifest, model: ClusterModel, 
 def _file(folder: str, manifest: PreviousManifest, name: str) -> bytes:
     """A file that the manifest lists."""
     rule = f"{_SETTING} must be the output folder of a finished private fit, with {name}"
-    content = gate.read_octets(
+    content = gate.read_bytes(
         FileSystems.join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     )
     if manifest.files.get(name) != hashlib.sha256(content).hexdigest():

@@ -40,7 +40,7 @@ class Followed(NamedTuple):
     remembered: Remembered | None = None
 
 
-def followed(planned: PlannedFit, model: ClusterModel) -> Followed:
+def compare_to_previous(planned: PlannedFit, model: ClusterModel) -> Followed:
     """A model after those that its job follows; as it is if it follows none."""
     previous = planned.previous
     if previous is None:

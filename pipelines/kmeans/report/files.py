@@ -28,7 +28,7 @@ from schemas.privacy.noise_shares import ZEROED_OUT
 from schemas.privacy.plan import Mechanism
 from schemas.privacy.unit import UNITS
 from schemas.settings.digest import config_digest
-from transforms.files.octets import table_bytes
+from transforms.files.file_bytes import table_bytes
 from transforms.files.publish import RELEASED_FILES
 
 _NOISE = {

@@ -2,7 +2,7 @@
 
 A window is a `fit` of its own with a ledger, so it is released once, whatever kills this job, and the next call goes on
 where this one ended. Which windows are due follows from the calendar and the clock, never from rows. With `--once` the
-job does not wait; its windows are the same, octet for octet.
+job does not wait; its windows are the same, byte for byte.
 """
 
 import dataclasses

@@ -25,7 +25,7 @@ from pipelines.page.stamp import RunStamp
 from schemas.kmeans.recurring.remembered import MEMORY_DRIFT_SCORE
 from schemas.kmeans.stream_config import StreamConfig, StreamOptions
 from schemas.privacy.unit import UNITS
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 
 PAGE = "index.html"
 _OPEN_ROWS = 30

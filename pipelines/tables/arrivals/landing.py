@@ -26,7 +26,7 @@ from schemas.arrivals.topic import MessageColumns, PackedColumns
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import TRUSTED_ZONE
 from transforms.arrivals.consume import CopyMessages, TopicClient
-from transforms.files.octets import make_folder
+from transforms.files.file_bytes import make_folder
 from transforms.tables.file_seal import is_local, local_path
 
 _COPY = r"\.?part-\d{5}-\d{7}\.parquet(?:\.[0-9a-f]{16})?"

@@ -46,7 +46,7 @@ class Records:
 
     def place(self, date: str, copies: str) -> RecordPlace:
         """What workers are told of a window whose messages they copy to a folder."""
-        return RecordPlace(self.path(date), hashlib.sha256(self._octets(date)).hexdigest(), copies)
+        return RecordPlace(self.path(date), hashlib.sha256(self._raw(date)).hexdigest(), copies)
 
     def found(self, date: str) -> WindowOffsets | None:
         """The record of a window; None if it was not cut yet.
@@ -57,7 +57,7 @@ class Records:
         path = self.path(date)
         if not FileSystems.exists(path):
             return None
-        found = json_schema.parsed(self._octets(date), WindowOffsets, record_refusal(path))
+        found = json_schema.parsed(self._raw(date), WindowOffsets, record_refusal(path))
         if (found.topic, found.window, found.cut) != (self.client.topic, date, self._begins(date) + self.days * _DAY):
             raise record_refusal(path).because("one of another topic or window")
         return found
@@ -114,9 +114,9 @@ class Records:
         check_reaches_back(self.client, state, kept, starts, int(time.time() * 1000) - begin)
         return dict(enumerate(starts))
 
-    def _octets(self, date: str) -> bytes:
+    def _raw(self, date: str) -> bytes:
         path = self.path(date)
-        return gate.read_octets(path, record_refusal(path))
+        return gate.read_bytes(path, record_refusal(path))
 
     def _begins(self, date: str) -> int:
         """The first moment of a window, in milliseconds since 1970 (UTC)."""

@@ -40,7 +40,7 @@ def topic(broker):
 
 
 def test_messages_give_the_releases_of_the_same_rows_in_folders(place, topic):
-    """Under the same key equal exact sums give equal octets: nothing is lost, doubled, or in another window."""
+    """Under the same key equal exact sums give equal bytes: nothing is lost, doubled, or in another window."""
     outcome = place.stream("equal", topic)
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["released"] == list(DATES)

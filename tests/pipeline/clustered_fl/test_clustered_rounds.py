@@ -120,9 +120,9 @@ def test_neither_key_nor_rows_travel(tmp_path, clients):
     function.setup()
     state = FederatedState.from_arrays(dict(FederatedProtocol(setup, clients.places, list).initial()))
     assert len(list(function.process(clients.places[0], state))) == 2
-    octets = pickler.dumps(function)
-    assert lake.KEY not in octets
-    copy = pickler.loads(octets)
+    raw = pickler.dumps(function)
+    assert lake.KEY not in raw
+    copy = pickler.loads(raw)
     assert (copy._stream, copy._cache) == (None, None)
     with pytest.raises(RuntimeError, match="between setup and teardown"):
         list(copy.process(clients.places[0], state))

@@ -114,7 +114,7 @@ def test_a_picture_is_wide_light_and_shown_on_both_pages(scheme):
     path = report_pictures.FOLDER / f"report-{scheme}.png"
     with Image.open(path) as picture:
         assert picture.width == report_pictures.WIDTH
-    assert path.stat().st_size <= report_pictures.MOST_OCTETS
+    assert path.stat().st_size <= report_pictures.MOST_BYTES
     assert f"docs/images/report-{scheme}.png" in README.read_text()
     assert f"images/report-{scheme}.png" in FRONT.read_text()
 

@@ -1,4 +1,4 @@
-"""One small job under one key of the test, by each way to start it: all release the same centers, octet for octet.
+"""One small job under one key of the test, by each way to start it: all release the same centers, byte for byte.
 
 The ways of other tools start the command by their own code, with the tool itself stood in for where it is not there;
 `python -m tests.own_environments` runs them by the tools. Masked jobs are no part of it: their noise is bound to masks.
@@ -52,11 +52,11 @@ def world(tmp_path_factory):
 
 
 def of(folder) -> list[bytes]:
-    """Octets of the centers in an output folder, cluster by cluster."""
-    return octets(pq.read_table(pathlib.Path(folder) / CENTERS_FILE))
+    """Bytes of the centers in an output folder, cluster by cluster."""
+    return raw(pq.read_table(pathlib.Path(folder) / CENTERS_FILE))
 
 
-def octets(table) -> list[bytes]:
+def raw(table) -> list[bytes]:
     return [np.array(each, dtype=np.float64).tobytes() for each in table["center"].to_pylist()]
 
 
@@ -88,7 +88,7 @@ def by_transform(world, monkeypatch):
         centers = pipeline | dapple_dp.DappleFit(world.job, world.out("transform"), "one")
         _ = centers | beam.io.WriteToParquet(world.out("rows-of-centers"))
     table = pq.read_table(next(world.folder.glob("rows-of-centers*"))).sort_by("cluster")
-    assert octets(table) == of(world.out("transform"))
+    assert raw(table) == of(world.out("transform"))
     return of(world.out("transform"))
 
 
@@ -127,7 +127,7 @@ def by_delta(world, monkeypatch):
     assert outcome.code == 0, outcome.err
     dapple_dp.write_delta(str(folder / "out"), world.out("table"))
     table = deltalake.DeltaTable(world.out("table")).to_pyarrow_table().sort_by("cluster")
-    return octets(table)
+    return raw(table)
 
 
 WAYS = (

@@ -454,7 +454,7 @@ def test_a_roll_that_was_exchanged_meanwhile_is_not_believed(tmp_path):
 
 
 def test_ids_of_different_kinds_have_different_digests():
-    """And -1 is not the largest of 64 bits, which has its octets."""
+    """And -1 is not the largest of 64 bits, which has its bytes."""
     ids = [pa.array([7]), pa.array(["7"], pa.large_string()), pa.array([b"7"], pa.large_binary())]
     ids += [pa.array([-1]), pa.array([2**64 - 1], pa.uint64())]
     found = [salted_digests(each, bytes(32)).tolist()[0] for each in ids]

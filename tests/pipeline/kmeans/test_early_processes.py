@@ -12,7 +12,7 @@ from transforms.rounds.sum_processes import CREWS
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Octets of rows by which processes were asked for before there was a graph, and what they were told."""
+    """Bytes of rows by which processes were asked for before there was a graph, and what they were told."""
     found = []
     building = []
     of_run, add_rounds = CREWS.of_run, FitRounds.add_rounds

@@ -12,7 +12,7 @@ from dp_accounting import gaussian_mechanism
 
 from pipelines.kmeans.plan.planned_fit import FitResult
 from pipelines.kmeans.plan.previous_run import PreviousRun, frame_json, load_previous
-from pipelines.kmeans.plan.recurrence import followed
+from pipelines.kmeans.plan.recurrence import compare_to_previous
 from schemas.kmeans.fit_config import validated
 from schemas.kmeans.model import model_from_tables
 from schemas.privacy.plan import PrivacyUnit
@@ -127,7 +127,7 @@ def test_drift_is_made_of_the_two_releases(series):
 def test_whoever_has_both_folders_can_write_the_drift_report(series):
     """So it holds nothing but what was released."""
     fit = dataclasses.replace(lake.planned(series.settings), previous=load_previous(str(series.folder / "first")))
-    again = followed(fit, series.model("warm"))[1]
+    again = compare_to_previous(fit, series.model("warm"))[1]
     assert again.rows == (0, 1, 2)
     assert again.to_json() == series.json("warm", "drift.json")
 
@@ -286,7 +286,7 @@ def test_scores_of_runs_on_the_same_rows_are_standard_normal(tmp_path, algorithm
     for index in range(150):
         pair = [lake.finished(fit, block, index.to_bytes(31, "big") + bytes([half])) for half in (1, 2)]
         later = dataclasses.replace(fit, previous=previous_of(pair[0], fit))
-        drift = followed(later, pair[1].model)[1]
+        drift = compare_to_previous(later, pair[1].model)[1]
         centers.append(drift.scores)
         sizes.append(drift.size_scores)
     for scores in (np.concatenate(centers), np.concatenate(sizes)):
@@ -297,7 +297,7 @@ def test_scores_of_runs_on_the_same_rows_are_standard_normal(tmp_path, algorithm
 def test_a_run_of_its_own_stays_as_it_is(series):
     result = FitResult(series.model("first"), None, "")
     fit = lake.planned(series.settings)
-    assert followed(fit, result.model) == (result.model, None, None)
+    assert compare_to_previous(fit, result.model) == (result.model, None, None)
     assert validated(series.settings).recurring is None
 
 

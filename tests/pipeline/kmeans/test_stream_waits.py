@@ -1,4 +1,4 @@
-"""A stream that waits: windows as their days end, a signal between them, and the same octets as call by call."""
+"""A stream that waits: windows as their days end, a signal between them, and the same bytes as call by call."""
 
 import datetime
 import json
@@ -52,7 +52,7 @@ def run(place, name, clock, monkeypatch, **changes):
 
 
 def test_windows_are_released_when_their_days_are_over(place, monkeypatch):
-    """The epoch ends by itself, and all its octets are those of `--once`."""
+    """The epoch ends by itself, and all its bytes are those of `--once`."""
     clock, seen, release = Clock("2026-01-01T05:00"), [], job.run_settings
 
     def noted(record, settings, options):

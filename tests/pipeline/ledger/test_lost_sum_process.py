@@ -29,7 +29,7 @@ def test_a_lost_process_ends_the_fit_which_can_be_taken_up(place, tmp_path, monk
     alone = fitted(place, "whole", ledgers.new_ledger(tmp_path / "plain", ledgers.basic_limit(1000.0)), 1)
     assert alone.code == 0
     monkeypatch.setattr(sum_processes, "LEAST_BYTES", 0)
-    original, crews = Crew.summed, []
+    original, crews = Crew.sum, []
 
     def summed(crew, *args):
         crews.append(crew)
@@ -37,7 +37,7 @@ def test_a_lost_process_ends_the_fit_which_can_be_taken_up(place, tmp_path, monk
             os.kill(crew.others[0].pid, signal.SIGKILL)
         return original(crew, *args)
 
-    with mock.patch.object(Crew, "summed", summed):
+    with mock.patch.object(Crew, "sum", summed):
         lost = fitted(place, "out", place.ledger, 2)
     assert len(crews) == call
     assert lost.code == 1

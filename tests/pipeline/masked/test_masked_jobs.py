@@ -19,7 +19,7 @@ from tests.scenes import lake, ledgers
 from tests.scenes.draws import recorded_draws
 from tests.scenes.parties import ExchangingParties, enroll, opened
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
-from transforms.files.octets import table_bytes
+from transforms.files.file_bytes import table_bytes
 from transforms.masked.exchange_files import Exchange
 from transforms.numerics.masked.public_keys import seal
 
@@ -164,7 +164,7 @@ def messages_of(parties):
     return {path.name: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob("messages/*")}
 
 
-def test_a_retry_sends_the_same_octets_whatever_the_data_are_by_then(parties):
+def test_a_retry_sends_the_same_bytes_whatever_the_data_are_by_then(parties):
     assert parties.upload(0).code == 0
     sent = messages_of(parties)
     assert parties.upload(0).code == 0
@@ -240,12 +240,12 @@ def test_a_message_that_is_none_is_left_out_by_name(parties, kind):
 
 
 def test_messages_of_outsiders_are_left_out_by_name(parties):
-    """A copy under another name, octets of anybody, and nothing at all."""
+    """A copy under another name, bytes of anybody, and nothing at all."""
     for client in range(2):
         assert parties.upload(client).code == 0
     path = pathlib.Path(Exchange(parties.exchange).message_files(0)[0])
-    for name, octets in {"again": path.read_bytes(), "junk": b"junk", "nothing": b""}.items():
-        path.with_name(f"{name}.sealed").write_bytes(octets)
+    for name, raw in {"again": path.read_bytes(), "junk": b"junk", "nothing": b""}.items():
+        path.with_name(f"{name}.sealed").write_bytes(raw)
     path.with_name("folder.sealed").mkdir()
     outcome = parties.aggregate()
     assert outcome.code == 0, outcome.err

@@ -83,7 +83,7 @@ def test_a_retry_draws_the_same_shares(hall, masks):
         found.setdefault((path, sender), set()).add(share.tobytes())
     assert len(found) == len(planned.rounds) * N_SENDERS
     assert all(len(each) == 1 for each in found.values())
-    assert len({octets for each in found.values() for octets in each}) == len(found)
+    assert len({raw for each in found.values() for raw in each}) == len(found)
     again = run(hall, masks)[1]
     for left, right in zip(model.releases, again.releases, strict=True):
         np.testing.assert_array_equal(left.values, right.values)

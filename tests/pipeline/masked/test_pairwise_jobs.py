@@ -170,20 +170,20 @@ def test_what_lies_in_the_exchange_is_uniform_and_holds_no_secret(played):
     assert len(np.unique(words)) == len(words)
     shares = [each.share for index in range(3) for each in played.shares(index)]
     sealed = [path.read_bytes() for path in pathlib.Path(played.released).glob("*_shares/*")]
-    assert not any(share in octets for share in shares for octets in sealed)
+    assert not any(share in raw for share in shares for raw in sealed)
     for path in pathlib.Path(played.exchange).rglob("*.parquet"):
         table = str(pq.read_table(path).to_pylist())
-        octets = path.read_bytes()
+        raw = path.read_bytes()
         for secret in (*SECRETS, lake.KEY):
-            assert not spellings_in(octets, secret), path
-        assert not any(share in octets or repr(share)[2:-1] in table for share in shares), path
+            assert not spellings_in(raw, secret), path
+        assert not any(share in raw or repr(share)[2:-1] in table for share in shares), path
         assert "lake-" not in table, path
 
 
 def test_no_name_key_letter_or_message_occurs_twice(played):
     exchange, found = PairwiseExchange(played.exchange), []
     for index in range(3):
-        found += [octets for each in exchange.keys(index) for octets in each]
+        found += [raw for each in exchange.keys(index) for raw in each]
         found += [each.sealed for each in exchange.letters(index)]
     assert len(set(found)) == len(found)
 
@@ -197,7 +197,7 @@ def files_of(parties, leg):
     return {path.name: path.read_bytes() for path in pathlib.Path(parties.exchange).rglob(f"{leg}/*")}
 
 
-def test_every_leg_taken_again_sends_the_same_octets(parties):
+def test_every_leg_taken_again_sends_the_same_bytes(parties):
     for leg in Leg:
         assert parties.leg(close=False)["leg"] == leg
         folder = pathlib.Path(parties.released if leg is Leg.SHARES else parties.exchange)

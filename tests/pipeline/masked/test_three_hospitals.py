@@ -94,8 +94,8 @@ def test_the_hospitals_get_their_centers(ward):
 
 
 def test_the_plan_and_the_statement_say_how_the_noise_is_split(ward):
-    octets = (ward.folder / "exchange" / "plan.json").read_bytes()[:-64]
-    assert ExchangePlan.from_json(octets).shares == ShareLaw(threshold=2)
+    raw = (ward.folder / "exchange" / "plan.json").read_bytes()[:-64]
+    assert ExchangePlan.from_json(raw).shares == ShareLaw(threshold=2)
     privacy = json.loads(pathlib.Path(ward.summaries[-1]["output"], "privacy.json").read_text())
     assert privacy["neighboring_relation"] == "zeroed_out"
     rows = [(row["parties"], row["holds"]) for row in privacy["masked"]["coalitions"]]

@@ -113,9 +113,9 @@ def test_the_folder_says_what_was_run(runs):
     "name", ["privacy.json", "centers.parquet", "releases.parquet", "report.html", "deployment.yaml"]
 )
 def test_a_changed_file_is_named(copy, name):
-    octets = (copy / name).read_bytes()
-    place = len(octets) // 2
-    (copy / name).write_bytes(octets[:place] + bytes([octets[place] ^ 1]) + octets[place + 1 :])
+    raw = (copy / name).read_bytes()
+    place = len(raw) // 2
+    (copy / name).write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
     assert refused(copy).startswith(f"dapple: {name} must be as the run wrote it, got a changed one")
 
 

@@ -41,8 +41,8 @@ def unpacked(content):
         found.append(queue.pop())
         for match in PACKED.findall(found[-1]):
             try:
-                octets = base64.b64decode(match, validate=True)
-                queue.append(bz2.decompress(octets) if octets[:3] == b"BZh" else zlib.decompress(octets))
+                raw = base64.b64decode(match, validate=True)
+                queue.append(bz2.decompress(raw) if raw[:3] == b"BZh" else zlib.decompress(raw))
             except (binascii.Error, ValueError, OSError, zlib.error):
                 continue
     return b"\n".join(found)

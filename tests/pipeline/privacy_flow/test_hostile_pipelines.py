@@ -24,7 +24,7 @@ from transforms.rounds import exact_sums
 from transforms.rounds.aggregation import _StatisticFn
 from transforms.rounds.exact_sums import SumStatistics, SumVectorsFn
 from transforms.rounds.round import server_step
-from transforms.rounds.staged_state import StagedArrays, begun
+from transforms.rounds.staged_state import StagedArrays, begin
 from transforms.tables.listing import DigestFiles
 from transforms.tables.read import CheckRows
 
@@ -88,7 +88,7 @@ def noise_on_every_branch_by_itself(scene):
 @hostile("must be given public data and releases, got exact private data", "List", "Statistic", "Sum", "Begin")
 def exact_sum_as_a_first_state(scene):
     staged = StagedArrays("initial.npz", "0" * 64)
-    return scene.exact() | "Begin" >> beam.Map(begun, staged)
+    return scene.exact() | "Begin" >> beam.Map(begin, staged)
 
 
 @hostile("must have the plan of the statistic that it is given, got feddp_kmeans/outer_product", "List", "Noise")

@@ -38,14 +38,14 @@ class Leaks:
 
     @property
     def told(self):
-        """Those of four octets and more that are not zero; octets of rounder numbers lie in any pickle."""
+        """Those of four bytes and more that are not zero; bytes of rounder numbers lie in any pickle."""
         return [each for each in self.numbers if sum(map(bool, each.to_bytes(8, "little"))) >= 4]
 
     @property
     def spellings(self):
-        octets = [struct.pack("<d", TELLTALE), struct.pack(">d", TELLTALE)]
-        octets += [each.to_bytes(8, order) for each in self.told for order in ("little", "big")]
-        return [b"31415926", b"3.141592", *octets]
+        raw = [struct.pack("<d", TELLTALE), struct.pack(">d", TELLTALE)]
+        raw += [each.to_bytes(8, order) for each in self.told for order in ("little", "big")]
+        return [b"31415926", b"3.141592", *raw]
 
     def within(self, content):
         """Spellings anywhere, and numbers as they are written; digits inside longer ones are other numbers.

@@ -97,7 +97,7 @@ def arriving(tmp_path, finished):
 
 @pytest.mark.parametrize("date", [DATES[0], DATES[2]])
 def test_a_window_is_a_decode_of_its_folder(finished, tmp_path, date):
-    """All files have the same octets; `privacy.json` and the manifest say more."""
+    """All files have the same bytes; `privacy.json` and the manifest say more."""
     public, models = str(finished / "inbox" / "parameters.json"), finished / "models" / date
     alone = {"reports": {"path": str(finished / "inbox" / f"dt={date}"), "parameters": public}}
     (tmp_path / "alone.yaml").write_text(yaml.safe_dump(alone))
@@ -192,7 +192,7 @@ def test_a_signal_ends_it_between_windows(arriving, finished, monkeypatch):
     ],
     ids=lambda point: point.name,
 )
-def test_a_killed_job_goes_on_to_the_same_octets(arriving, finished, point):
+def test_a_killed_job_goes_on_to_the_same_bytes(arriving, finished, point):
     line = list(words(arriving, "models", "--once"))
     assert crashes.run(line, str(arriving / "line"), key=bytes(32), point=point) == -9
     outcome = decode(arriving, "models")

@@ -24,7 +24,7 @@ TABLES = {0: reports(0), 2: reports(2)}
 """No report comes on the second day."""
 
 
-def octets(table: pa.Table) -> list[bytes]:
+def raw(table: pa.Table) -> list[bytes]:
     """Messages, as docs/report-format.md says."""
     payload = table.column(1).to_pylist()
     last = [each.to_bytes(2, "little") if isinstance(each, int) else each for each in payload]
@@ -35,7 +35,7 @@ def send(topic: Topic, tables: dict[int, pa.Table]) -> Topic:
     """Appends reports of days since the first, in turn over the partitions."""
     for day, table in tables.items():
         at = START + day * DAY + DAY // 2
-        topic.send((index % topic.partitions, at, each) for index, each in enumerate(octets(table)))
+        topic.send((index % topic.partitions, at, each) for index, each in enumerate(raw(table)))
     return topic
 
 
@@ -78,14 +78,14 @@ def place(tmp_path):
 def topic(broker):
     """Reports of the windows, after one of the year before and before one of a day that is not due."""
     found = Topic(broker)
-    found.send([(0, START - 1, octets(reports(7))[0])])
+    found.send([(0, START - 1, raw(reports(7))[0])])
     send(found, TABLES)
-    found.send([(2, START + 9 * DAY, octets(reports(8))[0])])
+    found.send([(2, START + 9 * DAY, raw(reports(8))[0])])
     return found.closed()
 
 
 def test_reports_of_a_topic_give_the_models_of_the_same_reports_in_folders(place, topic, wanted):
-    """All files have the same octets; nothing but records of offsets is left of the messages."""
+    """All files have the same bytes; nothing but records of offsets is left of the messages."""
     outcome = decode(place, topic)
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["released"] == list(DATES)
@@ -120,7 +120,7 @@ def test_a_retry_reads_what_was_written_down(place, topic, wanted, point, monkey
     record = place / "copies" / "_offsets" / "phones" / f"{DATES[0]}.json"
     before = record.read_bytes()
     topic.alter(message_timestamp_type="CreateTime")
-    topic.send([(0, START + DAY // 2, each) for each in octets(reports(5))])
+    topic.send([(0, START + DAY // 2, each) for each in raw(reports(5))])
     topic.closed()
     assert decode(place, topic).code == 0
     assert released(place / "models")[DATES[0]] == wanted[DATES[0]]
@@ -128,7 +128,7 @@ def test_a_retry_reads_what_was_written_down(place, topic, wanted, point, monkey
 
 
 @pytest.mark.slow
-def test_a_killed_job_goes_on_to_the_same_octets(place, topic, wanted):
+def test_a_killed_job_goes_on_to_the_same_bytes(place, topic, wanted):
     """kill -9 before the second window is published: its copies are made again, none counts twice."""
     line = list(words(place, topic, "models", "--once"))
     point = Point("pipelines.run.folder:RunFolder.publish", call=3)
@@ -142,7 +142,7 @@ def test_a_killed_job_goes_on_to_the_same_octets(place, topic, wanted):
 
 def test_duplicates_and_broken_messages_count_as_no_report(place, broker, wanted):
     """A producer that sends again, on any partition, and whatever a device may send; none stops the others."""
-    topic, good = send(Topic(broker), {0: TABLES[0]}), octets(TABLES[0])
+    topic, good = send(Topic(broker), {0: TABLES[0]}), raw(TABLES[0])
     broken = [None, b"", good[0][:-1], good[0] + b"x", good[0][:8] + b"\xff\xff", b"{}", b"x" * 900_000]
     topic.send((index % 3, START + DAY // 2, each) for index, each in enumerate([*good[::-1], *broken]))
     topic.send((0, START + DAY, each) for each in broken)

@@ -73,14 +73,14 @@ _STOOD_STILL = """
 import os, signal, sys
 from dapple_dp.command import main
 from transforms.rounds import sum_processes
-sum_processes.LEAST_BYTES, summed, number = 0, sum_processes.Crew.summed, int(sys.argv.pop(1))
+sum_processes.LEAST_BYTES, summed, number = 0, sum_processes.Crew.sum, int(sys.argv.pop(1))
 def stood_still(crew, *given):
     for each in crew.others:
         os.kill(each.pid, signal.SIGSTOP)
         print(each.pid, flush=True)
     os.kill(os.getpid(), number)
     return summed(crew, *given)
-sum_processes.Crew.summed = stood_still
+sum_processes.Crew.sum = stood_still
 sys.exit(main())
 """
 """The command, whose other processes stand still from the first sum on; then it is sent a signal."""

@@ -1,4 +1,4 @@
-"""Jobs on a server that speaks Amazon's protocol: the octets of a local run, also of a store that throttles."""
+"""Jobs on a server that speaks Amazon's protocol: the bytes of a local run, also of a store that throttles."""
 
 import collections
 import pathlib
@@ -67,7 +67,7 @@ class Place:
 
 def published(prefix):
     """What a fit has released on the store."""
-    return {name: object_store.octets(f"{prefix}/{name}") for name in RELEASED_FILES}
+    return {name: object_store.raw(f"{prefix}/{name}") for name in RELEASED_FILES}
 
 
 def test_a_fit_ends_right_though_every_fifth_request_is_refused(place, throttled):
@@ -80,7 +80,7 @@ def test_a_fit_ends_right_though_every_fifth_request_is_refused(place, throttled
 
 
 def test_a_fit_makes_one_session_and_asks_little_of_each_object(place, store, monkeypatch):
-    """With a ledger, for which all octets are digested; the job is one process, and the test may make a client, too."""
+    """With a ledger, for which all bytes are digested; the job is one process, and the test may make a client, too."""
     honest, made = boto3.session.Session, []
     monkeypatch.setattr(boto3.session, "Session", lambda *words, **named: made.append(1) or honest(*words, **named))
     ledgers.new_ledger(place.folder, Limit(epsilon=10.0, delta=1e-5), "rows")
@@ -108,7 +108,7 @@ def test_prepare_writes_the_same_files(place):
         outcome = place.run("prepare", f"{where}/prepared", f"{where}/rows", prepare={"shards": 2})
         assert outcome.code == 0, outcome.err
     local = {each.name: each.read_bytes() for each in (place.folder / "prepared").iterdir()}
-    assert {name: object_store.octets(f"prepared/{name}") for name in local} == local
+    assert {name: object_store.raw(f"prepared/{name}") for name in local} == local
     assert [name.removeprefix("prepared/") for name in object_store.names("prepared")] == sorted(local)
 
 
@@ -119,7 +119,7 @@ def test_rows_are_assigned_alike(place):
     for name in object_store.names("assigned/assignments.parquet/"):
         target = place.folder / "copy" / pathlib.Path(name).name
         target.parent.mkdir(exist_ok=True)
-        target.write_bytes(object_store.octets(name))
+        target.write_bytes(object_store.raw(name))
     found = pq.read_table(place.folder / "copy")["cluster"].to_pylist()
     model = load_model(str(place.folder / "out"))
     distances = ((lake.mixture(240)[:, None] - model.centers) ** 2).sum(axis=2)
@@ -172,4 +172,4 @@ def test_a_key_goes_where_beam_writes_whatever_the_environment_says(store, monke
         new_file.create(f"{ROOT}/made/once", b"two")
     monkeypatch.undo()
     beam_options([])
-    assert object_store.octets("made/once") == b"one"
+    assert object_store.raw("made/once") == b"one"

@@ -64,13 +64,13 @@ def test_a_broken_list_is_null(message):
     assert table_of([message], LIST).to_pylist() == [{"x": None}]
 
 
-@pytest.mark.parametrize(("kind", "octets"), [("H", 2), ("16s", 16)])
-def test_a_message_of_octets_is_a_row(kind, octets):
+@pytest.mark.parametrize(("kind", "size"), [("H", 2), ("16s", 16)])
+def test_a_message_of_bytes_is_a_row(kind, size):
     """Little-endian, on every machine; one of any other length is broken, and keeps its place."""
-    columns, last = PackedColumns((("nonce", "Q"), ("payload", kind))), bytes(range(1, octets + 1))
+    columns, last = PackedColumns((("nonce", "Q"), ("payload", kind))), bytes(range(1, size + 1))
     good = bytes([1, 0, 0, 0, 0, 0, 0, 128]) + last
     found = table_of([good, None, b"", good[:-1], good + b"x", good], columns).to_pylist()
-    row = {"nonce": (1 << 63) + 1, "payload": last if octets == 16 else 0x0201}
+    row = {"nonce": (1 << 63) + 1, "payload": last if size == 16 else 0x0201}
     assert found == [row, *[{"nonce": None, "payload": None}] * 4, row]
     assert table_of([], columns).schema == table_of([good], columns).schema
 

@@ -25,7 +25,7 @@ from schemas.tables.shard import ShardRef
 from tests.scenes import object_store
 from tests.unit.test_import_direction import ROOT as FOLDER
 from tests.unit.test_import_direction import module_of, reached_from, source_files
-from transforms.files import gate, new_file, octets, stores
+from transforms.files import file_bytes, gate, new_file, stores
 from transforms.tables import file_seal
 from transforms.tables.file_seal import FileSeal, seal_of
 from transforms.tables.listing import ListedFile
@@ -95,7 +95,7 @@ def beams(path: str) -> bytes:
 
 
 def gates(path: str) -> bytes:
-    return gate.read_octets(path, gate.staged(path))
+    return gate.read_bytes(path, gate.staged(path))
 
 
 def shard_of(path: str) -> ShardRef:
@@ -109,14 +109,14 @@ def shard_of(path: str) -> ShardRef:
 
 
 def test_whatever_is_asked_of_a_store_a_process_has_one_session(store, sessions):
-    octets.write_bytes(f"{ROOT}/a", b"one")
+    file_bytes.write_bytes(f"{ROOT}/a", b"one")
     new_file.create(f"{ROOT}/b{os.getpid()}", b"two")
     for _ in range(5):
         assert beams(f"{ROOT}/a") == b"one"
         assert FileSystems.exists(f"{ROOT}/a")
         assert FileSystems.match([f"{ROOT}/a*"])[0].metadata_list
         assert gates(f"{ROOT}/a") == b"one"
-    octets.remove_files(f"{ROOT}/b*")
+    file_bytes.remove_files(f"{ROOT}/b*")
     assert len(sessions) <= 1
 
 
@@ -307,11 +307,11 @@ def test_without_credentials_a_file_cannot_be_read_and_nobody_waits(store, monke
     refusal = Refusal(kind=InputError, rule="rows must be there", remedy="look")
     store.asked.clear()
     with pytest.raises(InputError, match="rows must be there"):
-        gate.read_octets(path, refusal)
+        gate.read_bytes(path, refusal)
     assert not store.asked
 
 
-def test_octets_that_do_not_all_come_are_asked_for_again(store):
+def test_bytes_that_do_not_all_come_are_asked_for_again(store):
     path = put("a", b"one" * 1000)
     store.asked.clear()
     store.cut = 1

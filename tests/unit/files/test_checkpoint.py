@@ -95,7 +95,7 @@ def test_arrays_that_are_missing_are_refused(tmp_path):
         folder.latest()
 
 
-def test_equal_arrays_give_equal_octets(tmp_path):
+def test_equal_arrays_give_equal_bytes(tmp_path):
     arrays = {"a": np.arange(3), "b": np.array(0.5)}
     turned = {"b": np.array(0.5), "a": np.arange(3)}
     assert checkpoint.arrays_to_bytes(arrays) == checkpoint.arrays_to_bytes(turned)

@@ -37,9 +37,9 @@ def message(content, types=None, name="rows.csv"):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of a few octets, so that small files have many."""
+    """Blocks of a few bytes, so that small files have many."""
     monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 40)
-    monkeypatch.setattr(CsvFile._octets, "__defaults__", (40,))
+    monkeypatch.setattr(CsvFile._raw, "__defaults__", (40,))
     monkeypatch.setattr(CsvFile._blocks, "__defaults__", (40,))
     monkeypatch.setattr(csv_file, "_MOST_ROW_BYTES", 200)
 
@@ -201,10 +201,10 @@ def test_blocks_do_not_matter_whatever_a_text_is(monkeypatch, seed):
         ("Ann,2026-01-05\n", "got a first row with a number or a date"),
         ("Ann,1e5\n", "got a first row with a number or a date"),
         ("Ann;47,11\n", "got a first row with a number or a date"),
-        (b"a,b\xff\n1,2\n", "rows.csv must be a CSV file in UTF-8, got other octets; save it as CSV in UTF-8."),
-        ("a,b\n1,2\n".encode("utf-16"), "rows.csv must be a CSV file in UTF-8, got other octets"),
-        ("a,b\n1,2\n".encode("utf-16-le"), "rows.csv must be a CSV file in UTF-8, got other octets"),
-        (b"PAR1\0\0\0\0PAR1", "rows.csv must be a CSV file in UTF-8, got other octets"),
+        (b"a,b\xff\n1,2\n", "rows.csv must be a CSV file in UTF-8, got other bytes; save it as CSV in UTF-8."),
+        ("a,b\n1,2\n".encode("utf-16"), "rows.csv must be a CSV file in UTF-8, got other bytes"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "rows.csv must be a CSV file in UTF-8, got other bytes"),
+        (b"PAR1\0\0\0\0PAR1", "rows.csv must be a CSV file in UTF-8, got other bytes"),
     ],
 )
 def test_a_bad_file_is_one_sentence(content, expected):
@@ -234,10 +234,10 @@ def test_rows_are_numbered_over_blocks(small_blocks):
 
 
 def test_a_row_without_an_end_does_not_fill_the_memory(small_blocks):
-    assert "rows.csv must have rows of at most 200 octets, got a longer one; look for a quotation mark" in message(
+    assert "rows.csv must have rows of at most 200 bytes, got a longer one; look for a quotation mark" in message(
         'a,b\n1,"' + "2\n" * 400
     )
-    assert "rows of at most 200 octets" in message("a,b\n" + "1" * 400 + ",2\n")
+    assert "rows of at most 200 bytes" in message("a,b\n" + "1" * 400 + ",2\n")
 
 
 @pytest.mark.parametrize("cut", [5, 18, 25])
@@ -254,7 +254,7 @@ BAD = {
     "ragged and long": f"a,b\n1,2\n1,2,{TELLTALE * 30}\n",
     "quoted": f'a,b\n1,"{TELLTALE}\n',
     "header": f"{TELLTALE},47.11\n1,2\n",
-    "octets": b"a,b\n1,2\n" + TELLTALE.encode() + b"\xff,2\n",
+    "bytes": b"a,b\n1,2\n" + TELLTALE.encode() + b"\xff,2\n",
     "nul": f"a,b\n1,2\n{TELLTALE}\0,2\n",
 }
 

@@ -10,14 +10,14 @@ from schemas.errors import ConfigError, ProtocolError
 from tests.scenes.power_cut import Disk
 from transforms.files import new_file
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
+from transforms.files.file_bytes import make_folder, write_bytes
 from transforms.files.new_file import write_once
-from transforms.files.octets import make_folder, write_bytes
 from transforms.privacy.keys import create_key, delete_key, kept_key, read_key
 
 WRITERS = {
     "once": write_once,
     "note": lambda path, content: write_once(path, content, private=True),
-    "octets": write_bytes,
+    "bytes": write_bytes,
     "new": new_file.create,
     "in place": new_file.put_in_place,
 }
@@ -37,7 +37,7 @@ def test_what_was_written_outlasts_a_power_cut(tmp_path, name):
     assert left(tmp_path, lambda: WRITERS[name](path, b"content")) == {"file": b"content"}
 
 
-@pytest.mark.parametrize("name", ["once", "octets"])
+@pytest.mark.parametrize("name", ["once", "bytes"])
 def test_so_do_folders_that_are_made_on_the_way(tmp_path, name):
     path = str(tmp_path / "a" / "b" / "file")
     found = left(tmp_path, lambda: WRITERS[name](path, b"content"))

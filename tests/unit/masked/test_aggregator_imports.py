@@ -42,7 +42,7 @@ def test_the_aggregator_cannot_import_what_knows_masks(module):
 def test_a_planted_import_is_caught():
     def read(path):
         planted = "\ndef late():\n    from transforms.numerics.masked.shared_masks import RoundMasks\n"
-        return path.read_text() + planted * (path.name == "aggregation.py" or path.name == "octets.py")
+        return path.read_text() + planted * (path.name == "aggregation.py" or path.name == "file_bytes.py")
 
     assert "transforms.numerics.masked.shared_masks" in reached_from("pipelines.masked.aggregate", read)
 

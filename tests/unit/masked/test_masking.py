@@ -1,4 +1,4 @@
-"""Masks: sums come back bit for bit, one message per mask, a retry is the same octets, and the secret stays inside."""
+"""Masks: sums come back bit for bit, one message per mask, a retry is the same bytes, and the secret stays inside."""
 
 import copy
 import hashlib
@@ -68,7 +68,7 @@ def test_only_those_present_are_subtracted():
     np.testing.assert_array_equal(unmasked, statistics[[0, 2]].sum(axis=0))
 
 
-def test_a_retried_message_is_the_same_octets():
+def test_a_retried_message_is_the_same_bytes():
     first, again = (round_masks().mask(SENDERS, statistics_of(3)) for _ in range(2))
     assert (first.senders, first.tags) == (again.senders, again.tags)
     assert first.values.tobytes() == again.values.tobytes()
@@ -119,7 +119,7 @@ def test_senders_are_pseudonyms_of_the_round():
     assert hashlib.blake2b(b"Alice", digest_size=SENDER_BYTES).digest() not in here.senders
 
 
-def test_octets_of_a_message():
+def test_bytes_of_a_message():
     k, d = 10, 100
     assert message_bytes(k * (d + 1)) == 8 * k * (d + 1) + SENDER_BYTES + TAG_BYTES
 

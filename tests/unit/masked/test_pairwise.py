@@ -112,7 +112,7 @@ def test_masks_of_two_clients_cancel():
     np.testing.assert_array_equal(pair, left.mask([], statistic) + right.mask([], statistic))
 
 
-def test_a_retry_repeats_its_octets():
+def test_a_retry_repeats_its_bytes():
     first, again = Party(5), Party(5)
     assert first.letters == again.letters
     np.testing.assert_array_equal(first.messages(), again.messages())

@@ -41,8 +41,8 @@ class Plain:
         r = mix(mix(i ^ self.high) ^ self.low)
         rows = []
         for j in range(len(self.public["features"])):
-            octets = mix((r + j * STEP) % WORD).to_bytes(8, "little")
-            rows.append(2 * sum(o - 256 if o > 127 else o for o in octets) + 8)
+            raw = mix((r + j * STEP) % WORD).to_bytes(8, "little")
+            rows.append(2 * sum(o - 256 if o > 127 else o for o in raw) + 8)
         return rows
 
     def code(self, x):

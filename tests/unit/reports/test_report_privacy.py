@@ -155,7 +155,7 @@ def test_a_device_needs_neither_beam_nor_pydantic():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_device_sends_ten_octets():
+def test_a_device_sends_ten_bytes():
     report = report_encoder.encode_point([1.0, 2.0, 3.0, np.nan], parameters())
     assert report.nonces.nbytes + report.indices.nbytes + report.codewords.nbytes == 10
     assert parameters().report_bytes == 10

@@ -8,7 +8,7 @@ import pytest
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from transforms.files import stores
 from transforms.rounds.row_cache import NO_LIMITS, WorkerLimits
-from transforms.rounds.shard_sums import ShardReader, contract_digest, drained
+from transforms.rounds.shard_sums import ShardReader, contract_digest, drain_shards
 
 OPTIONS = {"region": "somewhere"}
 
@@ -19,7 +19,7 @@ def beam_is_here():
 
 def with_beam(question):
     """A statistic, and whether Beam was imported for it."""
-    return drained(question), beam_is_here()
+    return drain_shards(question), beam_is_here()
 
 
 def options_of_stores(_):
@@ -35,7 +35,7 @@ def of_store(question):
 
     path, content, part = question
     Store.objects[path] = content
-    return drained(part), before
+    return drain_shards(part), before
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def world(tmp_path):
 def reader(fit, limits=NO_LIMITS):
     bound = fit.rounds[0]._replace(step=None)
     identity = contract_digest(fit.contract)
-    return ShardReader(contract=fit.contract, identity=identity, bound=bound, state=fit.initial, limits=limits)
+    return ShardReader(contract=fit.contract, identity=identity, round=bound, state=fit.initial, limits=limits)
 
 
 @pytest.mark.parametrize("limits", [NO_LIMITS, WorkerLimits(run="a", cores=1, cache_bytes=1 << 20)])
@@ -62,7 +62,7 @@ def test_rows_on_a_disk_are_added_up_without_beam(process, world, limits):
     fit, shard = world
     question = reader(fit, limits), [EMPTY_SHARD, shard]
     found, beam = process("with_beam").answer(question)
-    np.testing.assert_array_equal(found, drained(question))
+    np.testing.assert_array_equal(found, drain_shards(question))
     assert found.any()
     assert not beam
 
@@ -86,5 +86,5 @@ def test_rows_on_a_store_are_added_up_as_those_on_a_disk(process, world):
         Store.objects[path] = content
         there = ShardRef(path, 0, 60, 1, 0, path, seal_of(path).text)
     found, before = process("of_store").answer((path, content, (reader(fit), [there])))
-    np.testing.assert_array_equal(found, drained((reader(fit), [shard])))
+    np.testing.assert_array_equal(found, drain_shards((reader(fit), [shard])))
     assert not before

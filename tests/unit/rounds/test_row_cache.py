@@ -99,9 +99,9 @@ def test_no_folder_for_the_file_costs_nothing_but_time(monkeypatch):
     assert cache.pieces("shard") is None
 
 
-def test_a_disk_may_take_and_give_a_few_octets_at_a_time(monkeypatch):
+def test_a_disk_may_take_and_give_a_few_bytes_at_a_time(monkeypatch):
     write, read = os.pwrite, os.preadv
-    monkeypatch.setattr(os, "pwrite", lambda file, octets, offset: write(file, octets[:7], offset))
+    monkeypatch.setattr(os, "pwrite", lambda file, raw, offset: write(file, raw[:7], offset))
     monkeypatch.setattr(os, "preadv", lambda file, views, offset: read(file, [views[0][:5]], offset))
     cache = in_file()
     fill(cache)

@@ -18,7 +18,7 @@ from transforms.numerics.statistics.frame import Box, Components, Frame, Quantiz
 from transforms.numerics.statistics.lattice import Lattice
 from transforms.rounds import shard_sums, sum_processes
 from transforms.rounds.row_cache import CACHES, WorkerLimits
-from transforms.rounds.shard_sums import ShardReader, contract_digest, summed
+from transforms.rounds.shard_sums import ShardReader, contract_digest, sum_shards
 from transforms.rounds.sum_processes import CREWS
 from transforms.tables.file_seal import seal_of
 
@@ -72,7 +72,7 @@ def run():
 
 def reader(fit, bound, state, limits):
     identity = contract_digest(fit.contract)
-    return ShardReader(contract=fit.contract, identity=identity, bound=bound, state=state, limits=limits)
+    return ShardReader(contract=fit.contract, identity=identity, round=bound, state=state, limits=limits)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -82,10 +82,10 @@ def test_every_round_is_what_it_was(world, run, monkeypatch, name):
     state = fit.initial
     monkeypatch.setattr(sum_processes, "LEAST_BYTES", 0)
     for bound in fit.rounds:
-        plain = summed(reader(fit, bound, state, WorkerLimits()), world.shards)
+        plain = sum_shards(reader(fit, bound, state, WorkerLimits()), world.shards)
         for cores in (0, 1, 3):
             limits = WorkerLimits(run=run, cores=cores, cache_bytes=1 << 20)
-            np.testing.assert_array_equal(summed(reader(fit, bound, state, limits), world.shards), plain)
+            np.testing.assert_array_equal(sum_shards(reader(fit, bound, state, limits), world.shards), plain)
         reads.append(bound.bits)
         state = bound.step(state, draw_release(lake.KEY, bound.plan, plain))
     assert set(reads) & {lattice.SUM_BITS, lattice.OUTER_BITS}
@@ -102,14 +102,14 @@ def test_rows_are_read_once(world, run, monkeypatch, name):
     """The first round keeps them at the bits of the second one, whatever its own are."""
     fit = world.planned(name)
     limits = WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
-    bound, state = second(fit, summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards))
-    plain = summed(reader(fit, bound, state, WorkerLimits()), world.shards)
+    bound, state = second(fit, sum_shards(reader(fit, fit.rounds[0], fit.initial, limits), world.shards))
+    plain = sum_shards(reader(fit, bound, state, WorkerLimits()), world.shards)
 
     def refuse(*_):
         raise AssertionError("a kept row was read")
 
     monkeypatch.setattr(shard_sums, "read_blocks", refuse)
-    np.testing.assert_array_equal(summed(reader(fit, bound, state, limits), world.shards[1:]), plain)
+    np.testing.assert_array_equal(sum_shards(reader(fit, bound, state, limits), world.shards[1:]), plain)
 
 
 def test_a_state_of_a_file_is_never_left_out(world, run):
@@ -118,7 +118,7 @@ def test_a_state_of_a_file_is_never_left_out(world, run):
     bound = fit.rounds[0]._replace(at=lambda state, path: seen.append(path) or state)
     limits = WorkerLimits(run=run, cores=1, cache_bytes=1 << 20)
     for _ in range(2):
-        summed(reader(fit, bound, fit.initial, limits), world.shards[1:])
+        sum_shards(reader(fit, bound, fit.initial, limits), world.shards[1:])
     assert seen == [shard.path for shard in world.shards[1:]] * 2
 
 
@@ -133,7 +133,7 @@ def test_a_shard_that_fails_while_it_is_kept_for_later_is_not_kept(world, run, m
 
     monkeypatch.setattr(shard_sums, "read_blocks", broken)
     with pytest.raises(InputError, match="another file"):
-        summed(reader(fit, fit.rounds[0], fit.initial, limits), world.shards[1:])
+        sum_shards(reader(fit, fit.rounds[0], fit.initial, limits), world.shards[1:])
     assert not CACHES.of_run(limits)._entries
 
 
@@ -143,7 +143,7 @@ def test_what_makes_other_rows_is_another_key(world, run, monkeypatch, change):
     limits = WorkerLimits(run=run, cores=1, cache_bytes=1 << 20)
     known = reader(fit, fit.rounds[0], fit.initial, limits)
     shard = world.shards[1]
-    summed(known, [shard])
+    sum_shards(known, [shard])
     seen = []
     read = shard_sums.read_blocks
     monkeypatch.setattr(shard_sums, "read_blocks", lambda *given: seen.append(given) or read(*given))
@@ -156,7 +156,7 @@ def test_what_makes_other_rows_is_another_key(world, run, monkeypatch, change):
         "run": (dataclasses.replace(known, limits=dataclasses.replace(limits, run="other")), shard),
     }[change]
     with pytest.raises(InputError, match="must stay as it was") if change == "seal" else contextlib.nullcontext():
-        summed(changed, [part])
+        sum_shards(changed, [part])
     assert len(seen) == 1
 
 
@@ -169,7 +169,7 @@ def test_a_file_that_is_replaced_before_it_was_kept_is_refused(world, run, monke
     fit, limits = world.planned("record"), WorkerLimits(run=run, cores=cores, cache_bytes=1 << 20)
     lake.write_lake(tmp_path / "lake", 2.0 * world.points)
     with pytest.raises(InputError, match="must stay as it was"):
-        summed(reader(fit, fit.rounds[0], fit.initial, limits), [*world.shards, shard])
+        sum_shards(reader(fit, fit.rounds[0], fit.initial, limits), [*world.shards, shard])
 
 
 def test_a_file_that_is_replaced_afterwards_is_not_read(world, run, tmp_path):
@@ -177,10 +177,10 @@ def test_a_file_that_is_replaced_afterwards_is_not_read(world, run, tmp_path):
     file = os.path.join(path, os.listdir(path)[0])
     shard = ShardRef(file, 0, N_ROWS, 1, 0, file, seal_of(file).text)
     fit, limits = world.planned("record"), WorkerLimits(run=run, cores=2, cache_bytes=1 << 20)
-    bound, state = second(fit, summed(reader(fit, fit.rounds[0], fit.initial, limits), [shard]))
-    first = summed(reader(fit, bound, state, limits), [shard])
+    bound, state = second(fit, sum_shards(reader(fit, fit.rounds[0], fit.initial, limits), [shard]))
+    first = sum_shards(reader(fit, bound, state, limits), [shard])
     lake.write_lake(tmp_path / "lake", 2.0 * world.points)
-    np.testing.assert_array_equal(summed(reader(fit, bound, state, limits), [shard]), first)
+    np.testing.assert_array_equal(sum_shards(reader(fit, bound, state, limits), [shard]), first)
 
 
 def frames():
@@ -215,7 +215,7 @@ def test_integers_pass_a_frame_as_they_are(frame):
     ids=["longer", "longest", "other bits", "rows"],
 )
 def test_rows_that_no_frame_made_are_refused(points, bits):
-    """Octets that changed in a file must not move a sum farther than its sensitivity."""
+    """Bytes that changed in a file must not move a sum farther than its sensitivity."""
     with pytest.raises(LatticeOverflowError, match="must be those that were quantized"):
         QuantizedFrame.of(frames()[0], 20).quantize(points, bits)
 
@@ -223,5 +223,5 @@ def test_rows_that_no_frame_made_are_refused(points, bits):
 def test_no_rows_are_a_zero(world):
     fit = world.planned("record")
     known = reader(fit, fit.rounds[0], fit.initial, WorkerLimits(cores=2))
-    np.testing.assert_array_equal(summed(known, [EMPTY_SHARD]), np.zeros(fit.rounds[0].plan.size, dtype=np.int64))
+    np.testing.assert_array_equal(sum_shards(known, [EMPTY_SHARD]), np.zeros(fit.rounds[0].plan.size, dtype=np.int64))
     assert isinstance(ClientBlock(np.zeros((0, 2))), tuple)

@@ -16,7 +16,7 @@ from transforms.numerics.privacy.noise import draw_release
 from transforms.privacy_flow.checker import check_graph
 from transforms.rounds import staged_state as module
 from transforms.rounds.round import server_step
-from transforms.rounds.staged_state import begun, lightened, restored, staged_state
+from transforms.rounds.staged_state import begin, lightened, restored, staged_state
 
 MOVED = {"feddp_kmeans": {"reduce_diameter": {"sigma_max": 1.0, "w_min": 0.1}, "restarts": 20}}
 
@@ -54,7 +54,7 @@ def test_rounds_find_what_they_left_in_the_file(places, tmp_path, monkeypatch, c
     plain = fit.initial
     with staged_state(fit.initial, str(tmp_path)) as (light, staged):
         assert light.server.shape == (len(plain.server), 0)
-        state = begun(light, staged)
+        state = begin(light, staged)
         for bound in fit.rounds:
             np.testing.assert_array_equal(state.assigner.centers, plain.assigner.centers)
             sums = np.arange(bound.plan.size, dtype=np.int64) << 21
@@ -84,8 +84,8 @@ def test_another_file_is_refused(places, tmp_path, monkeypatch, content):
     monkeypatch.setattr(module, "_LARGE", 0)
     fit = planned(places)
     with staged_state(fit.initial, str(tmp_path)) as (light, staged):
-        octets = module.arrays_to_bytes({"server": np.zeros((3, 4))}) if content is None else content
-        pathlib.Path(staged.path).write_bytes(octets)
+        raw = module.arrays_to_bytes({"server": np.zeros((3, 4))}) if content is None else content
+        pathlib.Path(staged.path).write_bytes(raw)
         with pytest.raises(InputError, match="must stay as the launcher wrote them"):
             restored(light, staged)
 

@@ -10,7 +10,7 @@ from pipelines.kmeans import fit_rounds
 from schemas.settings.refusal import MalformedError
 from tests.scenes import lake
 from transforms.files.checkpoint import arrays_to_bytes, read_state
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 from transforms.rounds.bound_broadcast import state_digest
 from transforms.rounds.state_arrays import state_from_arrays, state_to_arrays
 

@@ -210,7 +210,7 @@ def test_a_process_that_stands_still_is_killed_and_told(monkeypatch):
     monkeypatch.setattr(sum_processes, "_LOOK_SECONDS", 0.01)
     crew = _crew("slow", 3)
     with pytest.raises(RunnerError, match="stood still for 10 minutes; run it again with --cores 1"):
-        crew.summed(SHARDS, lambda _: np.array([0]), _once_each(-1, 1))
+        crew.sum(SHARDS, lambda _: np.array([0]), _once_each(-1, 1))
     crew.end()
 
 
@@ -240,7 +240,7 @@ def test_nobody_is_waited_for_once_the_command_is_to_stop(monkeypatch, own):
         return np.array([0])
 
     with pytest.raises(InputError if own == "fails" else RunnerError):
-        crew.summed(SHARDS, stops, _once_each(-1, -1))
+        crew.sum(SHARDS, stops, _once_each(-1, -1))
     assert not any(os.path.exists(f"/proc/{each.pid}") for each in crew.others)
 
 
@@ -273,7 +273,7 @@ def test_every_shard_stays_with_one_and_rows_are_divided():
 @pytest.mark.parametrize(("n", "shards", "total"), [(3, SHARDS, 21), (2, SHARDS[:1], 5)])
 def test_the_sum_of_a_crew_is_that_of_all(n, shards, total):
     crew = _crew("added", n)
-    assert crew.summed(shards, added, lambda part: part) == [total]
+    assert crew.sum(shards, added, lambda part: part) == [total]
     crew.end()
 
 

@@ -11,7 +11,7 @@ from pipelines.run.folder import MANIFEST, RunFolder, absolute
 from schemas.errors import ConfigError
 from schemas.settings.run_manifest import FORMAT
 from tests.scenes.power_cut import Disk
-from transforms.files.octets import write_bytes
+from transforms.files.file_bytes import write_bytes
 
 
 @pytest.fixture

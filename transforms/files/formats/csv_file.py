@@ -52,7 +52,7 @@ class CsvFile:
     A field is null if it is empty, in quotes or not. Lines without a letter are no rows.
 
     Args:
-      source: its octets.
+      source: its bytes.
       name: what messages call it; tells whether it is compressed.
 
     Raises:
@@ -61,7 +61,7 @@ class CsvFile:
 
     def __init__(self, source: Any, name: str):
         self._source, self._name = source, name
-        found = _HEADER.match(next(self._octets(), b""))
+        found = _HEADER.match(next(self._raw(), b""))
         self._start, header = found.end(), found[1]  # type: ignore[union-attr, index]
         outside = re.sub(_QUOTED_NAME, b"", header)
         self._delimiter = max(_DELIMITERS, key=outside.count)
@@ -127,9 +127,9 @@ class CsvFile:
             return tuple(next(csv.reader([header.decode()], delimiter=self._delimiter.decode()), ()))
         except (UnicodeDecodeError, csv.Error):
             pass
-        return self._refuse("be a CSV file in UTF-8", "other octets", "save it as CSV in UTF-8")
+        return self._refuse("be a CSV file in UTF-8", "other bytes", "save it as CSV in UTF-8")
 
-    def _octets(self, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
+    def _raw(self, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
         """The file in parts, none of them compressed."""
         try:
             self._source.seek(0)
@@ -142,14 +142,14 @@ class CsvFile:
         self._refuse("be readable", "", "check the file or leave it out")
 
     def _blocks(self, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
-        """Whole rows without the header, about `size` octets at a time; a line break in quotes ends no row."""
+        """Whole rows without the header, about `size` bytes at a time; a line break in quotes ends no row."""
         rest, start = b"", self._start
-        for part in self._octets(size):
+        for part in self._raw(size):
             rest, start = rest + part[start:], 0
             end = self._last_end(rest)
             if not end and len(rest) > _MOST_ROW_BYTES:
                 self._refuse(
-                    f"have rows of at most {_MOST_ROW_BYTES} octets",
+                    f"have rows of at most {_MOST_ROW_BYTES} bytes",
                     "a longer one",
                     "look for a quotation mark that is never closed, and end rows by a line feed",
                 )

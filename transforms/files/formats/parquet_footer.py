@@ -23,7 +23,7 @@ _SCHEMA, _GROUPS = 2, 4
 
 
 class ColumnSize(NamedTuple):
-    """A column of a row group: path, number of values with nulls, octets in the file."""
+    """A column of a row group: path, number of values with nulls, bytes in the file."""
 
     path: str
     n_values: int
@@ -33,21 +33,21 @@ class ColumnSize(NamedTuple):
 class _Reader:
     """Reads values of thrift's compact protocol."""
 
-    def __init__(self, octets: bytes):
-        self._octets = octets
+    def __init__(self, raw: bytes):
+        self._raw = raw
         self._place = 0
 
-    def _octet(self) -> int:
-        found = self._octets[self._place]
+    def _byte(self) -> int:
+        found = self._raw[self._place]
         self._place += 1
         return found
 
     def _varint(self) -> int:
         found, shift = 0, 0
         while True:
-            octet = self._octet()
-            found |= (octet & 127) << shift
-            if octet < 128:
+            byte = self._byte()
+            found |= (byte & 127) << shift
+            if byte < 128:
                 return found
             shift += 7
             if shift > 63:
@@ -58,23 +58,23 @@ class _Reader:
         return (found >> 1) ^ -(found & 1)
 
     def _taken(self, length: int) -> bytes:
-        if length > len(self._octets) - self._place:
+        if length > len(self._raw) - self._place:
             raise MalformedError("a footer that ends too soon")
         self._place += length
-        return self._octets[self._place - length : self._place]
+        return self._raw[self._place - length : self._place]
 
     def fields(self) -> Iterator[tuple[int, int]]:
         """Number and type of each field of a struct, whose value must be read before the next one."""
         number = 0
-        while header := self._octet():
+        while header := self._byte():
             number = number + (header >> 4) if header >> 4 else self._integer()
             yield number, header & 15
 
     def items(self) -> Iterator[int]:
         """Type of each item of a list, which must be read before the next one."""
-        header = self._octet()
+        header = self._byte()
         length = self._varint() if header >> 4 == 15 else header >> 4
-        if length > len(self._octets) - self._place:
+        if length > len(self._raw) - self._place:
             raise MalformedError("a footer that ends too soon")
         for _ in range(length):
             yield header & 15
@@ -88,13 +88,13 @@ class _Reader:
         if kind in _INTEGERS:
             return self._integer()
         if kind == _BYTE:
-            return self._octet()
+            return self._byte()
         if kind == _DOUBLE:
             return self._taken(8)
         if kind == _BINARY:
             return self._taken(self._varint())
         if kind in (_LIST, _SET):
-            return [self._octet() if item in (_TRUE, _FALSE) else self.value(item, depth + 1) for item in self.items()]
+            return [self._byte() if item in (_TRUE, _FALSE) else self.value(item, depth + 1) for item in self.items()]
         if kind == _STRUCT:
             return {number: self.value(inner, depth + 1) for number, inner in self.fields()}
         raise MalformedError("a footer with a value of an unknown type")

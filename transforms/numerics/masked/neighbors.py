@@ -93,7 +93,7 @@ def circle(n_clients: int, n_neighbors: int, seed: bytes) -> NDArray[np.int64]:
     Args:
       n_clients: n.
       n_neighbors: even and below n, or n - 1 for everyone.
-      seed: at least 16 public octets, a digest of everybody's public keys: nobody chooses it but by trying keys.
+      seed: at least 16 public bytes, a digest of everybody's public keys: nobody chooses it but by trying keys.
 
     Raises:
       ValueError: if n_neighbors is out of range.

@@ -8,7 +8,7 @@ present the neighbors hand out shares of the seed; for who has gone, shares of t
 
 The collector of shares is in the clients' role, apart from the aggregator: it learns the total of the masks and the
 noised sum. If both pool what they know they learn the sum without noise, but no client's statistic. Everything a
-client draws is derived from its own secret, the context and its message, so that a retry repeats its octets.
+client draws is derived from its own secret, the context and its message, so that a retry repeats its bytes.
 
 Source: Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine learning", Figure 4;
 Bell et al. (2020) for neighbors; clients and aggregator follow the protocol (semi-honest).
@@ -41,12 +41,12 @@ _TAG_BYTES = 16
 def recovered(
     answers: Mapping[int, Answers], threshold: int, is_secret: Callable[[bytes, int], bool]
 ) -> dict[int, bytes]:
-    """Secrets by owner, 32 octets each.
+    """Secrets by owner, 32 bytes each.
 
     Args:
       answers: by owner, sorted by holder.
       threshold: shares that give a secret back.
-      is_secret: whether octets are the secret of an owner.
+      is_secret: whether bytes are the secret of an owner.
 
     Raises:
       ProtocolError: if an owner has too few shares, or no shares next to each other give its secret.
@@ -95,7 +95,7 @@ def _secret(answers: Answers, threshold: int, owner: int, is_secret: Callable[[b
 
 
 class PublicKeys(NamedTuple):
-    """What a client advertises: one key for masks, one for letters to its neighbors, 32 octets each."""
+    """What a client advertises: one key for masks, one for letters to its neighbors, 32 bytes each."""
 
     mask: bytes
     letters: bytes
@@ -189,7 +189,7 @@ class PairwiseClient:
         return total.view(np.int64)
 
     def tag(self, statistic: NDArray[np.int64]) -> bytes:
-        """What goes with the message of `statistic`, so that a wrong seed of its mask is noticed: 16 octets.
+        """What goes with the message of `statistic`, so that a wrong seed of its mask is noticed: 16 bytes.
 
         A seed has 256 random bits, so its digest says nothing of it.
         """
@@ -318,7 +318,7 @@ def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozens
 
 
 def seed_tag(seed: bytes, number: int, context: bytes) -> bytes:
-    """What shows that a seed is that of a client in a round: 16 octets."""
+    """What shows that a seed is that of a client in a round: 16 bytes."""
     return hashlib.blake2b(encode_label("tag of a seed", context, number, seed), digest_size=_TAG_BYTES).digest()
 
 

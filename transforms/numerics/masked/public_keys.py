@@ -1,9 +1,9 @@
 """Public keys as they arrive from parties that nobody controls: signatures under them, and what is sealed to them.
 
-A party signs by Ed25519 (RFC 8032) that octets are its own; the signature is the same for the same octets. What is
+A party signs by Ed25519 (RFC 8032) that bytes are its own; the signature is the same for the same bytes. What is
 sealed to a public key only its owner can read, so that modes of files and stores do not matter: X25519 with a key of
 the one message, HKDF-SHA256, ChaCha20-Poly1305. The key of a message follows from a secret of its sender and from the
-message, so the same message is sealed by the same octets again, and another one by another key.
+message, so the same message is sealed by the same bytes again, and another one by another key.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _PROBE = X25519PrivateKey.from_private_bytes(bytes(range(KEY_BYTES)))
 
 
 def is_sound(key: bytes) -> bool:
-    """Whether a key can be agreed with: 32 octets, and no point of low order, with which all secrets are zero.
+    """Whether a key can be agreed with: 32 bytes, and no point of low order, with which all secrets are zero.
 
     Source: RFC 7748, Section 6.1.
     """
@@ -54,15 +54,15 @@ def is_sound(key: bytes) -> bool:
 
 
 def public_part(private: bytes) -> bytes:
-    """The public key, 32 octets, of a private one: 32 random octets."""
+    """The public key, 32 bytes, of a private one: 32 random bytes."""
     return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def sign(private: bytes, text: bytes) -> bytes:
-    """The signature of a text, 64 octets.
+    """The signature of a text, 64 bytes.
 
     Args:
-      private: 32 octets of the party alone.
+      private: 32 bytes of the party alone.
       text: of any length.
     """
     return Ed25519PrivateKey.from_private_bytes(private).sign(text)
@@ -78,7 +78,7 @@ def is_signed(public: bytes, text: bytes, signature: bytes) -> bool:
 
 
 def only_owner_signs(public: bytes) -> bool:
-    """Whether a public key has 32 octets and is no point of low order, for which anybody can sign.
+    """Whether a public key has 32 bytes and is no point of low order, for which anybody can sign.
 
     Source: RFC 8032, Section 8.
     """

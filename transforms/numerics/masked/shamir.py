@@ -1,4 +1,4 @@
-"""Shamir's secret sharing of 32-octet secrets, exact and vectorized: limbs of 30 bits over the prime 2**31 - 1.
+"""Shamir's secret sharing of 32-byte secrets, exact and vectorized: limbs of 30 bits over the prime 2**31 - 1.
 
 Any `threshold` shares give the secret back; fewer say nothing of it, whatever the limbs, because each limb has
 coefficients of its own. Source: Shamir (1979), "How to share a secret".
@@ -63,7 +63,7 @@ def combine(points: NDArray[np.int64], shares: NDArray[np.int64]) -> NDArray[np.
     limbs = np.zeros((len(points), N_LIMBS), dtype=np.int64)
     for place in range(points.shape[1]):
         limbs = (limbs + weights[:, place, None] * shares[:, place]) % PRIME
-    return _octets(limbs)
+    return _raw(limbs)
 
 
 def _check_points(points: NDArray[np.int64]) -> None:
@@ -102,7 +102,7 @@ def _limbs(secrets: NDArray[np.uint8]) -> NDArray[np.int64]:
     return padded.reshape(len(secrets), N_LIMBS, _LIMB_BITS) @ (1 << np.arange(_LIMB_BITS, dtype=np.int64))
 
 
-def _octets(limbs: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _raw(limbs: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Inverse of `_limbs`; refuses limbs that no secret has."""
     bits = (limbs[:, :, None] >> np.arange(_LIMB_BITS + 1)) & 1
     flat = bits[:, :, :_LIMB_BITS].reshape(len(limbs), N_LIMBS * _LIMB_BITS)

@@ -1,9 +1,9 @@
 """Masks of messages from a secret that all clients share: uniform on Z_2^64, one message per mask.
 
 A mask is the ChaCha20 keystream under a key of its round and a nonce that is the keyed digest (tag) of sender and
-message. So the same message is masked again by the same octets, and a message that differs in one unit, or comes
+message. So the same message is masked again by the same bytes, and a message that differs in one unit, or comes
 from another sender, has a mask of its own: of n messages two share one with probability below n**2 / 2**97, and of
-m attempts of one sender at a message of at most 2**20 octets with one below m**2 / 2**88. To whoever lacks the
+m attempts of one sender at a message of at most 2**20 bytes with one below m**2 / 2**88. To whoever lacks the
 secret, masked messages and their sums are uniform and independent of the data.
 
 A tag is BLAKE2b of sender and Poly1305 of the message, both under secret keys of the round: the universal hash is
@@ -103,5 +103,5 @@ class RoundMasks:
 
 
 def message_bytes(size: int) -> int:
-    """Octets that a client sends in a round: its statistic, its pseudonym and its tag."""
+    """Bytes that a client sends in a round: its statistic, its pseudonym and its tag."""
     return 8 * size + SENDER_BYTES + TAG_BYTES

@@ -77,8 +77,8 @@ class KeyStream:
 
     def bits(self, n: int) -> NDArray[np.bool_]:
         """`n` fair coins, shape (n,); reads ceil(n / 64) words."""
-        octets = self.uint64(-(-n // 64)).astype(_WORD, copy=False).view(np.uint8)
-        return np.unpackbits(octets, count=n, bitorder="little").view(np.bool_)
+        raw = self.uint64(-(-n // 64)).astype(_WORD, copy=False).view(np.uint8)
+        return np.unpackbits(raw, count=n, bitorder="little").view(np.bool_)
 
     def residues(self, bound: int, n: int) -> NDArray[np.int64]:
         """Integers uniform on {0, ..., bound - 1}, shape (n,), exactly: by rejection below the next power of two.

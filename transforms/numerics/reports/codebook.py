@@ -1,7 +1,7 @@
 """Public randomness of reports: what encoder and decoder both derive from the public key and a report's nonce.
 
 None of it depends on data, so it decides accuracy and never privacy. Everything is integers, so that an encoder in
-another language can be compared octet for octet; docs/report-format.md says the same in prose.
+another language can be compared byte for byte; docs/report-format.md says the same in prose.
 """
 
 import functools
@@ -141,15 +141,15 @@ def _sylvester(width: int) -> NDArray[np.float64]:
 
 
 def planes(key: bytes, depth: int, n_features: int) -> NDArray[np.int64]:
-    """Normals of the hyperplanes of a tree, shape (depth, n_features): sums of eight signed octets, about Gaussian.
+    """Normals of the hyperplanes of a tree, shape (depth, n_features): sums of eight signed bytes, about Gaussian.
 
     Source: Charikar (2002), SimHash.
     """
     low, high = np.frombuffer(key, dtype="<u8").astype(np.uint64)
     starts = mix(mix(np.arange(depth, dtype=np.uint64) ^ high) ^ low)
     drawn = words(starts[:, None], np.arange(n_features, dtype=np.uint64))
-    octets = np.ascontiguousarray(drawn, dtype="<u8").view(np.int8).reshape(depth, n_features, 8)
-    return 2 * octets.astype(np.int64).sum(axis=2) + 8
+    raw = np.ascontiguousarray(drawn, dtype="<u8").view(np.int8).reshape(depth, n_features, 8)
+    return 2 * raw.astype(np.int64).sum(axis=2) + 8
 
 
 def sides(lattice: NDArray[np.float64], normals: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -164,5 +164,5 @@ def sides(lattice: NDArray[np.float64], normals: NDArray[np.int64]) -> NDArray[n
 
 def _bits(drawn: NDArray[np.uint64]) -> NDArray[np.uint8]:
     """Bits of words, lowest first; the last axis of words becomes one of bits."""
-    octets = np.ascontiguousarray(drawn, dtype="<u8").view(np.uint8)
-    return np.unpackbits(octets, axis=-1, bitorder="little")
+    raw = np.ascontiguousarray(drawn, dtype="<u8").view(np.uint8)
+    return np.unpackbits(raw, axis=-1, bitorder="little")

@@ -37,8 +37,8 @@ class SystemCoins:
 
     def words(self, purpose: int, n_words: int) -> NDArray[np.uint64]:
         """Fresh words."""
-        octets = secrets.token_bytes(8 * self._n_reports * n_words)
-        return np.frombuffer(octets, dtype="<u8").astype(np.uint64).reshape(self._n_reports, n_words)
+        raw = secrets.token_bytes(8 * self._n_reports * n_words)
+        return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(self._n_reports, n_words)
 
 
 class KeyedCoins:
@@ -54,8 +54,8 @@ class KeyedCoins:
     def words(self, purpose: int, n_words: int) -> NDArray[np.uint64]:
         """The stream of SHAKE-256 of seed and purpose."""
         label = purpose.to_bytes(8, "little")
-        octets = b"".join(hashlib.shake_256(seed + label).digest(8 * n_words) for seed in self._seeds)
-        return np.frombuffer(octets, dtype="<u8").astype(np.uint64).reshape(len(self._seeds), n_words)
+        raw = b"".join(hashlib.shake_256(seed + label).digest(8 * n_words) for seed in self._seeds)
+        return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(len(self._seeds), n_words)
 
 
 def positions(choice: SubsetChoice, coins: Coins, purpose: int) -> NDArray[np.int64]:

@@ -172,9 +172,9 @@ def _private_codewords(
     """As `_nearest_codewords`, with codewords of the client's own coins, of which the one that is found is sent."""
     size, width = parameters.choices[-1][0].size, codebook.code_width(vectors.shape[1])
     drawn = coins.words(_PURPOSE_CODEWORDS, size * width // 64)
-    octets = np.ascontiguousarray(drawn, dtype="<u8").view(np.uint8).reshape(len(vectors), size, width // 8)
+    raw = np.ascontiguousarray(drawn, dtype="<u8").view(np.uint8).reshape(len(vectors), size, width // 8)
     codewords = np.empty((len(vectors), width // 8), dtype=np.uint8)
     for rows, rotated in _rotated_blocks(vectors, starts, size):
-        chosen = _at_rank(rotated, np.unpackbits(octets[rows], axis=-1, bitorder="little"), ranks[rows])
-        codewords[rows] = octets[rows][np.arange(len(chosen)), chosen]
+        chosen = _at_rank(rotated, np.unpackbits(raw[rows], axis=-1, bitorder="little"), ranks[rows])
+        codewords[rows] = raw[rows][np.arange(len(chosen)), chosen]
     return Reports(nonces, np.zeros(len(vectors), dtype=np.uint16), codewords)

@@ -82,7 +82,7 @@ class Frame(NamedTuple):
         return lattice.quantize(points, self.lattice, bits)
 
     def digest(self) -> bytes:
-        """What tells two frames apart that make other integers of a row; 16 octets."""
+        """What tells two frames apart that make other integers of a row; 16 bytes."""
         moved = self.components
         arrays = [self.lattice.center] if moved is None else [self.lattice.center, moved.anchors, moved.shifts]
         frames = [self.lattice] if moved is None else [self.lattice, moved.lattice]

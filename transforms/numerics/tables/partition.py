@@ -16,8 +16,8 @@ _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 _STEPS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 _LAST_SHIFT = np.uint64(31)
 _HALF = np.uint64(32)
-# Entry n keeps the first n octets of a little-endian word.
-_MASKS = np.array([(1 << 8 * octets) - 1 for octets in range(_WORD + 1)], dtype=np.uint64)
+# Entry n keeps the first n bytes of a little-endian word.
+_MASKS = np.array([(1 << 8 * raw) - 1 for raw in range(_WORD + 1)], dtype=np.uint64)
 
 
 def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -43,21 +43,21 @@ def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed
 
 
-def digests_of_strings(offsets: NDArray[np.integer], octets: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def digests_of_strings(offsets: NDArray[np.integer], raw: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """Digests of byte strings that lie one behind the other.
 
     Args:
-      offsets: shape (n + 1,): string i is octets[offsets[i]:offsets[i + 1]].
-      octets: uint8, shape (n_octets,).
+      offsets: shape (n + 1,): string i is bytes[offsets[i]:offsets[i + 1]].
+      raw: uint8, shape (n_bytes,).
 
     Returns:
-      uint64, shape (n,); equal strings have equal digests. The work is one pass over the octets; the loop runs
+      uint64, shape (n,); equal strings have equal digests. The work is one pass over the bytes; the loop runs
       over the words of the longest string.
     """
     starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
-    padded = np.concatenate([octets, np.zeros(_WORD, dtype=np.uint8)])
-    # The word that starts at each octet, without a copy.
-    words = np.ndarray(len(octets) + 1, dtype="<u8", buffer=padded, strides=(1,))
+    padded = np.concatenate([raw, np.zeros(_WORD, dtype=np.uint8)])
+    # The word that starts at each byte, without a copy.
+    words = np.ndarray(len(raw) + 1, dtype="<u8", buffer=padded, strides=(1,))
     digests = mix(lengths.astype(np.uint64))
     active, position = np.flatnonzero(lengths), 0
     while len(active):

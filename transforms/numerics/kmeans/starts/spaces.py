@@ -47,9 +47,9 @@ def leading_view(points: NDArray[np.float64], n_dims: int) -> NDArray[np.float64
 
 
 @functools.lru_cache(maxsize=32)
-def _prefers(octets: bytes, n_features: int, n_clusters: int) -> bool:
+def _prefers(raw: bytes, n_features: int, n_clusters: int) -> bool:
     """`prefers_full_space` of hashable arguments, since sweeps ask it of every cell."""
-    points = np.frombuffer(octets).reshape(-1, n_features)
+    points = np.frombuffer(raw).reshape(-1, n_features)
     rng = np.random.default_rng([0, 8])
     if len(points) > MOST_POINTS:
         points = points[rng.choice(len(points), MOST_POINTS, replace=False)]

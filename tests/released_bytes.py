@@ -1,17 +1,17 @@
 """Digests of what small runs of every job release under test keys, to compare before and after a refactoring.
 
-    python -m tests.released_octets --write FILE    # runs everything and writes the digests
-    python -m tests.released_octets --check FILE    # runs everything and names what differs; exit code 1 if any does
-    python -m tests.released_octets --only fit/     # runs what starts so; prints, or checks that part of a file
+    python -m tests.released_bytes --write FILE    # runs everything and writes the digests
+    python -m tests.released_bytes --check FILE    # runs everything and names what differs; exit code 1 if any does
+    python -m tests.released_bytes --only fit/     # runs what starts so; prints, or checks that part of a file
 
 Jobs run by the command and nothing else, and their files are read as they lie, so the script survives it when modules
-move. Files of tables count octet for octet; JSON and YAML by content, without what names versions, digests of code,
+move. Files of tables count byte for byte; JSON and YAML by content, without what names versions, digests of code,
 settings or input, or times. Pages and pictures do not count.
 
 Paths enter noise (pseudonyms of masked rounds follow from them), so everything lies in one fixed folder under the
 system's temporary folder, which is removed before and after: a second run waits for the first, and another temporary
 folder gives other digests. The last bits of released numbers may differ between types of CPU and between
-versions of NumPy, Arrow and scikit-learn, so no test compares with `tests/data/released_octets.json`: write a file of
+versions of NumPy, Arrow and scikit-learn, so no test compares with `tests/data/released_bytes.json`: write a file of
 your own before a refactoring, or compare with that one on the kind of machine it names. The noise of `profile` is
 PipelineDP's and follows from no key; of that job the guarantee and the shape of its table count.
 """
@@ -37,7 +37,7 @@ import yaml
 from pipelines.ledger.store import Ledger
 from schemas.privacy.charge import Limit
 from tests.scenes import federation, lake
-from tests.scenes.octet_digests import FOLDER, Digests, digests_of
+from tests.scenes.byte_digests import FOLDER, Digests, digests_of
 from transforms.masked.party_state import PartyState
 
 N_ROWS, CLIENT_ROWS = 360, 10
@@ -77,7 +77,7 @@ class Desk:
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / f"{job}.yaml"
         config.write_text(yaml.safe_dump(settings, sort_keys=False))
-        named = () if job == "stream" else ("--run_id", "octets")
+        named = () if job == "stream" else ("--run_id", "bytes")
         places = words if "--exchange" in words else ("--output", str(folder / job), *named, *words)
         outcome = lake.run_command(job, "--config", str(config), *places)
         if outcome.code:
@@ -372,7 +372,7 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
         jobs.append(lake.job(str(path), desk.server, unit, trust="masked", masked=options, **algorithm))
         PartyState.enroll(options["state_uri"], options["secret_uri"], f"client-{client}")
     PartyState.enroll(str(folder / "state"), secrets[0], "")
-    desk.run(case, "unmask", jobs[0], *ours, "--run_id", "octets")
+    desk.run(case, "unmask", jobs[0], *ours, "--run_id", "bytes")
     desk.run(case, "aggregate", {"key_uri": desk.key, "threshold": 2}, *between)
     while not (folder / "released" / "result").exists():
         for leg in range(4 if pairwise else 1):
@@ -380,7 +380,7 @@ def masked_jobs(desk: Desk, name: str) -> Digests:
                 desk.run(case, "upload", job, *ours, "--client", f"client-{client}")
             if leg < 3:
                 desk.run(case, "aggregate", {"key_uri": desk.key, "threshold": 2}, *between)
-        desk.run(case, "unmask", jobs[0], *ours, "--run_id", "octets")
+        desk.run(case, "unmask", jobs[0], *ours, "--run_id", "bytes")
     found = {place: digests_of(folder / place) for place in ("exchange", "released")}
     return {f"{place}/{file}": digest for place, files in found.items() for file, digest in files.items()}
 
@@ -443,7 +443,7 @@ def about() -> dict[str, str]:
     """The kind of machine that made the digests."""
     names = [line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     numbers = {"python": platform.python_version(), "numpy": np.__version__, "pyarrow": pa.__version__}
-    note = "made by tests/released_octets.py; the last bits depend on the kind of CPU and on versions of libraries"
+    note = "made by tests/released_bytes.py; the last bits depend on the kind of CPU and on versions of libraries"
     return {"note": note, "cpu": names[0].partition(": ")[2], "folder": str(FOLDER), **numbers}
 
 

@@ -1,7 +1,7 @@
-"""Random octets that follow from the name of a test, so that what noise decides is the same in every run of the suite.
+"""Random bytes that follow from the name of a test, so that what noise decides is the same in every run of the suite.
 
 Dapple takes all that is random from `secrets`. A stream stands in for it while a test runs, and another one while a
-fixture is made. Other calls give other octets, as they must. A process that is forked draws from the system again, or
+fixture is made. Other calls give other bytes, as they must. A process that is forked draws from the system again, or
 it would repeat its parent's draws; a new process never knew of the streams.
 """
 
@@ -11,8 +11,8 @@ import random
 import secrets
 from collections.abc import Iterator
 
-ANOTHER = "DAPPLE_TEST_OCTETS"
-"""An environment variable: another text gives all tests other octets."""
+ANOTHER = "DAPPLE_TEST_BYTES"
+"""An environment variable: another text gives all tests other bytes."""
 
 _token_bytes, _randbits = secrets.token_bytes, secrets.randbits
 _streams: list[random.Random | None] = [None]
@@ -20,7 +20,7 @@ _owner = os.getpid()
 
 
 @contextlib.contextmanager
-def octets_of(name: str) -> Iterator[None]:
+def bytes_of(name: str) -> Iterator[None]:
     """What is random meanwhile follows from a name."""
     _streams.append(random.Random(f"{os.environ.get(ANOTHER, '')} {name}"))
     try:

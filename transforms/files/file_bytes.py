@@ -1,4 +1,4 @@
-"""Whole files as octets on any Beam filesystem, tables as octets of Parquet, and listings of what workers write."""
+"""Whole files as bytes on any Beam filesystem, tables as bytes of Parquet, and listings of what workers write."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def read_bytes(path: str) -> bytes:
-    """Octets of a whole file that are hashed or compared; a file that is believed is read by `gate`."""
+    """Bytes of a whole file that are hashed or compared; a file that is believed is read by `gate`."""
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         return bytes(file.read())
 

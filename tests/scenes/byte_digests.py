@@ -1,4 +1,4 @@
-"""Digests of what jobs have left in folders, for `tests.released_octets`."""
+"""Digests of what jobs have left in folders, for `tests.released_bytes`."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-FOLDER = pathlib.Path(tempfile.gettempdir()) / "dapple-released-octets"
+FOLDER = pathlib.Path(tempfile.gettempdir()) / "dapple-released-bytes"
 """Where everything lies; not part of a digest of plain data."""
 VOLATILE = {"versions", "files", "config_digest", "input_fingerprint", "libraries", "started", "manifest_digest"}
 VOLATILE |= {"head"}
@@ -33,10 +33,10 @@ def steady(content: Any) -> Any:
 
 def digest_of(path: pathlib.Path) -> str:
     """SHA-256 of a released file."""
-    octets = path.read_bytes()
+    raw = path.read_bytes()
     if path.suffix in PLAIN:
-        octets = json.dumps(steady(PLAIN[path.suffix](octets)), sort_keys=True, default=str).encode()
-    return hashlib.sha256(octets).hexdigest()
+        raw = json.dumps(steady(PLAIN[path.suffix](raw)), sort_keys=True, default=str).encode()
+    return hashlib.sha256(raw).hexdigest()
 
 
 def digests_of(folder: pathlib.Path) -> Digests:

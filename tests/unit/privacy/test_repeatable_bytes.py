@@ -5,8 +5,8 @@ import os
 import pathlib
 import secrets
 
-from tests.scenes import repeatable_octets
-from tests.scenes.repeatable_octets import octets_of
+from tests.scenes import repeatable_bytes
+from tests.scenes.repeatable_bytes import bytes_of
 from transforms.numerics.reports.coins import SystemCoins
 from transforms.privacy import keys
 
@@ -25,25 +25,25 @@ def drawn(folder: pathlib.Path) -> tuple[object, ...]:
     return key, words, secrets.token_hex(8), secrets.randbits(64), secrets.token_bytes()
 
 
-def test_one_name_gives_the_same_octets_and_another_one_others(tmp_path):
+def test_one_name_gives_the_same_bytes_and_another_one_others(tmp_path):
     found = []
     for name in ("a", "a", "b"):
-        with octets_of(name):
+        with bytes_of(name):
             found.append(drawn(tmp_path))
     assert found[0] == found[1]
     assert not set(found[0]) & set(found[2])
 
 
-def test_no_two_calls_give_the_same_octets():
+def test_no_two_calls_give_the_same_bytes():
     assert len({secrets.token_bytes(16) for _ in range(1000)}) == 1000
 
 
-def test_a_fixture_leaves_the_octets_of_the_test_as_they_are():
-    with octets_of("test"):
+def test_a_fixture_leaves_the_bytes_of_the_test_as_they_are():
+    with bytes_of("test"):
         first = [secrets.token_bytes(8) for _ in range(2)]
-    with octets_of("test"):
+    with bytes_of("test"):
         again = [secrets.token_bytes(8)]
-        with octets_of("fixture"):
+        with bytes_of("fixture"):
             secrets.token_bytes(8)
         again.append(secrets.token_bytes(8))
     assert first == again
@@ -53,8 +53,8 @@ def test_a_process_that_was_forked_draws_from_the_system(monkeypatch):
     """Or it would repeat what its parent draws, and two of them would give one name to their files."""
     found = []
     for owner in (os.getpid(), os.getpid(), -1):
-        monkeypatch.setattr(repeatable_octets, "_owner", owner)
-        with octets_of("a"):
+        monkeypatch.setattr(repeatable_bytes, "_owner", owner)
+        with bytes_of("a"):
             found.append((secrets.token_bytes(16), secrets.randbits(128)))
     assert found[0] == found[1]
     assert not set(found[0]) & set(found[2])
