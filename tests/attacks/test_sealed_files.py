@@ -40,7 +40,7 @@ def test_a_changed_byte_is_noticed(place):
     assert public_keys.unseal(bytes(raw), OWN, LABEL) is None
 
 
-@pytest.mark.parametrize("bytes", [b"", b"x", bytes(31), bytes(32), bytes(48), bytes(500), b"PAR1" * 100])
+@pytest.mark.parametrize("raw", [b"", b"x", bytes(31), bytes(32), bytes(48), bytes(500), b"PAR1" * 100])
 def test_garbage_opens_for_nobody(raw):
     assert public_keys.unseal(raw, OWN, LABEL) is None
 
