@@ -28,8 +28,6 @@ MODULES = [
     path.relative_to(ROOT)
     for floor in ("pipelines", "transforms", "dapple_dp")
     for path in sorted((ROOT / floor).rglob("*.py"))
-    for floor in ("pipelines", "transforms", "dapple_dp")
-    for path in sorted((ROOT / floor).rglob("*.py"))
 ]
 
 
