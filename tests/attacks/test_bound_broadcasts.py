@@ -15,7 +15,7 @@ from schemas.kmeans.fit_config import validated
 from schemas.kmeans.sections.feddp_config import LloydConfig
 from tests.scenes import lake
 from transforms.rounds import bound_broadcast
-from transforms.rounds.bound_broadcast import bound, can_bind, state_digest
+from transforms.rounds.bound_broadcast import bind, can_bind, state_digest
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,11 @@ def moved(state):
 
 def test_a_copy_with_other_last_bits_is_refused(state, tmp_path):
     path = str(tmp_path / f"Weights{bound_broadcast.SUFFIX}")
-    assert bound(state, path) is state
+    assert bind(state, path) is state
     again = dataclasses.replace(state, server=state.server.copy())
-    assert bound(again, path) is again
+    assert bind(again, path) is again
     with pytest.raises(PrivacyFlowError, match="a broadcast must be the same to the last bit whenever it is computed"):
-        bound(moved(state), path)
+        bind(moved(state), path)
     assert pathlib.Path(path).stat().st_mode & 0o077 == 0
 
 
