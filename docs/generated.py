@@ -14,12 +14,8 @@ from pydantic.fields import FieldInfo
 from dapple_dp import DPKMeans, PrivateScaler
 from schemas import errors
 from schemas.clustered_fl.config import ClusteredFLConfig
-from schemas.kmeans.fit_config import FedDPKMeansFit, ServerStartFit
-from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.medians_config import DPMediansFit
+from schemas.kmeans.fit_config import FITS
 from schemas.kmeans.pooled_config import PooledFitConfig
-from schemas.kmeans.tree_config import CentralTreeFit
-from schemas.kmeans.windows_config import WindowsFit
 from schemas.masked.config import AggregateConfig
 from schemas.profile.config import ProfileConfig
 from schemas.reports.config import DecodeConfig, EncodeConfig, ShuffleConfig
@@ -27,13 +23,15 @@ from schemas.reports.windows import WindowedDecode
 from schemas.trusted_zone.job_configs import AssignConfig, EvaluateConfig, PrepareConfig
 
 Model = type[pydantic.BaseModel]
-JOBS: Mapping[str, Model] = {
-    "fit with feddp_kmeans": FedDPKMeansFit,
-    "fit with central_tree": CentralTreeFit,
-    "fit with dp_lloyd": DPLloydFit,
-    "fit with windows": WindowsFit,
-    "fit with dp_medians": DPMediansFit,
-    "fit with server_kmeanspp, server_lloyds or sphere_packing": ServerStartFit,
+
+
+def _any_of(kind: Model) -> str:
+    """The algorithms of a kind of fit, in words."""
+    *others, last = (str(algorithm) for algorithm, each in FITS.items() if each is kind)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+JOBS: Mapping[str, Model] = {f"fit with {_any_of(kind)}": kind for kind in dict.fromkeys(FITS.values())} | {
     "fit without privacy": PooledFitConfig,
     "prepare": PrepareConfig,
     "assign": AssignConfig,

@@ -17,12 +17,10 @@ from pipelines.command.words import WORDS, Word, named
 from schemas.choices import Algorithm
 from schemas.kmeans.fit_config import FITS, OWN_SECTIONS
 from schemas.kmeans.lloyd_config import DPLloydFit
-from schemas.kmeans.medians_config import DPMediansFit
 from schemas.kmeans.tree_config import CentralTreeFit
-from schemas.kmeans.windows_config import WindowsFit
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "schemas" / "json"
-_BOUND_BY_THEMSELVES = (CentralTreeFit, DPLloydFit, DPMediansFit, WindowsFit)
+_BOUND_BY_THEMSELVES = [kind for kind in FITS.values() if kind.has_domain or kind is CentralTreeFit]
 """Jobs whose own section bounds rows, so that they need no clipping."""
 _NO_CLIPPING = "bounds on rows beside those of the algorithm's own section; may be left out"
 _AUTO = "AutoFit"

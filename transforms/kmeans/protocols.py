@@ -25,6 +25,7 @@ def _as_asked(config: FitConfig) -> Allocation:
 
 
 _SERVER_START = RoundsProtocol(
+    title="ServerKMeans++",
     initial_state=server_starts.initial_state,
     round_specs=lambda config, n_features, _: lloyd.round_specs(config, n_features),
     allocation=_as_asked,
@@ -33,30 +34,35 @@ _SERVER_START = RoundsProtocol(
 
 PROTOCOLS = {
     Algorithm.FEDDP_KMEANS: RoundsProtocol(
+        title="FedDP-KMeans",
         initial_state=feddp_server.initial_state,
         round_specs=feddp_kmeans.round_specs,
         allocation=_as_asked,
         rounds=feddp_kmeans.rounds,
     ),
     Algorithm.CENTRAL_TREE: RoundsProtocol(
+        title="CentralTree",
         initial_state=tree_server.initial_state,
         round_specs=lambda config, n_features, _: central_tree.round_specs(config, n_features),
         allocation=_as_asked,
         rounds=central_tree.rounds,
     ),
     Algorithm.DP_LLOYD: RoundsProtocol(
+        title="DP-Lloyd",
         initial_state=lloyd_starts.initial_state,
         round_specs=lloyd_starts.round_specs,
         allocation=dp_lloyd.allocation,
         rounds=lloyd_starts.rounds,
     ),
     Algorithm.DP_MEDIANS: RoundsProtocol(
+        title="DP-Medians",
         initial_state=median_starts.initial_state,
         round_specs=median_starts.round_specs,
         allocation=_as_asked,
         rounds=median_starts.rounds,
     ),
     Algorithm.WINDOWS: RoundsProtocol(
+        title="DP-Lloyd",
         initial_state=lambda config, centers, _: windows_server.initial_state(config, centers),
         round_specs=lambda config, n_features, _: windows.round_specs(config, n_features),
         allocation=dp_lloyd.allocation,
@@ -64,8 +70,8 @@ PROTOCOLS = {
         from_centers=True,
     ),
     Algorithm.SERVER_KMEANSPP: _SERVER_START,
-    Algorithm.SERVER_LLOYDS: _SERVER_START,
-    Algorithm.SPHERE_PACKING: _SERVER_START,
+    Algorithm.SERVER_LLOYDS: _SERVER_START._replace(title="ServerLloyds"),
+    Algorithm.SPHERE_PACKING: _SERVER_START._replace(title="SpherePacking"),
 }
 
 

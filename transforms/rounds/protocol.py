@@ -97,6 +97,7 @@ class RoundsProtocol(NamedTuple):
     """An algorithm as what its rounds release and compute, for jobs with a config of some type C.
 
     Attributes:
+      title: how pages call it.
       initial_state: (C, public points (q, d) in feature units, d) -> state before the first round, from public data.
       round_specs: (C, d, q) -> every release before calibration, round by round.
       allocation: C -> how the shares of releases become noise.
@@ -105,6 +106,7 @@ class RoundsProtocol(NamedTuple):
         others, nor for the width of the rows.
     """
 
+    title: str
     initial_state: Callable[[Any, NDArray[np.float64], int], Any]
     round_specs: Callable[[Any, int, int], tuple[RoundSpec, ...]]
     allocation: Callable[[Any], Allocation]

@@ -9,17 +9,7 @@ from pipelines.page.page import Page, PrivacyLabel, meaning, rendered
 from pipelines.page.stamp import RunStamp
 from schemas.choices import ClippingRule
 from schemas.privacy.noise_shares import ZEROED_OUT
-
-_ALGORITHMS = {
-    "feddp_kmeans": "FedDP-KMeans",
-    "server_kmeanspp": "ServerKMeans++",
-    "server_lloyds": "ServerLloyds",
-    "sphere_packing": "SpherePacking",
-    "central_tree": "CentralTree",
-    "dp_lloyd": "DP-Lloyd",
-    "windows": "DP-Lloyd",
-    "dp_medians": "DP-Medians",
-}
+from transforms.kmeans.protocols import PROTOCOLS
 
 
 def render(
@@ -41,7 +31,7 @@ def render(
 def page(view: FitView, remaining: Remaining | None, stamp: RunStamp | None = None) -> Page:
     """The page of a run."""
     config, summary = view.planned.config, view.summary
-    algorithm = _ALGORITHMS.get(str(config.algorithm), str(config.algorithm))
+    algorithm = PROTOCOLS[config.algorithm].title
     clusters, features = counted(summary.n_clusters, "cluster"), counted(summary.n_features, "feature")
     return Page(
         title=f"Private clustering of {config.data.name}" if config.data.name else "Private clustering",
