@@ -11,7 +11,7 @@ from transforms.kmeans.dp_lloyd.state import LloydState
 from transforms.kmeans.lloyd.box import lattice_centers, lattice_radius
 from transforms.numerics.kmeans import folding, moves
 from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS
+from transforms.numerics.statistics.relative_sums import stretch
 from transforms.rounds.protocol import Releases
 
 AnyLloydState = TypeVar("AnyLloydState", bound=LloydState)
@@ -38,7 +38,7 @@ def relative_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:
 
 def relative_unit(state: LloydState, bound: int) -> float:
     """Feature units of one lattice step of relative sums whose norm is bounded by `bound` lattice units."""
-    return state.unit / (RELATIVE_UNITS // bound)
+    return state.unit / stretch(bound)
 
 
 def absolute_step(state: AnyLloydState, releases: Releases) -> AnyLloydState:

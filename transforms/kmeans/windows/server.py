@@ -14,7 +14,7 @@ from transforms.numerics.kmeans import folding
 from transforms.numerics.kmeans.centers import NoisyMeans
 from transforms.numerics.kmeans.recurring.windows import own_part
 from transforms.numerics.statistics import lattice
-from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS
+from transforms.numerics.statistics.relative_sums import stretch
 from transforms.rounds.protocol import Releases
 
 
@@ -73,5 +73,4 @@ def own_means(state: WindowState, releases: Releases, weights: Sequence[int]) ->
 def _with_units(state: WindowState, releases: Releases) -> Releases:
     """Releases that know what a lattice step means."""
     sums, counts = releases
-    unit = state.unit / (RELATIVE_UNITS // state.sums_bound)
-    return sums.with_unit(unit), counts.with_unit(1.0 / lattice.SUM_UNITS)
+    return sums.with_unit(state.unit / stretch(state.sums_bound)), counts.with_unit(1.0 / lattice.SUM_UNITS)

@@ -1,11 +1,12 @@
 """Whole clients of a block, few enough at a time that arrays with a row for each of them stay small."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
+from transforms.numerics.statistics import lattice
 
 CLIENT_BLOCK_ROWS = 2048
 """Rows of several clients worked on at a time; larger clients are worked on alone, in blocks."""
@@ -45,3 +46,32 @@ def owners(chunk: ClientBlock) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of each client, and the client of each row."""
     sizes = np.diff(chunk.client_offsets)
     return sizes, np.repeat(np.arange(len(sizes)), sizes)
+
+
+def client_totals(
+    chunk: ClientBlock,
+    n_groups: int,
+    vectors: Callable[[NDArray[np.floating]], tuple[NDArray[np.float64], NDArray[np.int64]]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Exact sums of vectors and counts of rows, for each client and group.
+
+    Args:
+      chunk: rows grouped by client.
+      n_groups: how many groups there are.
+      vectors: makes of rows their integer vectors, shape (n_rows, n_features), and groups, shape (n_rows,). A row of
+        group -1 is left out.
+
+    Returns:
+      Shapes (n_clients, n_groups * n_features) and (n_clients, n_groups).
+    """
+    sizes, owner = owners(chunk)
+    counts = np.zeros(len(sizes) * n_groups)
+    sums = np.zeros((len(counts), chunk.points.shape[1]))
+    for start in range(0, len(owner), CLIENT_BLOCK_ROWS):
+        part = slice(start, start + CLIENT_BLOCK_ROWS)
+        added, groups = vectors(chunk.points[part])
+        kept = np.flatnonzero(groups >= 0)
+        cells = owner[part][kept] * n_groups + groups[kept]
+        lattice.add_by_group(sums, added[kept], cells)
+        counts += np.bincount(cells, minlength=len(counts))
+    return sums.reshape(len(sizes), -1), counts.reshape(len(sizes), -1)

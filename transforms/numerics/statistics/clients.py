@@ -6,7 +6,7 @@ are summed. Norms are exact integers, so what a client adds does not depend on t
 other clients. Source: Scott et al. (2025), Appendix G.5.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.statistics import center_quality, lattice, norms
 from transforms.numerics.statistics.assignment import RowLabels
-from transforms.numerics.statistics.client_chunks import CLIENT_BLOCK_ROWS, client_chunks, owners
+from transforms.numerics.statistics.client_chunks import CLIENT_BLOCK_ROWS, client_chunks, client_totals, owners
 from transforms.numerics.statistics.directions import DIRECTION_UNITS, client_direction_sums
 from transforms.numerics.statistics.frame import Frame
 from transforms.numerics.statistics.relative_sums import RELATIVE_UNITS, client_relative_sums
@@ -170,24 +170,14 @@ def histogram(
 
 def _counts(chunk: ClientBlock, frame: Frame, assigner: RowLabels) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Rows of each client, and its rows per bin as integers, shape (n_clients, n_bins)."""
-    sizes = np.diff(chunk.client_offsets)
+    sizes, owner = owners(chunk)
     counts = np.zeros(len(sizes) * assigner.size)
-    for _, _, cells in _binned(chunk, frame, assigner):
-        counts += np.bincount(cells, minlength=len(counts))
-    return sizes, counts.reshape(len(sizes), assigner.size)
-
-
-def _binned(
-    chunk: ClientBlock, frame: Frame, assigner: RowLabels
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Blocks of lattice rows, which of them are in a bin, and the cell (client, bin) of each of these."""
-    _, owner = owners(chunk)
     for start in range(0, len(owner), CLIENT_BLOCK_ROWS):
         part = slice(start, start + CLIENT_BLOCK_ROWS)
-        rows = frame.quantize(chunk.points[part], lattice.SUM_BITS)
-        labels = assigner.labels(rows)
-        kept = np.flatnonzero(labels >= 0)
-        yield rows, kept, owner[part][kept] * assigner.size + labels[kept]
+        labels = assigner.labels(frame.quantize(chunk.points[part], lattice.SUM_BITS))
+        cells = (owner[part] * assigner.size + labels)[labels >= 0]
+        counts += np.bincount(cells, minlength=len(counts))
+    return sizes, counts.reshape(len(sizes), assigner.size)
 
 
 def _fractions(
@@ -280,27 +270,19 @@ _Clip = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]], 
 
 def _clipped_totals(block: ClientBlock, frame: Frame, assigner: RowLabels, clip: _Clip) -> NDArray[np.int64]:
     """Adds up what `clip` makes of each client's stacked sums and counts."""
-    n_features = block.points.shape[1]
-    sums = np.zeros(assigner.size * n_features, dtype=np.int64)
+
+    def assigned(points: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        rows = frame.quantize(points, lattice.SUM_BITS)
+        return rows, assigner.labels(rows)
+
+    sums = np.zeros(assigner.size * block.points.shape[1], dtype=np.int64)
     counts = np.zeros(assigner.size, dtype=np.int64)
     for chunk in client_chunks(block, max(1, _MAX_CELLS // len(sums))):
-        client_sums, client_counts = clip(*_client_totals(chunk, frame, assigner))
+        totals = client_totals(chunk, assigner.size, assigned)
+        client_sums, client_counts = clip(*totals, np.diff(chunk.client_offsets))
         sums += client_sums.sum(axis=0).astype(np.int64)
         counts += client_counts.sum(axis=0).astype(np.int64)
     return np.concatenate([sums, counts])
-
-
-def _client_totals(
-    chunk: ClientBlock, frame: Frame, assigner: RowLabels
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Exact sums (n_clients, n_clusters * n_features), counts (n_clients, n_clusters) and rows (n_clients,)."""
-    sizes = np.diff(chunk.client_offsets)
-    counts = np.zeros(len(sizes) * assigner.size)
-    sums = np.zeros((len(counts), chunk.points.shape[1]))
-    for rows, kept, cells in _binned(chunk, frame, assigner):
-        lattice.add_by_group(sums, rows[kept], cells)
-        counts += np.bincount(cells, minlength=len(counts))
-    return sums.reshape(len(sizes), -1), counts.reshape(len(sizes), -1), sizes
 
 
 relative_sums = client_relative_sums

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.statistics import assignment, lattice
-from transforms.numerics.statistics.client_chunks import CLIENT_BLOCK_ROWS, client_chunks, owners
+from transforms.numerics.statistics.client_chunks import client_chunks, client_totals
 from transforms.numerics.statistics.frame import Frame
 
 DIRECTION_UNITS = lattice.SUM_UNITS
@@ -85,10 +85,13 @@ def client_direction_sums(
       2**SUM_BITS in L2. A client over its bound is scaled in sums and counts alike, so that its direction stays.
     """
     lattice.check_bounds(least_radius, bound)
-    size, n_features = centers.shape
-    sums, counts = np.zeros(size * n_features, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    sums, counts = np.zeros(centers.size, dtype=np.int64), np.zeros(len(centers), dtype=np.int64)
     for chunk in client_chunks(block, max(1, (1 << 21) // len(sums))):
-        totals, rows = _client_totals(chunk, frame, centers, least_radius)
+        totals, rows = client_totals(
+            chunk,
+            len(centers),
+            lambda points: directions(frame.quantize(points, lattice.SUM_BITS), centers, least_radius),
+        )
         client_rows = np.diff(chunk.client_offsets)[:, None]
         means = np.trunc(totals / client_rows)
         norms = np.maximum(np.sqrt(lattice.squared_norms(means)), 1.0)
@@ -97,19 +100,3 @@ def client_direction_sums(
         sums += lattice.clip_l2(means, DIRECTION_UNITS, rescale=common / bound).sum(axis=0).astype(np.int64)
         counts += lattice.clip_l2(shares, lattice.SUM_UNITS, rescale=common).sum(axis=0).astype(np.int64)
     return np.concatenate([sums, counts])
-
-
-def _client_totals(
-    chunk: ClientBlock, frame: Frame, centers: NDArray[np.float64], least_radius: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Exact sums of directions (n_clients, n_clusters * n_features) and counts (n_clients, n_clusters)."""
-    sizes, owner = owners(chunk)
-    cells = len(sizes) * len(centers)
-    sums, counts = np.zeros((cells, centers.shape[1])), np.zeros(cells)
-    for start in range(0, len(owner), CLIENT_BLOCK_ROWS):
-        part = slice(start, start + CLIENT_BLOCK_ROWS)
-        found, labels = directions(frame.quantize(chunk.points[part], lattice.SUM_BITS), centers, least_radius)
-        cell = owner[part] * len(centers) + labels
-        np.add.at(sums, cell, found)
-        counts += np.bincount(cell, minlength=cells)
-    return sums.reshape(len(sizes), -1), counts.reshape(len(sizes), -1)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.statistics import assignment, lattice
-from transforms.numerics.statistics.client_chunks import CLIENT_BLOCK_ROWS, client_chunks, owners
+from transforms.numerics.statistics.client_chunks import client_chunks, client_totals
 from transforms.numerics.statistics.frame import Frame
 
 RELATIVE_BITS = 26
@@ -26,6 +26,11 @@ MAX_CENTER_NORM = float(1 << 24)
 """Lattice units: centers this far from the middle still meet rows in exact arithmetic."""
 _BLOCK_VALUES = 1 << 15
 _MOST_BLOCK_ROWS = 1 << 13
+
+
+def stretch(bound: int) -> int:
+    """Integer factor of relative sums whose norm is at most `bound` lattice units: then it is at most RELATIVE_UNITS."""
+    return RELATIVE_UNITS // bound
 
 
 class Neighborhoods(NamedTuple):
@@ -48,8 +53,8 @@ class Neighborhoods(NamedTuple):
 
     @property
     def factor(self) -> int:
-        """Integer that stretches differences; factor * radius is at most RELATIVE_UNITS."""
-        return RELATIVE_UNITS // self.radius
+        """Integer that stretches differences of rows; see `stretch`."""
+        return stretch(self.radius)
 
 
 class _Assigned(NamedTuple):
@@ -151,39 +156,28 @@ def client_relative_sums(
     """
     lattice.check_bounds(bound, count_bound)
     _check_exact(neighborhoods.centers)
-    n_features, size = block.points.shape[1], neighborhoods.size
-    sums = np.zeros(size * n_features, dtype=np.int64)
-    counts = np.zeros(size, dtype=np.int64)
+    centers = neighborhoods.centers
+
+    def differences(points: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        assigned = _assign(frame.quantize(points, lattice.SUM_BITS), neighborhoods)
+        labels = assigned.nearest.argmax(axis=0)
+        moved = assigned.rows - centers[labels]
+        outside = np.flatnonzero(~assigned.inside)
+        if neighborhoods.shortens:
+            moved[outside] = lattice.clip_l2(moved[outside], neighborhoods.radius)
+        else:
+            labels[outside] = -1
+        return moved, labels
+
+    sums, counts = np.zeros(centers.size, dtype=np.int64), np.zeros(len(centers), dtype=np.int64)
     for chunk in client_chunks(block, max(1, (1 << 21) // len(sums))):
-        totals, rows = _client_totals(chunk, frame, neighborhoods)
+        totals, rows = client_totals(chunk, len(centers), differences)
         client_rows = np.diff(chunk.client_offsets)[:, None]
         means = np.trunc(totals / client_rows)
         shares = np.trunc(rows * (lattice.SUM_UNITS / client_rows))
         common = np.minimum(1.0, bound / np.maximum(np.sqrt(lattice.squared_norms(means)), 1.0))
         most = count_bound * lattice.SUM_UNITS / np.maximum(np.sqrt(lattice.squared_norms(shares)), 1.0)
         common = np.minimum(common, most) if count_bound < 1.0 else common
-        stretch = common * (RELATIVE_UNITS // bound)
-        sums += lattice.clip_l2(means, RELATIVE_UNITS, rescale=stretch).sum(axis=0).astype(np.int64)
+        sums += lattice.clip_l2(means, RELATIVE_UNITS, rescale=common * stretch(bound)).sum(axis=0).astype(np.int64)
         counts += lattice.clip_l2(shares, lattice.SUM_UNITS, rescale=common / count_bound).sum(axis=0).astype(np.int64)
     return np.concatenate([sums, counts])
-
-
-def _client_totals(
-    chunk: ClientBlock, frame: Frame, neighborhoods: Neighborhoods
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Exact relative sums (n_clients, n_clusters * n_features) and counts (n_clients, n_clusters)."""
-    sizes, owner = owners(chunk)
-    cells = len(sizes) * neighborhoods.size
-    sums, counts = np.zeros((cells, chunk.points.shape[1])), np.zeros(cells)
-    for start in range(0, len(owner), CLIENT_BLOCK_ROWS):
-        part = slice(start, start + CLIENT_BLOCK_ROWS)
-        assigned = _assign(frame.quantize(chunk.points[part], lattice.SUM_BITS), neighborhoods)
-        kept = np.arange(len(assigned.rows)) if neighborhoods.shortens else np.flatnonzero(assigned.inside)
-        labels = assigned.nearest[:, kept].argmax(axis=0)
-        differences = assigned.rows[kept] - neighborhoods.centers[labels]
-        outside = np.flatnonzero(~assigned.inside[kept])
-        differences[outside] = lattice.clip_l2(differences[outside], neighborhoods.radius)
-        cell = owner[part][kept] * neighborhoods.size + labels
-        np.add.at(sums, cell, differences)
-        counts += np.bincount(cell, minlength=cells)
-    return sums.reshape(len(sizes), -1), counts.reshape(len(sizes), -1)
