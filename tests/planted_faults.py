@@ -32,10 +32,12 @@ NOISE = "tests/unit/privacy/test_noise.py"
 ACCOUNTING = "tests/unit/privacy/test_accounting.py"
 
 
+_ROWS = fits.TABLE.rows()
+
+
 def seam(**levels: str) -> str:
     """The test of the first job in the table of fits that has these levels."""
-    rows = fits.TABLE.rows()
-    index = next(place for place, row in enumerate(rows) if levels.items() <= dict(row).items())
+    index = next(place for place, row in enumerate(_ROWS) if levels.items() <= dict(row).items())
     return f"tests/seams/test_fits.py::test_a_job_is_planned_run_verified_and_used[{index}]"
 
 

@@ -112,3 +112,12 @@ class Budget(NamedTuple):
             refused = str(error)
         left, largest = _left(entries, charge.dataset).epsilon, ledger_filter.largest_epsilon(limit, held, charge)
         return cls(charge.dataset, limit.epsilon, left, largest, refused)
+
+
+def next_window(ledger: str, dataset: str, epoch: str) -> int:
+    """Number of the window after the last that a ledger has charged of an epoch; 0 without a ledger or windows."""
+    try:
+        charges = charges_of(Ledger(ledger).entries(), dataset)
+    except LedgerRefusedError:
+        return 0
+    return max((each.epoch["index"] + 1 for each in charges if each.epoch and each.epoch["name"] == epoch), default=0)

@@ -25,8 +25,8 @@ from pipelines.kmeans.plan.planned_fit import (
     server_files,
 )
 from pipelines.kmeans.plan.previous_run import PreviousRun
-from pipelines.kmeans.plan.public_fit import PublicFit
-from pipelines.ledger.remaining import Budget
+from pipelines.kmeans.plan.public_fit import PublicFit, statement_of
+from pipelines.ledger.remaining import Budget, next_window
 from pipelines.ledger.spending import charge_of
 from pipelines.plan import plan_words
 from pipelines.plan.sharp_edges import edges_of
@@ -40,14 +40,13 @@ from schemas.kmeans.fit_config import FitConfig, validated
 from schemas.kmeans.pooled_config import is_pooled
 from schemas.kmeans.stream_config import in_stream_words, stream_config
 from schemas.kmeans.windows_config import WindowsFit
+from schemas.privacy.charge import Charge
 from schemas.privacy.plan import ReleasePlan
 from schemas.privacy.release import Release
-from schemas.privacy.statement import PrivacyStatement
 from schemas.privacy.unit import UNITS, unit_of
 from schemas.settings import yaml_text
 from transforms.kmeans.simulated_fit import MOST_ROWS, SimulatedFit, probed_units
 from transforms.numerics.kmeans.recurring.size_noise import size_stddevs
-from transforms.privacy import accounting
 
 ASSUMED_UNITS = 100_000
 _SEARCH = (0.01, 20.0)
@@ -120,12 +119,12 @@ class Expected:
         stddev = float(size_stddevs(self.releases, self.simulated.model.n_clusters, epoch=self.config.covers)[0])
         return None if np.isnan(stddev) else stddev
 
-    @property
-    def statement(self) -> PrivacyStatement:
-        """What the run would guarantee."""
-        plan = self.fit.plan
-        described = accounting.describe(plan)
-        return PrivacyStatement.from_plan(plan, described, trust=self.config.trust, chosen=self.fit.chosen)
+    def charge(self, *, in_stream: bool) -> Charge:
+        """What the run would cost its data set; `in_stream`: what the next window of its stream would."""
+        fit, config = self.fit, self.config
+        if in_stream and isinstance(config, WindowsFit):
+            config = _next_window(config)
+        return charge_of(statement_of(config, fit.plan, fit.chosen), config.data, "fit", fit.plan.rounds)
 
     @property
     def warnings(self) -> list[str]:
@@ -219,7 +218,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     if isinstance(config, WindowsFit):
         summary["stream"] = stream_json(config)
         summary["warnings"] += stream_warnings(summary["stream"])
-    charge = charge_of(expected.statement, config.data, "fit", expected.fit.plan.rounds)
+    charge = expected.charge(in_stream=not isinstance(words, contextlib.nullcontext))
     summary["ledger"] = None if config.ledger is None else Budget.of(config.ledger, charge)._asdict()
     if given.accuracy is not None:
         summary["accuracy"] = {"asked": given.accuracy, "epsilon": _needed_epsilon(expected, given.accuracy)}
@@ -271,6 +270,14 @@ def _config(path: str) -> tuple[FitConfig, contextlib.AbstractContextManager[Non
     if isinstance(settings, Mapping) and "stream" in settings:
         return stream_config(settings).template, in_stream_words()
     return validated(settings), contextlib.nullcontext()  # type: ignore[arg-type]
+
+
+def _next_window(config: WindowsFit) -> WindowsFit:
+    """The first window that the ledger has not charged, or the last one: the calendar of an epoch ends there."""
+    if config.ledger is None:
+        return config
+    following = next_window(config.ledger, str(config.data.name), config.epoch.name)
+    return config.at(min(following, config.epoch.windows - 1))
 
 
 def _compare(config: FitConfig) -> None:

@@ -8,23 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.kmeans.plan.previous_run import PreviousRun, load_previous
-from pipelines.kmeans.plan.public_fit import PublicFit
+from pipelines.kmeans.plan.public_fit import PublicFit, statement_of
 from pipelines.kmeans.plan.windows import roll_of
 from pipelines.tables.client_staging import JobRows
 from pipelines.tables.epoch_roll import EpochRoll
 from pipelines.tables.features import with_features
 from pipelines.tables.private_source import private_source
-from schemas.choices import Trust
 from schemas.kmeans.fit_config import FitConfig
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.pooled_config import PooledFitConfig
 from schemas.kmeans.recurring.drift import Drift
 from schemas.kmeans.recurring.remembered import Remembered
-from schemas.masked.coalitions import coalitions
 from schemas.privacy.flow import Promise, PromisedPlan, Zone
-from schemas.privacy.noise_shares import ZEROED_OUT
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit
-from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
+from schemas.privacy.statement import PrivacyStatement
 from schemas.reports.config import EncodeConfig
 from schemas.tables.contract import TableContract
 from schemas.tables.data_section import DataConfig
@@ -33,9 +30,6 @@ from schemas.tables.encoder import Encoder
 from transforms.kmeans.lloyd.specs import samples_rows
 from transforms.kmeans.protocols import PROTOCOLS, warm_protocol
 from transforms.numerics.kmeans.starts import seeding
-from transforms.numerics.masked.shared_masks import message_bytes
-from transforms.numerics.privacy.noise_shares import closeness_epsilon
-from transforms.privacy import accounting
 from transforms.rounds.protocol import ProtocolState, Round
 from transforms.tables.read import ServerFiles, first_schema
 from transforms.tables.source import Source
@@ -106,37 +100,7 @@ class PlannedFit:
     @property
     def statement(self) -> PrivacyStatement:
         """The guarantee that every output repeats."""
-        masked = None
-        if self.config.trust is Trust.MASKED:
-            masked = {
-                "scheme": str(self.config.masked.scheme),
-                "noise_by": str(self.config.masked.noise_by),
-                "message_bytes": {each.path: message_bytes(each.size) for each in self.plan.rounds},
-                "roles": "simulated in one job",
-                "coalitions": coalitions(self.config.masked),
-            }
-            masked |= self._shares
-        relation = NEIGHBORING_RELATION if self.config.masked.shares is None else ZEROED_OUT
-        return PrivacyStatement.from_plan(
-            self.plan,
-            accounting.describe(self.plan),
-            trust=self.config.trust,
-            masked=masked,
-            epoch=self.config.covers,
-            neighboring_relation=relation,
-            chosen=self.chosen,
-        )
-
-    @property
-    def _shares(self) -> dict[str, Any]:
-        """What the statement says of noise that senders split."""
-        shares = self.config.masked.shares
-        if shares is None:
-            return {}
-        return {
-            "shares": dataclasses.asdict(shares) | {"closeness_epsilon": closeness_epsilon(self.plan.rounds)},
-            "neighbors": "one unit is left out of its sender's statistic; who sends is public, and the same in both",
-        }
+        return statement_of(self.config, self.plan, self.chosen)
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -7,17 +7,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.kmeans.plan import simulated_shares
-from schemas.choices import Algorithm, Auto
+from schemas.choices import Algorithm, Auto, Trust
 from schemas.errors import ConfigError
 from schemas.kmeans.fit_config import FitConfig
+from schemas.masked.coalitions import coalitions
+from schemas.privacy.noise_shares import ZEROED_OUT
 from schemas.privacy.plan import PrivacyPlan
+from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
 from transforms.kmeans import simulated_fit
 from transforms.kmeans.feddp_kmeans import space as feddp_space
 from transforms.kmeans.protocols import PROTOCOLS
 from transforms.kmeans.simulated_fit import SimulatedFit
-from transforms.numerics.privacy.noise_shares import check_divisible
+from transforms.numerics.masked.shared_masks import message_bytes
+from transforms.numerics.privacy.noise_shares import check_divisible, closeness_epsilon
 from transforms.privacy import accounting
 from transforms.rounds.protocol import Round, RoundsProtocol
+
+_LEFT_OUT = "one unit is left out of its sender's statistic; who sends is public, and the same in both"
+
+
+def statement_of(config: FitConfig, plan: PrivacyPlan, chosen: dict[str, Any] | None) -> PrivacyStatement:
+    """The guarantee of a fit, which `plan` tells and every output repeats; `chosen` as of `PublicFit`."""
+    masked: dict[str, Any] | None = None
+    shares = config.masked.shares
+    if config.trust is Trust.MASKED:
+        masked = {
+            "scheme": str(config.masked.scheme),
+            "noise_by": str(config.masked.noise_by),
+            "message_bytes": {each.path: message_bytes(each.size) for each in plan.rounds},
+            "roles": "simulated in one job",
+            "coalitions": coalitions(config.masked),
+        }
+    if masked is not None and shares is not None:
+        masked["shares"] = dataclasses.asdict(shares) | {"closeness_epsilon": closeness_epsilon(plan.rounds)}
+        masked["neighbors"] = _LEFT_OUT
+    return PrivacyStatement.from_plan(
+        plan,
+        accounting.describe(plan),
+        trust=config.trust,
+        masked=masked,
+        epoch=config.covers,
+        neighboring_relation=NEIGHBORING_RELATION if shares is None else ZEROED_OUT,
+        chosen=chosen,
+    )
 
 
 class PublicFit(NamedTuple):

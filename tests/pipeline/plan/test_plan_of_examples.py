@@ -1,5 +1,6 @@
 """`dapple plan`, and `plan --accuracy`, of every job that pages, examples and schedules show."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -9,7 +10,9 @@ import yaml
 from pipelines.plan import expected
 from pipelines.plan.command_line import TOOLS, checked
 from pipelines.run.flags import read
+from schemas.privacy.charge import Limit
 from tests.scenes import example_jobs, lake, pages
+from tests.scenes.ledgers import new_ledger
 
 JOBS = list(example_jobs.jobs())
 
@@ -104,3 +107,23 @@ def test_the_other_way_round_starts_as_the_job_does(settings, tmp_path, monkeypa
     excess = found.mean / found.without_noise - 1.0
     assert expected._reaches(planned[0], 0.1, excess * 1.000001)
     assert not expected._reaches(planned[0], 0.1, excess * 0.999999)
+
+
+def test_the_next_window_of_a_stream_costs_what_its_epoch_has_not_paid(tmp_path, monkeypatch):
+    """An epoch is charged once: a budget that its first window has used up has room for the others."""
+    monkeypatch.chdir(tmp_path)
+    job = BY_COLUMN | {"dp_lloyd": {"domain": [0, 1]}, "stream": CALENDAR | {"start": "first"}}
+    job |= {"ledger": "ledger.sqlite", "data": job["data"] | {"name": "visits"}}
+    example_jobs.write_public(job)
+    pathlib.Path("job.yaml").write_text(yaml.safe_dump(job))
+    book = new_ledger(tmp_path, Limit(epsilon=1.05, delta=1.1e-6), "visits")
+    given = checked(read(TOOLS["plan"], ["--config", "job.yaml", "--rows", "2000"])[0])
+    planned = expected.Expected.of(expected._config("job.yaml")[0], given)
+    for window in ("2026-01-01", "2026-01-02"):
+        charge = planned.charge(in_stream=True)
+        assert (charge.epoch["window"], expected.Budget.of("ledger.sqlite", charge).refused) == (window, "")
+        book.reserve(window, charge, {})
+    once = planned.charge(in_stream=False)
+    assert "must be released once" in expected.Budget.of("ledger.sqlite", once).refused
+    other = dataclasses.replace(once, epoch=once.epoch | {"name": "2027"})
+    assert "the budget of visits must cover the run" in expected.Budget.of("ledger.sqlite", other).refused

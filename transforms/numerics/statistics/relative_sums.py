@@ -29,7 +29,7 @@ _MOST_BLOCK_ROWS = 1 << 13
 
 
 def stretch(bound: int) -> int:
-    """Integer factor of relative sums whose norm is at most `bound` lattice units: then it is at most RELATIVE_UNITS."""
+    """Integer factor that brings sums of norm at most `bound` lattice units to at most RELATIVE_UNITS."""
     return RELATIVE_UNITS // bound
 
 
