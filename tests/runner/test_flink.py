@@ -93,15 +93,16 @@ class TestFlink(Conformance):
         assert len(list((shared.folder / "tmp").rglob("blobStorage"))) == 3
         assert not [path for path in sent if path.read_bytes()[:2] == b"PK"]
 
-    def test_forty_rounds_run_in_four_jobs(self, bench, shared):
+    @pytest.mark.parametrize(("algorithm", "steps", "n_jobs"), [("dp_lloyd", 40, 4), ("dp_medians", 12, 2)])
+    def test_many_rounds_run_in_jobs_of_ten(self, algorithm, steps, n_jobs, bench, shared):
         """In one graph Flink would plan them for longer than anybody waits."""
-        settings = lake.job(bench.split, bench.server, "record", key_uri=bench.key_uri, algorithm="dp_lloyd", lloyd={})
-        settings |= {"dp_lloyd": {"domain": [-8, 8], "init": "sphere_packing", "steps": 40}}
+        settings = lake.job(bench.split, bench.server, "record", key_uri=bench.key_uri, algorithm=algorithm)
+        settings |= {"dp_lloyd": {"domain": [-8, 8], "init": "sphere_packing", "steps": steps}}
         settings |= {"clipping": {"norm": "domain", "center": "none"}}
         before = len(shared.jobs())
         outcome, output = bench.run("fit", settings, *shared.flags)
         assert outcome.code == 0, outcome.err
-        assert len(shared.jobs()) == before + 4
+        assert len(shared.jobs()) == before + n_jobs
         _, reference = bench.run("fit", settings, *REFERENCE)
         assert lake.released(output) == lake.released(reference)
 
