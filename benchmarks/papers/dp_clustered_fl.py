@@ -139,6 +139,8 @@ def federation_of(
     seed: int,
     search: bool = False,
     kind: ModelKind = ModelKind.SOFTMAX,
+    truth: np.ndarray = TRUTH,
+    n_classes: int = 10,
     **options: Any,
 ) -> Federation:
     """Public settings of a run, calibrated; the number of rows is declared. `options` are more of the clustering."""
@@ -162,9 +164,9 @@ def federation_of(
     clustering = ClusteringParams(algorithm=method.algorithm, **settings | options)
     n_rows, n_features = data.rows[0].features.shape
     n_hidden = RESNET_WIDTH if kind is ModelKind.RESNET else 0
-    shape = ModelShape(kind=kind, n_features=n_features, n_classes=10, n_hidden=n_hidden)
+    shape = ModelShape(kind=kind, n_features=n_features, n_classes=n_classes, n_hidden=n_hidden)
     public_seed = seed.to_bytes(32, "big")
-    sizes = (n_rows,) * len(TRUTH)
+    sizes = (n_rows,) * len(truth)
     training, clustering, _ = begin(training, clustering, budget, sizes, shape.n_parameters, public_seed)
     plan = silo_plan(n_rows, training, clustering, budget)
     silos = tuple(
@@ -174,9 +176,10 @@ def federation_of(
             noise_multiplier=plan.noise_multiplier,
             first_round_multiplier=plan.first_round_multiplier,
             select_epsilon=plan.select_epsilon,
+            choice_stddev=plan.choice_multiplier,
             true_cluster=int(cluster),
         )
-        for index, cluster in enumerate(TRUTH)
+        for index, cluster in enumerate(truth)
     )
     return Federation(shape=shape, training=training, clustering=clustering, silos=silos, public_seed=public_seed)
 

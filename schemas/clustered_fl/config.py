@@ -116,6 +116,12 @@ class SiloPrivacyConfig(Section):
         default=1.0, description="the noise multiplier of the first round over that of later ones, a number > 0"
     )
 
+    choice_share: Share = Field(
+        default=0.05,
+        description="the share of the budget of one choice between a client's own model and one that it is offered, "
+        "strictly between 0 and 1",
+    )
+
     @pydantic.model_validator(mode="after")
     def _accountant_knows_the_neighbors(self) -> Self:
         if self.adjacency is Adjacency.REPLACE_ONE and self.accountant_used is not SiloAccountant.PLD:

@@ -27,6 +27,8 @@ class SiloBudget:
       accountant: how events are composed.
       select_share: epsilon of one selection over `epsilon`.
       first_round_noise_ratio: noise multiplier of the first round over that of later ones (R-DPCFL).
+      choice_share: share of the budget that one choice between models takes: its noise has the variance of that which
+        alone would spend all of it, over this share (R-DPCFL).
     """
 
     epsilon: float
@@ -35,6 +37,7 @@ class SiloBudget:
     accountant: SiloAccountant
     select_share: float = 0.03
     first_round_noise_ratio: float = 1.0
+    choice_share: float = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +45,11 @@ class SiloEvent:
     """A mechanism and how often a client runs it.
 
     Attributes:
-      name: first_round_steps, steps or selections.
+      name: first_round_steps, steps, selections or choices.
       count: >= 1.
-      noise_multiplier: of Gaussian steps; None for selections.
+      noise_multiplier: of Gaussian steps and choices; None for selections.
       sampling_rate: of Poisson sampling; 1 without.
-      select_epsilon: of selections; None for steps.
+      select_epsilon: of selections, else None.
     """
 
     name: str
@@ -69,6 +72,7 @@ class SiloPlan:
       noise_multiplier: z of Poisson-sampled steps.
       first_round_multiplier: z of steps of the first round.
       select_epsilon: of one selection.
+      choice_multiplier: of the noise of one choice; 0 without choices.
       epsilon: spent by all events at `delta`.
       delta: of the whole run.
       adjacency: what neighbors differ in.
@@ -80,6 +84,7 @@ class SiloPlan:
     noise_multiplier: float
     first_round_multiplier: float
     select_epsilon: float
+    choice_multiplier: float
     epsilon: float
     delta: float
     adjacency: Adjacency

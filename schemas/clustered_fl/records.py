@@ -26,8 +26,6 @@ GIVEN_SEPARATION = 2.0
 """Smallest separation that is believed where the number of clusters is given."""
 SEARCHED_SEPARATION = 3.5
 """Smallest separation that is believed where the number of clusters was searched."""
-REPEATED_LOOKS = 0.5
-"""What is asked for beyond that of each later look: there are ten, and each may be deceived by noise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +122,7 @@ class ClusteringParams:
       when_scarce: what is done then; never `AUTO`, which is decided before.
       switch_round: the last round of sampled clusters (R-DPCFL); None for the one that the overlap gives.
       select_by: what a client compares models by when it selects one (R-DPCFL, IFCA).
+      offer_rounds: rounds after which clients with models of their own are offered others (R-DPCFL), in order.
     """
 
     algorithm: FederatedAlgorithm
@@ -137,6 +136,7 @@ class ClusteringParams:
     when_scarce: WhenScarce = WhenScarce.CLUSTER
     switch_round: int | None = None
     select_by: SelectionScore = SelectionScore.ACCURACY
+    offer_rounds: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +149,7 @@ class Silo:
       noise_multiplier: z; noise stddev over clipping norm of a Poisson-sampled step. 0 means no privacy.
       first_round_multiplier: the same of steps of the first round (R-DPCFL).
       select_epsilon: of one selection; infinity means no privacy.
+      choice_stddev: of the noise of an answer to an offer, in rows. 0 means no privacy.
       true_cluster: known to the oracle only.
     """
 
@@ -157,6 +158,7 @@ class Silo:
     noise_multiplier: float
     first_round_multiplier: float
     select_epsilon: float
+    choice_stddev: float = 0.0
     true_cluster: int | None = None
 
 
@@ -194,10 +196,12 @@ class FederatedState:
       assignments: int64, shape (n_clients,); the model that each client trains next, unless it selects one.
       responsibilities: float64, shape (n_clients, n_models); probabilities of clusters after the first round
         of R-DPCFL, else those of `assignments`.
-      separation: MSS of the clusters found in the first round, or by the last look after it; NaN if none were looked
-        for.
+      separation: MSS of the clusters found in the first round, or of those that were offered later; NaN if none were
+        looked for.
       switch_round: E_c; the last round with sampled clusters. Selections follow. 0 without clusters.
       em_iterations: iterations that the mixture took; 0 if none was fit.
+      offers: float64, shape (n_offers, n_parameters); models that clients are asked about in the next round.
+      offered: int64, shape (n_clients,); which of these each client is asked about, -1 for none.
     """
 
     round_number: int
@@ -207,6 +211,8 @@ class FederatedState:
     separation: float
     switch_round: int
     em_iterations: int
+    offers: NDArray[np.float64]
+    offered: NDArray[np.int64]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Named arrays for a file."""
@@ -223,6 +229,8 @@ class FederatedState:
             separation=float(arrays["separation"]),
             switch_round=int(arrays["switch_round"]),
             em_iterations=int(arrays["em_iterations"]),
+            offers=np.asarray(arrays["offers"], dtype=np.float64),
+            offered=np.asarray(arrays["offered"], dtype=np.int64),
         )
 
     def check(self, n_clients: int, n_parameters: int) -> None:
@@ -231,9 +239,13 @@ class FederatedState:
         shapes = (self.models.shape, self.assignments.shape, self.responsibilities.shape)
         if shapes != ((n_models, n_parameters), (n_clients,), (n_clients, n_models)) or not n_models:
             raise ValueError("the state must have the clients and parameters of its federation, got others.")
-        finite = np.isfinite(self.models).all() and np.isfinite(self.responsibilities).all()
+        finite = all(np.isfinite(each).all() for each in (self.models, self.responsibilities, self.offers))
         if not finite or ((self.assignments < 0) | (self.assignments >= n_models)).any():
             raise ValueError("the state must assign every client to a finite model, got another one.")
+        if (self.offers.shape[1:], self.offered.shape) != ((n_parameters,), (n_clients,)) or (
+            (self.offered < -1) | (self.offered >= len(self.offers))
+        ).any():
+            raise ValueError("the state must offer models of its federation, got others.")
 
     def digest(self) -> str:
         """SHA-256 of names, types, shapes and values, in hexadecimal."""
@@ -295,9 +307,11 @@ class ClientUpdate:
       slot: where the update is added up: the client's index in the first round of R-DPCFL, later `cluster`.
       cluster: model that was trained.
       values: int64, shape (n_parameters,); change of the model in units of 2**-32.
+      answer: how many more of the client's rows the offered model has right, noisy; 0 where none was offered.
     """
 
     client: int
     slot: int
     cluster: int
     values: NDArray[np.int64]
+    answer: int = 0

@@ -129,11 +129,11 @@ class Arrived(NamedTuple):
 
     Attributes:
       values: int64 vector by slot.
-      trained: (client, model that it trained), one pair per update.
+      trained: (client, model that it trained, answer), one for each update.
     """
 
     values: dict[int, np.ndarray]
-    trained: list[tuple[int, int]]
+    trained: list[tuple[int, int, int]]
 
 
 class SumUpdatesFn(beam.CombineFn):
@@ -146,7 +146,7 @@ class SumUpdatesFn(beam.CombineFn):
     def add_input(self, accumulator: Arrived, element: ClientUpdate) -> Arrived:
         """Adds one update; the accumulator is owned and may be changed in place."""
         _add(accumulator.values, element.slot, element.values)
-        accumulator.trained.append((element.client, element.cluster))
+        accumulator.trained.append((element.client, element.cluster, element.answer))
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Arrived]) -> Arrived:
@@ -172,9 +172,10 @@ def _round_sums(arrived: Arrived, state: FederatedState, federation: Federation)
     sums = RoundSums.zeros(slots_of(federation, state), federation.shape.n_parameters, federation.n_clients)
     for slot, values in arrived.values.items():
         sums.values[slot] = values
-    for client, cluster in arrived.trained:
+    for client, cluster, answer in arrived.trained:
         sums.senders[client] += 1
         sums.clusters[client] += cluster
+        sums.answers[client] += answer
     return sums
 
 

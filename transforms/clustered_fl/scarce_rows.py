@@ -14,6 +14,7 @@ from schemas.choices import FederatedAlgorithm, WhenScarce
 from schemas.clustered_fl.plan import SiloBudget
 from schemas.clustered_fl.records import ClusteringParams, TrainingParams
 from transforms.clustered_fl.silo_accounting import silo_plan
+from transforms.numerics.clustered_fl.choices import offer_rounds
 from transforms.numerics.clustered_fl.dp_sgd import schedule_of
 from transforms.numerics.clustered_fl.foresight import Foresight, foresee
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
@@ -24,7 +25,7 @@ class Beginning(NamedTuple):
 
     Attributes:
       training: with the batches of the first round.
-      clustering: with `when_scarce` decided.
+      clustering: with `when_scarce` decided, and when models are offered.
       foresight: what the simulation said; None if nothing was simulated.
     """
 
@@ -72,6 +73,8 @@ def begin(
     if clustering.algorithm is not FederatedAlgorithm.R_DPCFL:
         return Beginning(training, full)
     when, foresight = clustering.when_scarce, None
+    if when is not WhenScarce.ONE_MODEL and full.min_separation > 0.0:
+        full = dataclasses.replace(full, offer_rounds=offer_rounds(training.rounds))
     if when is WhenScarce.AUTO:
         when = WhenScarce.CLUSTER
         if training.first_batch_size is None and budget.first_round_noise_ratio == 1.0 and full.min_separation > 0.0:
@@ -81,7 +84,8 @@ def begin(
             when = WhenScarce.CLUSTER if foresight.enough else WhenScarce.APART
     if when is WhenScarce.APART:
         training = dataclasses.replace(training, first_batch_size=training.batch_size)
-    return Beginning(training, dataclasses.replace(clustering, when_scarce=when), foresight)
+        full = dataclasses.replace(full, selection_rounds=0, offer_rounds=offer_rounds(training.rounds))
+    return Beginning(training, dataclasses.replace(full, when_scarce=when), foresight)
 
 
 def first_noise(n_rows: int, training: TrainingParams, clustering: ClusteringParams, budget: SiloBudget) -> float:

@@ -56,6 +56,7 @@ def silo_plan(n_rows: int, training: TrainingParams, clustering: ClusteringParam
       UnsupportedEventError: if the accountant cannot compose the events for this adjacency.
     """
     _check(n_rows, budget)
+    choice = _choice_multiplier(budget) if clustering.offer_rounds else 0.0
 
     def events_at(multiplier: float) -> tuple[SiloEvent, ...]:
         return silo_events(n_rows, training, clustering, budget, multiplier)
@@ -72,6 +73,7 @@ def silo_plan(n_rows: int, training: TrainingParams, clustering: ClusteringParam
         noise_multiplier=multiplier,
         first_round_multiplier=multiplier * budget.first_round_noise_ratio,
         select_epsilon=budget.select_share * budget.epsilon,
+        choice_multiplier=choice,
         epsilon=spent,
         delta=budget.delta,
         adjacency=budget.adjacency,
@@ -87,7 +89,7 @@ def silo_events(
     first = clustering.algorithm is FederatedAlgorithm.R_DPCFL
     start = schedule_of(training, n_rows, first=True)
     later = schedule_of(training, n_rows, first=False)
-    events = (
+    events: tuple[SiloEvent, ...] = (
         SiloEvent(
             name="first_round_steps",
             count=start.n_steps * first,
@@ -106,7 +108,21 @@ def silo_events(
             select_epsilon=budget.select_share * budget.epsilon,
         ),
     )
+    answered = sum(number < training.rounds for number in clustering.offer_rounds)
+    if answered:
+        choices = SiloEvent(name="choices", count=answered, noise_multiplier=_choice_multiplier(budget))
+        events = (*events, choices)
     return tuple(event for event in events if event.count > 0)
+
+
+@functools.cache
+def _choice_multiplier(budget: SiloBudget) -> float:
+    """Of the noise of a choice: as its share says, from that of one release which spends the whole budget."""
+
+    def spent_at(multiplier: float) -> float:
+        return silo_epsilon((SiloEvent(name="choices", count=1, noise_multiplier=multiplier),), budget)
+
+    return _search(spent_at, budget.epsilon)[0] / math.sqrt(budget.choice_share)
 
 
 def silo_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:
@@ -205,8 +221,9 @@ def _check(n_rows: int, budget: SiloBudget) -> None:
             f"delta must be positive and below 1 / {n_rows}, the rows of the largest client, got {budget.delta}; "
             "give about a tenth of that or less."
         )
-    if not budget.first_round_noise_ratio > 0.0 or not budget.select_share > 0.0:
+    if not min(budget.first_round_noise_ratio, budget.select_share, budget.choice_share) > 0.0:
         raise ConfigError(
-            f"first_round_noise_ratio and select_share must be > 0, got {budget.first_round_noise_ratio} and "
-            f"{budget.select_share}; leave them out for 1 and 0.03."
+            "first_round_noise_ratio, select_share and choice_share must be > 0, got "
+            f"{budget.first_round_noise_ratio}, {budget.select_share} and {budget.choice_share}; leave them out for 1, "
+            "0.03 and 0.05."
         )

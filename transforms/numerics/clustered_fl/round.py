@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
 from schemas.clustered_fl.records import (
     MAX_UNITS,
-    REPEATED_LOOKS,
     UPDATE_UNIT,
     ClientRows,
     ClientUpdate,
@@ -30,18 +29,17 @@ from schemas.clustered_fl.records import (
     Silo,
 )
 from schemas.errors import InputError, ProtocolError
+from transforms.numerics.clustered_fl.choices import answer, takers
 from transforms.numerics.clustered_fl.dense_model import BLOCK_ROWS
 from transforms.numerics.clustered_fl.dp_sgd import Model, Sgd, model_of, schedule_of, train
 from transforms.numerics.clustered_fl.exact_layer import GAIN_BITS
-from transforms.numerics.clustered_fl.update_clusters import Mixture, cluster_updates, switch_round
+from transforms.numerics.clustered_fl.update_clusters import Mixture, cluster_updates, own_clusters, switch_round
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
 from transforms.numerics.privacy.normal import uniforms
 from transforms.numerics.privacy.private_selection import select
 
 _PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
 _SHARE_BITS = 20
-LOOKS = 10
-"""How often clusters are looked for in the models of clients that train apart."""
 
 
 class Phase(enum.StrEnum):
@@ -63,16 +61,19 @@ class RoundSums(NamedTuple):
       values: int64, shape (n_slots, n_parameters); sums of updates per slot.
       senders: int64, shape (n_clients,); updates by client: 1 each when a round is complete.
       clusters: int64, shape (n_clients,); models that clients trained.
+      answers: int64, shape (n_clients,); to what clients were offered.
     """
 
     values: NDArray[np.int64]
     senders: NDArray[np.int64]
     clusters: NDArray[np.int64]
+    answers: NDArray[np.int64]
 
     @classmethod
     def zeros(cls, n_slots: int, n_parameters: int, n_clients: int) -> "RoundSums":
         """Of no updates."""
-        return cls(*(np.zeros(shape, dtype=np.int64) for shape in ((n_slots, n_parameters), n_clients, n_clients)))
+        shapes = ((n_slots, n_parameters), *[(n_clients,)] * 3)
+        return cls(*(np.zeros(shape, dtype=np.int64) for shape in shapes))
 
     def plus(self, update: ClientUpdate) -> "RoundSums":
         """With one more update; new arrays."""
@@ -80,6 +81,7 @@ class RoundSums(NamedTuple):
         copy.values[update.slot] += update.values
         copy.senders[update.client] += 1
         copy.clusters[update.client] += update.cluster
+        copy.answers[update.client] += update.answer
         return copy
 
     def merge(self, other: "RoundSums") -> "RoundSums":
@@ -107,6 +109,8 @@ def initial_state(federation: Federation) -> FederatedState:
         separation=math.nan,
         switch_round=0,
         em_iterations=0,
+        offers=np.zeros((0, federation.shape.n_parameters)),
+        offered=np.full(n_clients, -1),
     )
 
 
@@ -126,7 +130,7 @@ def phase_of(federation: Federation, state: FederatedState) -> Phase:
 
 
 def is_apart(federation: Federation, state: FederatedState) -> bool:
-    """Whether clients of R-DPCFL train models of their own until clusters of these are believed."""
+    """Whether clients of R-DPCFL began with models of their own, and share one only where their rows say so."""
     clustering = federation.clustering
     unsure = state.round_number > 0 and state.switch_round == 0
     keeps = clustering.when_scarce is not WhenScarce.ONE_MODEL
@@ -164,9 +168,16 @@ def client_step(
     start = state.models[cluster]
     anchor = state.models.mean(axis=0) if federation.clustering.algorithm is FederatedAlgorithm.MR_MTL else None
     trained = train(model, start, rows, steps_of(federation, silo, phase), own.substream(encode_label("steps")), anchor)
+    offered, choice = int(state.offered[client]), own.substream(encode_label("choice"))
     units = np.clip(np.rint((trained - start) / UPDATE_UNIT), -MAX_UNITS, MAX_UNITS)
     slot = client if phase is Phase.FIRST else cluster
-    return ClientUpdate(client=client, slot=slot, cluster=cluster, values=units.astype(np.int64))
+    return ClientUpdate(
+        client=client,
+        slot=slot,
+        cluster=cluster,
+        values=units.astype(np.int64),
+        answer=0 if offered < 0 else answer(model, start, state.offers[offered], rows, silo.choice_stddev, choice),
+    )
 
 
 def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
@@ -213,7 +224,9 @@ def server_step(federation: Federation, state: FederatedState, sums: RoundSums) 
         assignments=_sampled(federation, shares, coming) if sampled else sums.clusters,
         responsibilities=shares,
     )
-    return _looked_again(federation, after) if is_apart(federation, after) else after
+    if len(state.offers):
+        after = _answered(federation, state, after, sums.answers)
+    return _with_offers(federation, after) if is_apart(federation, after) else after
 
 
 def _found_clusters(federation: Federation, state: FederatedState, sums: RoundSums) -> FederatedState:
@@ -228,7 +241,7 @@ def _found_clusters(federation: Federation, state: FederatedState, sums: RoundSu
         responsibilities=np.eye(n_clients),
     )
     if clustering.when_scarce is WhenScarce.APART:
-        return first
+        return _with_offers(federation, first)
     mixture = _mixture(federation, updates)
     seen = dataclasses.replace(first, separation=mixture.separation, em_iterations=mixture.iterations)
     if mixture.separation >= clustering.min_separation:
@@ -239,25 +252,47 @@ def _found_clusters(federation: Federation, state: FederatedState, sums: RoundSu
         return dataclasses.replace(
             seen, models=state.models[:1], assignments=nobody, responsibilities=np.ones((n_clients, 1))
         )
-    return seen
+    return _with_offers(federation, seen)
 
 
-def _looked_again(federation: Federation, state: FederatedState) -> FederatedState:
-    """The state with a model per cluster of the clients' own models, if they are due for a look and it is believed.
+def _with_offers(federation: Federation, state: FederatedState) -> FederatedState:
+    """The state with what clients are asked about in the next round: the mean of all models, or those of clusters.
 
-    A model of a cluster starts as the mean of its clients' models. All of them are private already, so looking costs
-    nothing.
+    All models are private already, so offers cost nothing.
     """
-    rounds = federation.training.rounds
-    due = state.round_number % math.ceil(rounds / LOOKS) == 0 or state.round_number == rounds
-    if not due:
-        return state
-    mixture = _mixture(federation, state.models)
-    seen = dataclasses.replace(state, separation=mixture.separation, em_iterations=mixture.iterations)
-    if mixture.separation < federation.clustering.min_separation + REPEATED_LOOKS:
-        return seen
-    shares = mixture.responsibilities / np.maximum(mixture.responsibilities.sum(axis=0), 1e-12)
-    return _with_clusters(federation, seen, shares.T @ state.models, mixture)
+    clustering, nobody = federation.clustering, np.full(federation.n_clients, -1)
+    clear = dataclasses.replace(state, offers=state.offers[:0], offered=nobody)
+    if state.round_number not in clustering.offer_rounds:
+        return clear
+    if state.round_number == clustering.offer_rounds[0]:
+        return dataclasses.replace(clear, offers=state.models[state.assignments].mean(axis=0)[None], offered=nobody + 1)
+    alone = np.flatnonzero(np.bincount(state.assignments)[state.assignments] == 1)
+    if min(len(alone), clustering.n_clusters) < 2:
+        return clear
+    models, stream = state.models[state.assignments[alone]], _public_stream(federation, "own models")
+    labels, separation = own_clusters(models, clustering.n_clusters, clustering.view, stream, search=clustering.search)
+    offers = np.stack([models[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
+    several = np.bincount(labels)[labels] > 1
+    nobody[alone[several]] = labels[several]
+    return dataclasses.replace(clear, offers=offers, offered=nobody, separation=separation)
+
+
+def _answered(
+    federation: Federation, before: FederatedState, state: FederatedState, answers: NDArray[np.int64]
+) -> FederatedState:
+    """The state in which clients that take the same offer share a model, which starts as the mean of theirs."""
+    asked = np.flatnonzero(before.offered >= 0)
+    silos = [federation.silos[client] for client in asked]
+    stddevs, n_rows = (np.array([getattr(each, name) for each in silos]) for name in ("choice_stddev", "n_rows"))
+    taken = asked[takers(answers[asked], n_rows, stddevs)]
+    groups = state.assignments.copy()
+    groups[taken] = len(state.models) + before.offered[taken]
+    found, assignments = np.unique(groups, return_inverse=True)
+    own = state.models[state.assignments]
+    models = np.stack([own[groups == group].mean(axis=0) for group in found])
+    return dataclasses.replace(
+        state, models=models, assignments=assignments, responsibilities=np.eye(len(models))[assignments]
+    )
 
 
 def _mixture(federation: Federation, updates: NDArray[np.float64]) -> Mixture:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
 from schemas.choices import UpdateView
@@ -73,6 +74,38 @@ def cluster_updates(
     numbers = range(min(2, largest), largest + 1) if search else (largest,)
     found = [fit_mixture(project(updates, n, view), n, stream.substream(encode_label(n))) for n in numbers]
     return max(found, key=lambda mixture: mixture.separation)
+
+
+def own_clusters(
+    models: NDArray[np.float64], n_clusters: int, view: UpdateView, stream: KeyStream, *, search: bool = False
+) -> tuple[NDArray[np.int64], float]:
+    """Clusters of clients by models that they trained apart, and their separation; by k-means of ten starts.
+
+    The noise of all clients is alike, and a mixture that gives each cluster a variance of its own is easily deceived by
+    few of them.
+
+    Args:
+      models: shape (n_clients, n_parameters), two clients or more.
+      n_clusters: >= 2; more than n_clients count as n_clients.
+      view: what is clustered.
+      stream: public.
+      search: whether smaller numbers are tried, too.
+
+    Returns:
+      Shape (n_clients,); and the smallest distance of two means over twice the stddev around means, per coordinate.
+    """
+    largest = min(n_clusters, len(models))
+    found = []
+    for n in range(2, largest + 1) if search else (largest,):
+        points, state = project(models, n, view), int(stream.substream(encode_label(n)).residues(1 << 32, 1)[0])
+        with one_thread():
+            fitted = KMeans(n, n_init=N_STARTS, random_state=state).fit(points)
+        variance = fitted.inertia_ / max(1, (len(points) - n) * points.shape[1])
+        means = fitted.cluster_centers_
+        mixture = Mixture(np.eye(n)[fitted.labels_], means, np.full(n, max(variance, _FLOOR)), np.ones(n) / n, 0.0, 0)
+        found.append((mixture.separation, fitted.labels_.astype(np.int64)))
+    separation, labels = max(found, key=lambda each: each[0])
+    return labels, separation
 
 
 def project(updates: NDArray[np.float64], n_clusters: int, view: UpdateView) -> NDArray[np.float64]:

@@ -1,0 +1,77 @@
+"""The floor of a client: it trains a model of its own, and takes another only if its rows say that it does better.
+
+The server offers a model: the mean of all models, or that of a cluster of them. A client answers how many more of its
+rows the offer classifies correctly than its own model does, under Gaussian noise. One row moves that difference by at
+most 1, and a replaced one by at most 2. What follows from answers is post-processing.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.choices import Adjacency
+from schemas.clustered_fl.records import ClientRows
+from transforms.numerics.clustered_fl.dense_model import BLOCK_ROWS
+from transforms.numerics.clustered_fl.dp_sgd import Model
+from transforms.numerics.privacy.keystream import KeyStream
+from transforms.numerics.privacy.normal import normals
+
+SENSITIVITY = {Adjacency.ADD_REMOVE: 1.0, Adjacency.REPLACE_ONE: 2.0}
+"""How far neighbors move an answer, at most, in rows."""
+_SHARES = (0.25, 0.75)
+"""Of the rounds: first the mean of all models is offered, then those of clusters, which show later."""
+
+
+def offer_rounds(rounds: int) -> tuple[int, ...]:
+    """Rounds after which models are offered; clients answer in the round that follows, so there must be one."""
+    found = (math.ceil(share * rounds) for share in _SHARES)
+    return tuple(sorted({number for number in found if number < rounds}))
+
+
+def answer(
+    model: Model,
+    own: NDArray[np.float64],
+    offer: NDArray[np.float64],
+    rows: ClientRows,
+    stddev: float,
+    stream: KeyStream,
+) -> int:
+    """How many more rows an offered model classifies correctly, noisy and rounded.
+
+    Args:
+      model: of both parameters.
+      own: of the client, shape (n_parameters,).
+      offer: likewise.
+      rows: of the client.
+      stddev: of the noise, in rows; its multiplier times `SENSITIVITY`.
+      stream: names this call and nothing else.
+    """
+    gain = 0
+    for start in range(0, len(rows.labels), BLOCK_ROWS):
+        block, labels = rows.features[start : start + BLOCK_ROWS], rows.labels[start : start + BLOCK_ROWS]
+        right = [int((model.predictions(each, block) == labels).sum()) for each in (offer, own)]
+        gain += right[0] - right[1]
+    return round(gain + stddev * float(normals(stream, 1)[0]))
+
+
+def takers(answers: NDArray[np.int64], n_rows: NDArray[np.int64], stddevs: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which clients take what they were offered: those whose expected gain is positive, given all answers.
+
+    The gains of clients, as shares of their rows, are taken for draws of one normal law, whose mean and variance follow
+    from the answers. So alike clients decide together, and a client for which the offer is far worse decides alone.
+
+    Args:
+      answers: shape (n_clients,), rows.
+      n_rows: public, shape (n_clients,).
+      stddevs: of the noise of answers, rows.
+
+    Source: Efron, Morris (1973), "Stein's estimation rule and its competitors: an empirical Bayes approach".
+    """
+    gains, variances = answers / n_rows, (stddevs / n_rows) ** 2
+    spread = max(0.0, float(gains.var(ddof=1) - variances.mean())) if len(gains) > 1 else math.inf
+    if math.isinf(spread):
+        return gains > 0.0
+    weights = 1.0 / np.maximum(variances + spread, 1e-12)
+    mean = float((weights * gains).sum() / weights.sum())
+    return (spread * gains + variances * mean if spread > 0.0 else np.full(len(gains), mean)) > 0.0
