@@ -27,7 +27,7 @@ _ALGORITHMS = {
     FederatedAlgorithm.ORACLE: "Oracle",
 }
 _FIRST_ROUNDS = {
-    WhenScarce.APART: "ordinary batches, clients apart until clusters were seen",
+    WhenScarce.APART: "ordinary batches, a model for every client",
     WhenScarce.CLUSTER: "full batches",
     WhenScarce.ONE_MODEL: "full batches",
 }
@@ -171,11 +171,7 @@ def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
     if view.config.algorithm is not FederatedAlgorithm.R_DPCFL:
         return ()
     if is_apart(view.federation, state):
-        text = (
-            "The clients' models showed no clusters that could be told from noise, so every client trained a model of "
-            "its own. A larger epsilon or more rows per client would help."
-        )
-        return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
+        return (_own_models(view),)
     if len(state.models) == 1:
         text = (
             "The first updates showed no clusters that could be told from noise, so all clients trained one model. "
@@ -189,6 +185,24 @@ def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
         ("Iterations of the mixture", str(state.em_iterations)),
     )
     return (Facts(title="Clusters of the first updates", badge=Badge.RELEASED, pairs=pairs),)
+
+
+def _own_models(view: FederationView) -> Notice | Facts:
+    """Of clients that began with models of their own."""
+    state = view.state
+    shared = int((np.bincount(state.assignments)[state.assignments] > 1).sum())
+    if not shared:
+        text = (
+            "No client's rows said, under noise, that another model does as well as its own, so every client trained "
+            "a model of its own. A larger epsilon or more rows per client would help."
+        )
+        return Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED)
+    pairs = (
+        ("First round", _FIRST_ROUNDS[view.federation.clustering.when_scarce]),
+        ("Clients that share a model", str(shared)),
+        ("Clients with a model of their own", str(len(state.assignments) - shared)),
+    )
+    return Facts(title="Whose model a client has", badge=Badge.RELEASED, pairs=pairs)
 
 
 def _training(view: FederationView) -> Section:

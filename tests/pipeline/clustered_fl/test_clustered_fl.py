@@ -88,6 +88,7 @@ def test_the_guarantee_is_one_list_of_events_per_client(finished):
         "first_round_steps": 1,
         "steps": 5 * 4,
         "selections": 1,
+        "choices": 2,
     }
 
 

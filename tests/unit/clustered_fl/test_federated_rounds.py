@@ -41,11 +41,11 @@ def _federation(algorithm="r_dpcfl", noise=0.1, shape=SHAPE, n_rows=60, **cluste
     return dataclasses.replace(found, public_seed=bytes(range(32)))
 
 
-def _clients(n_rows=60):
+def _clients(n_rows=60, truth=TRUTH):
     """Two classes apart in the first feature; labels of the second cluster are swapped."""
     random = np.random.default_rng(0)
     rows = []
-    for cluster in TRUTH:
+    for cluster in truth:
         classes = random.integers(2, size=n_rows)
         points = random.normal(scale=0.3, size=(n_rows, 2)) + np.outer(2 * classes - 1, [1.0, 0.0])
         rows.append(bounded_rows(points, (classes + cluster) % 2))
@@ -56,11 +56,11 @@ def _stream(key=7):
     return KeyStream(bytes([key]) * 32, b"run")
 
 
-def _accuracy(federation, state):
+def _accuracy(federation, state, clients=None):
     model = model_of(federation.shape)
     return [
         (model.predictions(state.models[state.assignments[client]], rows.features) == rows.labels).mean()
-        for client, rows in enumerate(_clients())
+        for client, rows in enumerate(clients or _clients())
     ]
 
 
@@ -160,18 +160,86 @@ def test_no_separation_no_clusters():
     assert final.separation == state.separation
 
 
-def _run_apart(rounds=None, **clustering):
-    federation = _federation(when_scarce=WhenScarce.APART, **clustering)
-    return federation, run_rounds(federation, _clients(), _stream(), rounds=rounds)
+def _apart(truth=TRUTH, noise=0.1, **clustering):
+    """A federation whose clients begin with models of their own, and rows of clients of these groups."""
+    options = {"when_scarce": WhenScarce.APART, "offer_rounds": (3, 9), "selection_rounds": 0} | clustering
+    return _federation(noise=noise, **options), _clients(truth=truth)
 
 
-def test_clients_that_are_not_believed_train_apart_like_local_ones():
-    federation, state = _run_apart(min_separation=1e9)
-    assert is_apart(federation, state)
-    assert state.models.shape == (5, 6)
+def _state_after(given, rounds=None, state=None):
+    federation, rows = given
+    return run_rounds(federation, rows, _stream(), state, rounds)
+
+
+def test_clients_apart_train_models_of_their_own():
+    given = _apart(offer_rounds=())
+    state = _state_after(given)
+    assert is_apart(given[0], state)
     np.testing.assert_array_equal(state.assignments, np.arange(5))
+    assert min(_accuracy(given[0], state)) > 0.9
+    assert len(state.offers) == 0
+
+
+def test_who_would_lose_does_not_take_the_mean_of_all_models():
+    """It is that of the larger group."""
+    given = _apart()
+    asked = _state_after(given, 3)
+    np.testing.assert_allclose(asked.offers[0], asked.models.mean(axis=0))
+    np.testing.assert_array_equal(asked.offered, np.zeros(5))
+    answered = _state_after(given, 1, asked)
+    np.testing.assert_array_equal(answered.assignments, [0, 1, 2, 2, 2])
+    assert min(_accuracy(given[0], answered)) > 0.9
+    assert (len(answered.offers), set(answered.offered)) == (0, {-1})
+
+
+def test_clients_take_the_models_of_their_clusters():
+    given = _apart(noise=1.0)
+    asked = _state_after(given, 9)
+    np.testing.assert_array_equal(asked.offered[:2], asked.offered[[0, 0]])
+    assert asked.offered[0] >= 0
+    last = _state_after(given, state=asked)
+    assert last.assignments[0] == last.assignments[1]
+    assert last.assignments[0] not in last.assignments[2:]
+    assert min(_accuracy(given[0], last)) > 0.9
+
+
+def test_alike_clients_share_one_model():
+    given = _apart(truth=(0, 0, 0, 0, 0), noise=4.0)
+    state = _state_after(given, 4)
+    assert state.models.shape == (1, 6)
+    before = _state_after(given, 3)
+    sums = sum_updates(
+        given[0], before, [client_step(given[0], before, r, c, _stream()) for c, r in enumerate(given[1])]
+    )
+    np.testing.assert_allclose(state.models[0], (before.models + sums.values * UPDATE_UNIT).mean(axis=0))
+    assert _state_after(given, state=state).models.shape == (1, 6)
+
+
+def test_a_client_of_another_kind_keeps_its_own_model():
+    """Whatever the clusters are taken for: its rows decide."""
+    given = _apart(truth=(0, 0, 0, 0, 1))
+    state = _state_after(given, 3)
+    state = dataclasses.replace(state, offers=state.models[:4].mean(axis=0)[None])
+    answered = _state_after(given, 1, state)
+    assert answered.assignments[4] not in answered.assignments[:4]
+    assert min(_accuracy(given[0], answered, given[1])) > 0.9
+
+
+def test_answers_are_asked_for_in_as_many_rounds_as_are_charged():
+    given, state = _apart(), None
+    asked = 0
+    for number in range(ROUNDS):
+        state = _state_after(given, 1, state)
+        asked += bool(len(state.offers))
+        assert bool(len(state.offers)) is (number + 1 in (3, 9))
+    assert asked == len(given[0].clustering.offer_rounds)
+
+
+def test_clients_without_believed_clusters_are_made_offers_too():
+    federation = _federation(min_separation=1e9, offer_rounds=(3, 9))
+    state = run_rounds(federation, _clients(), _stream(), rounds=10)
+    assert len(state.models) < 5
     assert min(_accuracy(federation, state)) > 0.9
-    assert 0.0 < state.separation < 1e9
 
 
 def test_phases_of_clients_apart_have_no_selection():
@@ -181,45 +249,6 @@ def test_phases_of_clients_apart_have_no_selection():
         state = run_rounds(federation, _clients(), _stream(), state, rounds=1)
         assert slots_of(federation, state) == 5
     assert phases == [Phase.FIRST] + [Phase.ASSIGNED] * (ROUNDS - 1)
-
-
-def test_clients_apart_form_clusters_once_these_are_believed():
-    federation, first = _run_apart(rounds=1)
-    assert is_apart(federation, first)
-    assert np.isnan(first.separation)
-    # A look every second round of twelve.
-    state = run_rounds(federation, _clients(), _stream(), first, rounds=1)
-    assert not is_apart(federation, state)
-    assert len({(a, t) for a, t in zip(state.assignments.tolist(), TRUTH, strict=True)}) == 2
-    last = run_rounds(federation, _clients(), _stream(), state)
-    assert last.models.shape == (2, 6)
-    assert min(_accuracy(federation, last)) > 0.9
-
-
-def test_a_later_look_asks_for_more_separation():
-    _, state = _run_apart(rounds=2)
-    for least, found in ((state.separation - 0.6, True), (state.separation - 0.4, False)):
-        asked = _federation(when_scarce=WhenScarce.APART, min_separation=least)
-        assert is_apart(asked, run_rounds(asked, _clients(), _stream(), rounds=2)) is not found
-
-
-def test_models_of_clusters_are_means_of_their_clients():
-    federation, first = _run_apart(rounds=1)
-    sums = sum_updates(federation, first, _updates(federation, first))
-    after = server_step(federation, first, sums)
-    own = first.models + sums.values * UPDATE_UNIT
-    for cluster in (0, 1):
-        members = after.responsibilities.argmax(axis=1) == cluster
-        np.testing.assert_allclose(after.models[cluster], own[members].mean(axis=0), atol=1e-6)
-
-
-def test_selections_never_exceed_what_is_charged():
-    # Clusters that are found late leave less time to select; never more selections than the plan has.
-    for done in range(1, ROUNDS):
-        federation, state = _run_apart(rounds=2)
-        late = dataclasses.replace(state, switch_round=done)
-        phases = [phase_of(federation, dataclasses.replace(late, round_number=each)) for each in range(ROUNDS)]
-        assert phases.count(Phase.SELECT) <= federation.clustering.selection_rounds
 
 
 def test_clusters_are_left_in_the_round_that_is_asked_for():

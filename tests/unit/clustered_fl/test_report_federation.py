@@ -22,6 +22,8 @@ STATE = FederatedState(
     separation=12.5,
     switch_round=3,
     em_iterations=4,
+    offers=np.zeros((0, 18)),
+    offered=np.full(6, -1),
 )
 
 

@@ -116,7 +116,7 @@ def test_replace_one_needs_distributions(accountant):
         ({"epsilon": 0.0}, "epsilon must be a finite number > 0, got 0.0"),
         ({"delta": 1e-3}, "delta must be positive and below 1 / 1000, .* got 0.001"),
         ({"first_round_noise_ratio": 1e5}, "noise multipliers must be at most 8192, got"),
-        ({"select_share": 0.0}, "first_round_noise_ratio and select_share must be > 0, got 1.0 and 0.0"),
+        ({"select_share": 0.0}, "select_share and choice_share must be > 0, got 1.0, 0.0 and 0.05"),
         ({"select_share": 0.9}, "epsilon must leave some for training beside the selections, got 5"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The floor of a client: it trains a model of its own, and takes another only if its rows say that it does better.
+"""The floor of a client: it trains a model of its own, and takes another only if its rows say that it does as well.
 
 The server offers a model: the mean of all models, or that of a cluster of them. A client answers how many more of its
 rows the offer classifies correctly than its own model does, under Gaussian noise. One row moves that difference by at
@@ -56,7 +56,7 @@ def answer(
 
 
 def takers(answers: NDArray[np.int64], n_rows: NDArray[np.int64], stddevs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which clients take what they were offered: those whose expected gain is positive, given all answers.
+    """Which clients take what they were offered: those whose expected gain is not negative, given all answers.
 
     The gains of clients, as shares of their rows, are taken for draws of one normal law, whose mean and variance follow
     from the answers. So alike clients decide together, and a client for which the offer is far worse decides alone.
@@ -71,7 +71,7 @@ def takers(answers: NDArray[np.int64], n_rows: NDArray[np.int64], stddevs: NDArr
     gains, variances = answers / n_rows, (stddevs / n_rows) ** 2
     spread = max(0.0, float(gains.var(ddof=1) - variances.mean())) if len(gains) > 1 else math.inf
     if math.isinf(spread):
-        return gains > 0.0
+        return gains >= 0.0
     weights = 1.0 / np.maximum(variances + spread, 1e-12)
     mean = float((weights * gains).sum() / weights.sum())
-    return (spread * gains + variances * mean if spread > 0.0 else np.full(len(gains), mean)) > 0.0
+    return (spread * gains + variances * mean if spread > 0.0 else np.full(len(gains), mean)) >= 0.0

@@ -266,11 +266,13 @@ def _with_offers(federation: Federation, state: FederatedState) -> FederatedStat
         return clear
     if state.round_number == clustering.offer_rounds[0]:
         return dataclasses.replace(clear, offers=state.models[state.assignments].mean(axis=0)[None], offered=nobody + 1)
-    alone = np.flatnonzero(np.bincount(state.assignments)[state.assignments] == 1)
-    if min(len(alone), clustering.n_clusters) < 2:
+    users = np.bincount(state.assignments)
+    alone = np.flatnonzero(users[state.assignments] == 1)
+    if len(alone) < 2:
         return clear
-    models, stream = state.models[state.assignments[alone]], _public_stream(federation, "own models")
-    labels, separation = own_clusters(models, clustering.n_clusters, clustering.view, stream, search=clustering.search)
+    models, left = state.models[state.assignments[alone]], max(1, clustering.n_clusters - int((users > 1).sum()))
+    stream = _public_stream(federation, "own models")
+    labels, separation = own_clusters(models, left, clustering.view, stream, search=clustering.search)
     offers = np.stack([models[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
     several = np.bincount(labels)[labels] > 1
     nobody[alone[several]] = labels[several]

@@ -86,17 +86,18 @@ def own_clusters(
 
     Args:
       models: shape (n_clients, n_parameters), two clients or more.
-      n_clusters: >= 2; more than n_clients count as n_clients.
+      n_clusters: >= 1; more than n_clients count as n_clients.
       view: what is clustered.
       stream: public.
-      search: whether smaller numbers are tried, too.
+      search: whether smaller numbers from 2 on are tried, too.
 
     Returns:
-      Shape (n_clients,); and the smallest distance of two means over twice the stddev around means, per coordinate.
+      Shape (n_clients,); and the smallest distance of two means over twice the stddev around means, per coordinate,
+      infinity for one cluster.
     """
     largest = min(n_clusters, len(models))
     found = []
-    for n in range(2, largest + 1) if search else (largest,):
+    for n in range(min(2, largest), largest + 1) if search else (largest,):
         points, state = project(models, n, view), int(stream.substream(encode_label(n)).residues(1 << 32, 1)[0])
         with one_thread():
             fitted = KMeans(n, n_init=N_STARTS, random_state=state).fit(points)
