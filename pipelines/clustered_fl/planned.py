@@ -36,7 +36,6 @@ from transforms.clustered_fl.labeled_clients import Clients, InspectClients, par
 from transforms.clustered_fl.scarce_rows import Beginning, begin
 from transforms.clustered_fl.silo_accounting import selection_rounds, silo_events, silo_plan
 from transforms.files.checkpoint import RunBinding
-from transforms.numerics.clustered_fl.choices import SENSITIVITY
 from transforms.numerics.clustered_fl.moved_images import check_images
 from transforms.privacy.keys import key_digest, read_key
 from transforms.tables.read import CheckRows, ListShards
@@ -247,7 +246,7 @@ def _silos(config: ClusteredFLConfig, clients: Clients, plans: tuple[SiloPlan, .
             noise_multiplier=plan.noise_multiplier,
             first_round_multiplier=plan.first_round_multiplier,
             select_epsilon=plan.select_epsilon,
-            choice_stddev=plan.choice_multiplier * SENSITIVITY[config.privacy.adjacency],
+            choice_stddev=plan.choice_multiplier,
             true_cluster=groups[group] if oracle else None,
         )
         for name, n_rows, group, plan in zip(clients.names, clients.n_rows, clients.groups, plans, strict=True)

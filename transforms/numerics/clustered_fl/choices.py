@@ -10,15 +10,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.choices import Adjacency
 from schemas.clustered_fl.records import ClientRows
 from transforms.numerics.clustered_fl.dense_model import BLOCK_ROWS
 from transforms.numerics.clustered_fl.dp_sgd import Model
 from transforms.numerics.privacy.keystream import KeyStream
 from transforms.numerics.privacy.normal import normals
 
-SENSITIVITY = {Adjacency.ADD_REMOVE: 1.0, Adjacency.REPLACE_ONE: 2.0}
-"""How far neighbors move an answer, at most, in rows."""
 _SHARES = (0.25, 0.75)
 """Of the rounds: first the mean of all models is offered, then those of clusters, which show later."""
 
@@ -44,7 +41,8 @@ def answer(
       own: of the client, shape (n_parameters,).
       offer: likewise.
       rows: of the client.
-      stddev: of the noise, in rows; its multiplier times `SENSITIVITY`.
+      stddev: of the noise, in rows: the multiplier of the plan. A row more or less moves an answer by at most 1, as
+        it moves a step by at most a clipping norm; that a replaced row moves both by twice as much is for the account.
       stream: names this call and nothing else.
     """
     gain = 0
