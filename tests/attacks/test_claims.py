@@ -292,9 +292,10 @@ def test_a_store_that_knows_no_conditions_is_refused(steps, monkeypatch):
 
 def test_a_place_is_of_one_job_on_a_store_and_on_a_disk(steps, tmp_path):
     for folder in (f"{steps[0]}bucket/exchange", str(tmp_path / "exchange")):
-        with alone_at(folder, "a", "--exchange", folder):
-            with pytest.raises(ConfigError, match="must be of one (run|job) at a time"):
-                alone_at(folder, "b", "--exchange", folder).__enter__()
+        second = alone_at(folder, "b", "--exchange", folder)
+        refused = pytest.raises(ConfigError, match=r"must be of one (run|job) at a time")
+        with alone_at(folder, "a", "--exchange", folder), refused, second:
+            pass
         with alone_at(folder, "b", "--exchange", folder):
             pass
     assert stores.names() == []

@@ -288,13 +288,14 @@ def test_amazon_is_asked_for_an_object_that_is_not_there(monkeypatch, code, erro
 def test_azure_is_asked_not_to_overwrite(monkeypatch):
     """Its library sends such a blob with If-None-Match: *."""
     blobs, asked = {}, []
-    errors = types.SimpleNamespace(AzureError=KeyError, ResourceExistsError=type("ResourceExistsError", (KeyError,), {}))
+    taken = type("ResourceExistsError", (KeyError,), {})
+    errors = types.SimpleNamespace(AzureError=KeyError, ResourceExistsError=taken)
 
     def blob(container, name):
         def upload_blob(content, *, overwrite):
             asked.append(overwrite)
             if (container, name) in blobs:
-                raise errors.ResourceExistsError
+                raise taken
             blobs[container, name] = content
 
         return types.SimpleNamespace(upload_blob=upload_blob)
