@@ -102,10 +102,9 @@ def test_worker_processes_of_the_local_runner_leave_none(tmp_path):
 
 
 @pytest.mark.runner
-def test_workers_of_a_pool_leave_none(tmp_path, monkeypatch):
+def test_workers_of_a_pool_leave_none(tmp_path):
     """A worker that waits for its runner is one as any."""
     before = resource.getrlimit(resource.RLIMIT_CORE)
-    monkeypatch.chdir(tmp_path)
     resource.setrlimit(resource.RLIMIT_CORE, (_HARD, _HARD))
     try:
         (port,) = processes.free_ports(1)
