@@ -7,6 +7,7 @@ that it runs in. Workers go when their runner or the pool goes.
 """
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -50,6 +51,9 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
 
 def main(port: str) -> None:
     """Serves until it is told to stop."""
+    # Rows and keys in the memory of workers would be in a core dump; one byte is heeded by dumps to a program, too.
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (min(1, hard) if hard >= 0 else 1, hard))
     pool = Pool()
     server = grpc.server(thread_pool_executor.shared_unbounded_instance())
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)

@@ -159,6 +159,7 @@ class ResumedFolder(ChargedFolder):
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
         """Makes the staging folder or takes up that of the same run, and charges it once."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self.folder.release)
             with self.folder.claimed():
                 stack.enter_context(resumable(self.folder))
                 stack.enter_context(self._charged(reservation))

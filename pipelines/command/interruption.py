@@ -59,8 +59,8 @@ def interruptible() -> Iterator[Interruption]:
         STOPPING.asked = False
 
 
-def end_soon() -> None:
+def end_soon(code: int = INTERRUPTED) -> None:
     """Ends this process in a few seconds, if threads of a runner that work on keep it from ending by itself."""
-    timer = threading.Timer(_GRACE, os._exit, (INTERRUPTED,))
+    timer = threading.Timer(_GRACE, os._exit, (code,))
     timer.daemon = True
     timer.start()

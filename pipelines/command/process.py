@@ -3,7 +3,7 @@
 import gc
 
 from pipelines.command import main as command
-from pipelines.command.interruption import INTERRUPTED, end_soon
+from pipelines.command.interruption import end_soon
 from transforms.rounds.own_process import no_core_dumps
 
 _RARELY = (50_000, 20, 50)
@@ -17,8 +17,8 @@ def main() -> int:
     no_core_dumps()
     gc.set_threshold(*_RARELY)
     code = command.main()
-    if code == INTERRUPTED:
-        end_soon()
+    if code:
+        end_soon(code)
     # The process ends, so nothing needs to be looked through once more.
     gc.disable()
     gc.freeze()

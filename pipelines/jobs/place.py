@@ -101,6 +101,7 @@ class OutputFolder(Place):
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
         """Charges the run and makes the staging folder; an output to which another run writes is refused before."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self.folder.release)
             with self.folder.claimed():
                 stack.enter_context(self._charged(reservation))
                 stack.enter_context(self.folder.opened())

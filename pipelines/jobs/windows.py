@@ -61,6 +61,7 @@ class WindowFolder(OutputFolder):
     def opened(self, reservation: Reservation | None) -> Iterator[None]:
         """Makes the staging folder, or takes up that of a killed attempt and removes what lies there."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self.folder.release)
             with self.folder.claimed():
                 stack.enter_context(self._charged(reservation))
                 stack.enter_context(self.folder.reopened())

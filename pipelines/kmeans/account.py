@@ -33,7 +33,7 @@ from pipelines.run.round_driver import clear_rounds, rounds_recorded
 from pipelines.run.run_keys import RunNonce
 from pipelines.run.versions import code_digest
 from schemas.choices import Trust
-from schemas.errors import InputError, LedgerRefusedError
+from schemas.errors import ConfigError, InputError, LedgerRefusedError
 from schemas.kmeans.fit_config import FitConfig
 from schemas.privacy.charge import Charge, canonical
 from schemas.privacy.ledger_entry import RunStatus
@@ -90,7 +90,7 @@ class RunAccount(OutputFolder):
             self._check("--output", status.reserved["output"], self.folder.output)
             self._started = status.started is not None
             return None
-        self._finish(folder, status)
+        self._finish_alone(folder, status)
         same = folder.output == self.folder.output
         _LOGGER.info("run %s is complete: nothing is read or charged", self._run)
         spent = {"epsilon": status.charge.epsilon, "delta": status.charge.delta}
@@ -108,9 +108,9 @@ class RunAccount(OutputFolder):
         """
         fresh = False
         try:
-            with self.folder.claimed():
+            with _claimed(self.folder):
                 fresh = reservation is None or self._reserve(reservation.charge)
-                self._take_up()
+                self.folder.take_up()
             self._check_open()
             self.folder.clear(keep_rounds=self._started and not self._again)
             yield
@@ -118,6 +118,7 @@ class RunAccount(OutputFolder):
             clean = not self._drew or (isinstance(error, InputError) and not self._any_released())
             clean = clean and not rounds_recorded(self.folder)
             # Refused means that another attempt has the folder, or has drawn: the charge is that one's as well.
+            clean = clean and not self.folder.is_taken_over
             if fresh and clean and not self._started and not isinstance(error, LedgerRefusedError):
                 self._give_back(error)
             elif self._drew:
@@ -188,12 +189,6 @@ class RunAccount(OutputFolder):
         self._ledger.reserve(self._run, charge, about)
         return True
 
-    def _take_up(self) -> None:
-        try:
-            self.folder.take_up()
-        except UnderWayError as error:
-            raise LedgerRefusedError(str(error)) from error
-
     def _check_open(self) -> None:
         """Refuses, before a staged file is touched, what another attempt has ended meanwhile."""
         status = self._ledger.status(self._run)
@@ -238,6 +233,22 @@ class RunAccount(OutputFolder):
         self.folder.discard()
         self._ledger.void(self._run, type(error).__name__)
 
+    def _finish_alone(self, folder: RunFolder, status: RunStatus) -> None:
+        """As `_finish`, of a run that another process may be about to finish as well."""
+        digest = (status.committed or {})["manifest"]
+        if not _is_staged(folder, digest):
+            self._finish(folder, status)
+            return
+        try:
+            with _claimed(folder):
+                folder.take_up()
+                self._finish(folder, status)
+        except ConfigError:
+            if not _is(_read(FileSystems.join(folder.output, MANIFEST)), digest):
+                raise
+        finally:
+            folder.release()
+
     def _finish(self, folder: RunFolder, status: RunStatus) -> None:
         """Deletes the keys of a committed run and makes its staging folder the output, unless that has been done."""
         digest = (status.committed or {})["manifest"]
@@ -253,6 +264,16 @@ class RunAccount(OutputFolder):
                 f"run {self._run} must have its release at {folder.output}, got none or another one; its budget is "
                 "spent, so choose another run_id, which is charged again."
             )
+
+
+@contextlib.contextmanager
+def _claimed(folder: RunFolder) -> Iterator[None]:
+    """An output for one attempt at a time; another one is refused as a ledger refuses."""
+    try:
+        with folder.claimed():
+            yield
+    except UnderWayError as error:
+        raise LedgerRefusedError(str(error)) from error
 
 
 def _secrets(config: FitConfig, folder: RunFolder) -> dict[str, tuple[str, bool]]:

@@ -68,21 +68,27 @@ class FreeRun(OutputFolder):
           ConfigError: if the other attempt is not over.
         """
         self._made: list[tuple[str, str]] = []
-        with self.folder.claimed():
-            self.folder.take_up()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.folder.release)
+            with self.folder.claimed():
+                self.folder.take_up()
+            with self._kept_if_begun():
+                yield
+
+    @contextlib.contextmanager
+    def _kept_if_begun(self) -> Iterator[None]:
+        """Begins or goes on; what a failure leaves is kept if noise may have been drawn."""
         try:
             self.folder.clear(keep_rounds=has_begun(self.folder))
             yield
         except BaseException:
-            if rounds_recorded(self.folder):
+            if rounds_recorded(self.folder) or self.folder.is_taken_over:
                 run = self.folder.run_id
                 _LOGGER.info("what is done stays; the same command with --run_id %s goes on", run)
             else:
                 self._delete_keys()
                 self.folder.discard()
             raise
-        finally:
-            self.folder.release()
 
     @contextlib.contextmanager
     def held_key(self, uri: str, setting: str = "key_uri") -> Iterator[str]:

@@ -49,6 +49,7 @@ class Reservation:
       again: whether a run whose id is taken is charged anew under a further name.
       same: gives a digest of all that decides what a run draws, its key included, for jobs with checkpoints of their
         own: a reserved run with the same digest goes on without a further charge.
+      still: raises what refuses the run, if others have done its work before it was charged.
       begun: whether noise may have been drawn, so that the charge stays whatever stopped the run.
     """
 
@@ -57,6 +58,7 @@ class Reservation:
     run: str
     again: bool = False
     same: Callable[[], str] | None = None
+    still: Callable[[], None] = lambda: None
     begun: Callable[[], bool] = lambda: False
 
     @property
@@ -105,6 +107,7 @@ def spending(reservation: Reservation | None) -> Iterator[Draw]:
 
 def _reserved(book: Ledger, reservation: Reservation) -> tuple[str, bool]:
     """The name under which a run is charged, and whether it had been charged before."""
+    reservation.still()
     about = reservation.about
     if reservation.same is not None and _is_open(book, reservation, about):
         return reservation.run, True

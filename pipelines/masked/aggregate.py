@@ -3,6 +3,7 @@
 It reads the plan and messages and nothing else. It must not import what forms or removes masks; a test sees to it.
 """
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -28,6 +29,7 @@ from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from schemas.privacy.release import MaskedReleases
 from schemas.privacy.statement import NEIGHBORING_RELATION, PrivacyStatement
 from schemas.settings import yaml_text
+from transforms.files.claims import alone_at
 from transforms.masked.aggregator import AggregateMasked
 from transforms.masked.exchange_files import MESSAGES, Exchange
 from transforms.masked.pairwise_files import PairwiseExchange
@@ -172,8 +174,7 @@ def _plan(run: Run[AggregateConfig]) -> OpenRound:
             "parties must be given for a run whose clients split the noise, got nothing; list the public keys of all."
         )
     index = exchange.last_round()
-    if exchange.is_closed(index):
-        raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
+    _check_open(exchange, index)
     key_uri = made_key(run.settings.key_uri)
     if exchange.publish_key(public_key(_private_key(exchange, key_uri))):
         return OpenRound(exchange=exchange, index=index, leg=_OPENED)
@@ -182,13 +183,30 @@ def _plan(run: Run[AggregateConfig]) -> OpenRound:
     return OpenRound(exchange=exchange, index=index, leg=leg)
 
 
+def _check_open(exchange: Exchange, index: int) -> None:
+    if exchange.is_closed(index):
+        raise ProtocolError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
+
+
+class _AloneAtExchange(Place):
+    """Of one aggregator at a time: each attempt draws other noise, and is charged."""
+
+    @contextlib.contextmanager
+    def opened(self, reservation: Reservation | None) -> Iterator[None]:
+        """Charges the run, if the round is still open when nobody else adds up."""
+        exchange = self._options.exchange
+        with alone_at(exchange, self._options.run_id, "--exchange", exchange), super().opened(reservation):
+            yield
+
+
 def _reserve(run: Run[AggregateConfig], opened: OpenRound) -> Reservation | None:
     config, plan = run.settings, opened.plan
     if config.ledger is None or opened.leg is not None:
         return None
     name = f"{opened.exchange.plan().run}/{plan.path}"
     charge = _charge(config, plan, opened.exchange.plan().shares)
-    return Reservation(ledger=config.ledger, charge=charge, run=name, again=True)
+    still = functools.partial(_check_open, opened.exchange, opened.index)
+    return Reservation(ledger=config.ledger, charge=charge, run=name, again=True, still=still)
 
 
 def _work(run: Run[AggregateConfig], opened: OpenRound) -> None:
@@ -225,5 +243,5 @@ JOB = Job(
     write=_write,
     zone=Zone.PUBLIC,
     flags=("--exchange",),
-    place=Place.of,
+    place=_AloneAtExchange.of,
 )

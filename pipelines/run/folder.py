@@ -19,6 +19,7 @@ from schemas.errors import ConfigError
 from schemas.settings.run_manifest import FORMAT
 from transforms.files import new_file
 from transforms.files.checkpoint import ARRAYS_FILES, MANIFEST_FILE
+from transforms.files.claims import Claim, UnderWayError, locked
 from transforms.files.file_bytes import read_bytes, remove_files, write_bytes
 from transforms.privacy_flow import extensions
 from transforms.rounds.bound_broadcast import SUFFIX
@@ -33,10 +34,6 @@ OF_ROUNDS = (MANIFEST_FILE, ARRAYS_FILES, f"*{SUFFIX}", STATE_FILE, NONCE_FILE)
 """What rounds of a run leave in the staging folder for a further attempt."""
 _CLAIM_SECONDS = 300.0
 """For others to charge their runs and make their folders, one after the other."""
-
-
-class UnderWayError(ConfigError):
-    """The staging folder is that of an attempt that is not over."""
 
 
 class RunFolder:
@@ -56,6 +53,7 @@ class RunFolder:
         self._published: dict[str, str] = {}
         self._made: list[str] = []
         self._lock = -1
+        self._claim: Claim | None = None
 
     def check(self) -> None:
         """Refuses an output folder that holds something, is a link, or cannot be made."""
@@ -87,12 +85,17 @@ class RunFolder:
         """Nobody else gets as far with this output: what follows charges the run and makes its staging folder.
 
         Runs of one output are told from each other by the lock that each holds on its staging folder. On a store there
-        are no locks, and nothing is claimed.
+        are no locks: there a run holds a claim, until `release`.
 
         Raises:
           ConfigError: if another run writes to the output, or has written there meanwhile.
+          UnderWayError: on a store, if that is another attempt of this run.
         """
         if not self._local:
+            place = self.output.rstrip("/")
+            path = f"{place}.claim" if "/" in place.partition("://")[2] else f"{place}/.claim"
+            self._claim = Claim.taken(path, self.run_id, "--output", self.output)
+            self.check()
             yield
             return
         with _alone_in(os.path.dirname(absolute(self.output))):
@@ -184,7 +187,10 @@ class RunFolder:
                 os.unlink(entry.path)
 
     def release(self) -> None:
-        """Gives up the lock of `take_up`."""
+        """Gives up the lock of `take_up`, and the claim."""
+        if self._claim is not None:
+            self._claim.give_up()
+            self._claim = None
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -245,11 +251,17 @@ class RunFolder:
 
     def seal(self, manifest: dict[str, Any]) -> str:
         """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
+        self._check_claim()
         whole = manifest | {"format": FORMAT, "files": self._published}
         whole["manifest_digest"] = manifest_digest(whole)
         content = json.dumps(whole, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
         return hashlib.sha256(content).hexdigest()
+
+    def _check_claim(self) -> None:
+        """Refuses to go on where somebody took the claim away: another run may be at work there."""
+        if self._claim is not None:
+            self._claim.check()
 
     def keep_only(self, names: list[str]) -> None:
         """Removes every other staged file."""
@@ -260,6 +272,7 @@ class RunFolder:
 
     def move(self, names: list[str]) -> None:
         """Makes the folder the output; where that is one move per file, of these and in this order."""
+        self._check_claim()
         if self._local:
             check_no_link(self.output)
             if os.path.isdir(self.output):
@@ -283,8 +296,13 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 for folder in reversed(self._made):
                     os.rmdir(folder)
-        else:
+        elif not self.is_taken_over:
             remove_files(f"{glob.escape(self.staging)}/**")
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether somebody took the claim away, and another attempt of this run works in the staging folder now."""
+        return self._claim is not None and self._claim.is_of_another_attempt()
 
 
 def _is_of_rounds(name: str) -> bool:
@@ -328,17 +346,6 @@ def _alone_in(folder: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def locked(descriptor: int) -> bool:
-    """Takes the lock of an open folder; False if somebody else has it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
 
 
 def _is_locked(folder: str) -> bool:

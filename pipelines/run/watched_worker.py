@@ -12,7 +12,7 @@ from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from pipelines.run.failures import LOST_WORKER, UNWATCHED
 from schemas.errors import RunnerError
 
-_WATCH_SECONDS, _HASTE_SECONDS = 0.5, 2.0
+_WATCH_SECONDS, _HASTE_SECONDS, _PATIENCE_SECONDS = 0.5, 2.0, 600.0
 _LOST = f"schemas.errors.RunnerError: {LOST_WORKER}"
 
 
@@ -47,13 +47,11 @@ class WatchedWorker(worker_handlers.SubprocessSdkWorkerHandler):
         return [each for each in list(self.control_conn._futures_by_id.values()) if not each.is_done()]
 
     def close(self) -> None:
-        """Ends it; who is interrupted waits for a moment only, since a process may stand still."""
-        if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
-            self._close()
-            return
+        """Ends it, in ten minutes at most, since a process may stand still; who is interrupted waits for a moment."""
         closing = threading.Thread(target=self._close, name="close_worker", daemon=True)
         closing.start()
-        closing.join(_HASTE_SECONDS)
+        interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt)
+        closing.join(_HASTE_SECONDS if interrupted else _PATIENCE_SECONDS)
 
     def _close(self) -> None:
         """Ends it, when it has done what it is at: it would wait for ever for the rest of its input."""

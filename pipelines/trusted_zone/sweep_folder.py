@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
-from pipelines.run.folder import locked
 from pipelines.run.versions import versions
 from pipelines.trusted_zone import sweep_page
 from schemas.errors import ConfigError, InputError
@@ -23,6 +22,7 @@ from schemas.settings.refusal import Refusal
 from schemas.trusted_zone.sweep_config import SweepConfig
 from schemas.trusted_zone.sweep_results import POINT_SCHEMA, cell_schema
 from transforms.files import gate, new_file
+from transforms.files.claims import locked
 from transforms.files.file_bytes import table_bytes, write_bytes
 from transforms.numerics.trusted_zone.curves import Band, area_under, confidence_band, on_front
 

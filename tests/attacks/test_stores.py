@@ -137,14 +137,15 @@ def test_a_run_writes_to_a_store_and_leaves_neither_key_nor_nonce(root, tmp_path
     assert not [name for name in stores.names() if "partial" in name or "nonce" in name or "key" in name]
 
 
-def test_with_a_ledger_a_store_that_cannot_tell_takes_runs_whose_keys_lie_elsewhere(tmp_path):
-    """The ledger holds the nonce, and the key is on a disk, so nothing has to be made once on the store."""
+def test_a_store_that_cannot_tell_is_refused_before_the_ledger_is_charged(tmp_path):
+    """Though the ledger holds the nonce, and the key is on a disk: two launchers would write to one output."""
     place = ledgers.Place(tmp_path)
     place.job["key_uri"] = lake.write_key(tmp_path / "team.key")
     with stores.store(conditional=False) as root:
         outcome = place.fit(f"{root}bucket/out")
-        assert outcome.code == 0, outcome.err
-        assert "bucket/out/releases.parquet" in stores.names()
+        assert (outcome.code, "where a file can be made by one run only" in outcome.err) == (2, True), outcome.err
+        assert stores.names() == []
+    assert ledgers.kinds(place.ledger) == ["limit"]
 
 
 # A10: copies of rows that a killed attempt left.
@@ -284,7 +285,33 @@ def test_amazon_is_asked_for_an_object_that_is_not_there(monkeypatch, code, erro
     assert asked[0] == {"Bucket": "bucket", "Key": "run.nonce", "Body": b"n", "IfNoneMatch": "*"}
 
 
-@pytest.mark.parametrize("scheme", ["azfs", "abfs", "http", "testing-store"])
+def test_azure_is_asked_not_to_overwrite(monkeypatch):
+    """Its library sends such a blob with If-None-Match: *."""
+    blobs, asked = {}, []
+    taken = type("ResourceExistsError", (KeyError,), {})
+    errors = types.SimpleNamespace(AzureError=KeyError, ResourceExistsError=taken)
+
+    def blob(container, name):
+        def upload_blob(content, *, overwrite):
+            asked.append(overwrite)
+            if (container, name) in blobs:
+                raise taken
+            blobs[container, name] = content
+
+        return types.SimpleNamespace(upload_blob=upload_blob)
+
+    service = types.SimpleNamespace(client=types.SimpleNamespace(get_blob_client=blob))
+    system = types.SimpleNamespace(_blobstorageIO=lambda: service)
+    monkeypatch.setitem(sys.modules, "azure.core.exceptions", errors)
+    monkeypatch.setattr(new_file.FileSystems, "get_filesystem", lambda path: system)
+    new_file.create("azfs://account/container/out.claim", b"n")
+    with pytest.raises(FileExistsError):
+        new_file.create("azfs://account/container/out.claim", b"m")
+    assert blobs == {("container", "out.claim"): b"n"}
+    assert asked == [False, False]
+
+
+@pytest.mark.parametrize("scheme", ["abfs", "http", "testing-store"])
 def test_other_places_are_refused(scheme):
     with pytest.raises(ConfigError, match="where a file can be made by one run only"):
         new_file.create(f"{scheme}://place/run.nonce", b"n")

@@ -127,20 +127,19 @@ def _until(consumer: Any, client: TopicClient, end: int) -> Iterator[bytes | Non
     patience = time.monotonic() + ANSWER_SECONDS
     while True:
         found = consumer.poll(_POLL_SECONDS)
-        if found is None:
+        if found is None or found.error() is not None:
+            if found is not None and _at_end(found, client, end):
+                return
+            # A broker may answer with errors only.
             if time.monotonic() > patience:
                 raise client.silent()
             continue
-        if found.error() is not None:
-            if _at_end(found, client, end):
-                return
-        elif found.offset() >= end:
+        if found.offset() >= end:
             return
-        else:
-            patience = time.monotonic() + ANSWER_SECONDS
-            yield found.value()
-            if found.offset() == end - 1:
-                return
+        patience = time.monotonic() + ANSWER_SECONDS
+        yield found.value()
+        if found.offset() == end - 1:
+            return
 
 
 def _at_end(found: Any, client: TopicClient, end: int) -> bool:

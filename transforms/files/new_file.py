@@ -1,7 +1,7 @@
 """Files that are made once: of several writers exactly one succeeds, on a local disk and on stores that can say so.
 
 To look whether a file is there and then to write it lets two writers believe that each was first. A local disk has
-O_EXCL; Google's and Amazon's stores and HDFS take a condition with the write. Any other place is refused.
+O_EXCL; Google's, Amazon's and Azure's stores and HDFS take a condition with the write. Any other place is refused.
 
 On a local disk a file is flushed before its name is: a power cut leaves all of it or nothing that is believed.
 """
@@ -27,7 +27,7 @@ def create(path: str, content: bytes) -> None:
     """Writes a whole file that nobody has written; on a local disk for its owner only, and durable on return.
 
     Args:
-      path: on a local disk, gs://, s3:// or hdfs://.
+      path: on a local disk, gs://, s3://, azfs:// or hdfs://.
       content: of the file.
 
     Raises:
@@ -42,8 +42,8 @@ def create(path: str, content: bytes) -> None:
         CONDITIONAL[scheme](path, content)
     else:
         raise ConfigError(
-            f"{path} must be on a local disk, gs://, s3:// or hdfs://, where a file can be made by one run only, got "
-            f"{scheme}://; choose another place."
+            f"{path} must be on a local disk, gs://, s3://, azfs:// or hdfs://, where a file can be made by one run "
+            f"only, got {scheme}://; choose another place."
         )
 
 
@@ -181,15 +181,43 @@ def _on_amazon(path: str, content: bytes) -> None:
         raise OSError(f"{path} cannot be written") from error
 
 
+def _on_azure(path: str, content: bytes) -> None:
+    """A blob that may not be overwritten is sent with If-None-Match: *."""
+    from apache_beam.io.azure.blobstorageio import parse_azfs_path
+    from azure.core.exceptions import AzureError, ResourceExistsError
+
+    container, name = parse_azfs_path(path)
+    # The client that Beam writes by, whatever flags say of endpoint and credentials.
+    service = FileSystems.get_filesystem(path)._blobstorageIO().client
+    try:
+        service.get_blob_client(container, name).upload_blob(content, overwrite=False)
+    except ResourceExistsError as error:
+        raise FileExistsError(path) from error
+    except AzureError as error:
+        raise OSError(f"{path} cannot be written") from error
+
+
 def _on_hadoop(path: str, content: bytes) -> None:
     """The name node makes a file only where none is, unless it is told to overwrite; Beam does not tell it."""
-    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        file.write(content)
+    from hdfs import HdfsError
+
+    try:
+        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            file.write(content)
+    except HdfsError as error:
+        if FileSystems.exists(path):
+            raise FileExistsError(path) from error
+        raise OSError(f"{path} cannot be written") from error
 
 
 _NO_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
 """What file systems say that cannot flush a folder by itself."""
-CONDITIONAL: dict[str, Callable[[str, bytes], None]] = {"gs": _on_google, "s3": _on_amazon, "hdfs": _on_hadoop}
+CONDITIONAL: dict[str, Callable[[str, bytes], None]] = {
+    "gs": _on_google,
+    "s3": _on_amazon,
+    "azfs": _on_azure,
+    "hdfs": _on_hadoop,
+}
 """How a file is made once, by scheme; these take the place of a look and a write."""
 
 

@@ -17,7 +17,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.run.folder import absolute, locked
+from pipelines.run.folder import absolute
 from pipelines.run.graph import run_graph
 from pipelines.tables.arrivals.broker import Broker
 from pipelines.tables.arrivals.records import RECORDS, Records
@@ -26,6 +26,7 @@ from schemas.arrivals.topic import MessageColumns, PackedColumns
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import TRUSTED_ZONE
 from transforms.arrivals.consume import CopyMessages, TopicClient
+from transforms.files.claims import alone_at
 from transforms.files.file_bytes import make_folder
 from transforms.tables.file_seal import is_local, local_path
 
@@ -76,28 +77,9 @@ class Landing:
                     f"released, got {self._root}, which holds something else; choose another one."
                 )
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Nobody else copies to the folder or removes what lies there; on a store there are no locks.
-
-        Raises:
-          ConfigError: if another job uses the folder.
-        """
-        if not is_local(self._root):
-            yield
-            return
-        place = FileSystems.join(self._root, RECORDS)
-        make_folder(place)
-        descriptor = os.open(local_path(place), os.O_RDONLY)
-        try:
-            if not locked(descriptor):
-                raise ConfigError(
-                    f"{self.setting} must be of one job at a time, got {self._root}, which another one uses; wait for "
-                    "it to end, or give each job a folder of its own."
-                )
-            yield
-        finally:
-            os.close(descriptor)
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Nobody else copies to the folder or removes what lies there; raises ConfigError if another job does."""
+        return alone_at(FileSystems.join(self._root, RECORDS), self.records.epoch, self.setting, self._root)
 
     def copy(self, dates: Sequence[str]) -> None:
         """Copies the messages of windows that were cut.

@@ -42,6 +42,14 @@ def test_who_interrupts_a_run_does_not_wait_for_a_process_that_stands_still(monk
     worker.close()
 
 
+def test_nobody_waits_for_ever_for_a_worker_that_stands_still(monkeypatch):
+    monkeypatch.setattr(watched_worker, "_PATIENCE_SECONDS", 0.1)
+    worker = _Still()
+    worker.close()
+    assert not worker.over.is_set()
+    worker.over.set()
+
+
 @pytest.mark.slow
 # Beam's threads lose the streams and the end of a worker that is gone.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
