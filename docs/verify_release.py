@@ -307,7 +307,8 @@ def check_spent(run, found):
 
 def check_profile(run):
     """A description of clusters, whose noise is PipelineDP's."""
-    events, delta, accountant = run.privacy["events"], run.privacy["delta"], pld.PLDAccountant()
+    events, delta, epsilon = (run.privacy[name] for name in ("events", "delta", "epsilon"))
+    accountant = pld.PLDAccountant(value_discretization_interval=max(1e-4, epsilon / 2e4))
     table, rows = pq.read_table(pa.BufferReader(run.read("profile.parquet"))), run.manifest["max_rows_per_client"]
     need((run.privacy["unit"] == "client") == (rows is not None), "privacy.json", "have the unit of run.json")
     rows, k = rows or 1, len(set(table["cluster"].to_pylist()))
@@ -490,9 +491,8 @@ def main(words):
         try:
             runs.append(check(folder, given.key and bytes.fromhex(given.key), runs))
         except (AssertionError, pa.ArrowException, *FAULTS) as error:
-            other = "" if isinstance(error, AssertionError) else "files must be as Dapple writes them, got "
+            other, code = "" if isinstance(error, AssertionError) else "files must be as Dapple writes them, got ", 5
             sys.stdout.write(f"{folder}\n  REFUSED: {other}{error}\n")
-            code = 5
     return code
 
 

@@ -1,6 +1,5 @@
 """Runs of different jobs as they are published, and forgeries of them whose digests are made anew, for a stranger."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -8,9 +7,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -80,18 +78,10 @@ RUNS: dict[str, Callable[[Desk], pathlib.Path]] = {
 """Small runs by what they are of; the recurring one follows the first."""
 
 
-@contextlib.contextmanager
-def _kept_keys() -> Iterator[None]:
-    """Noise is the same in every run of the scene, so that what it decides is, too."""
-    with mock.patch("secrets.token_bytes", side_effect=lambda size=32: (lake.KEY * 8)[:size]):
-        yield
-
-
 def publish(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Makes all runs below a new folder; returns their outputs by name."""
-    with _kept_keys():
-        desk = Desk(folder)
-        return {name: make(desk) for name, make in RUNS.items()}
+    desk = Desk(folder)
+    return {name: make(desk) for name, make in RUNS.items()}
 
 
 def edit_json(name: str, change: Callable[[dict[str, Any]], object]) -> Change:
@@ -206,6 +196,11 @@ def _unit(word: str) -> Change:
     return edit_json("privacy.json", lambda content: content.update(unit=word))
 
 
+def _all_units(word: str) -> Change:
+    asked = edit_json("run.json", lambda content: content["settings"]["privacy"].update(unit=word))
+    return both(_unit(word), asked)
+
+
 def _lower_weights(content: dict[str, Any]) -> None:
     content["epoch"].update(weights=[8, 2, 1])
 
@@ -289,14 +284,7 @@ FORGERIES = {
     "unit changed from client to record": Forgery(
         run=CLIENTS, change=_unit("record"), caught="have delta and unit of the settings"
     ),
-    "unit changed in all files": Forgery(
-        run=CLIENTS,
-        change=both(
-            _unit("record"),
-            edit_json("run.json", lambda content: content["settings"]["privacy"].update(unit="record")),
-        ),
-        caught="have lattice steps of",
-    ),
+    "unit changed in all files": Forgery(run=CLIENTS, change=_all_units("record"), caught="have lattice steps of"),
     "weights of an epoch lowered": Forgery(
         run="second window of an epoch",
         change=both(*(edit_json(name, _lower_weights) for name in ("privacy.json", "run.json"))),
@@ -325,6 +313,7 @@ FORGERIES = {
     ),
     "page and digests changed, not signed": Forgery(run=FAST, change=_other_page, caught=None),
     "a center of feddp_kmeans moved by a lattice step": Forgery(run=FEDDP, change=_moved(1.0), caught=None),
+    "rows of feddp_kmeans called clients in all files": Forgery(run=FEDDP, change=_all_units("client"), caught=None),
 }
 """Forgeries by name. What nothing in the files can tell stands last."""
 
