@@ -246,6 +246,7 @@ def _reading(view: FitView) -> Section:
             badge=Badge.PUBLIC,
             pairs=(
                 ("Job digest", config_digest(view.planned.config)),
+                ("Check by a stranger", "verify_release.py of Dapple's documentation reads this folder without Dapple"),
                 *((name, text) for name, text in versions().items()),
             ),
         ),
