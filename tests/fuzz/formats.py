@@ -262,7 +262,7 @@ def _state(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _checkpoint(folder: pathlib.Path) -> None:
-    binding = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d", code_version="e")
+    binding = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d")
     events = [{"count": 5, "noise_multiplier": 1.5, "select_epsilon": None}]
     CheckpointFolder(str(folder)).save(
         Checkpoint(rounds=5, binding=binding, plan={"events": events}, events=events, arrays=_state(folder))

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import apache_beam as beam
 import numpy as np
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from schemas.errors import ConfigError, InputError
-from schemas.settings.json_schema import FILE_CONTENT, FileContent
+from schemas.settings.format_number import numbered
+from schemas.settings.json_schema import FILE_CONTENT, FileContent, NumberedFile
 from schemas.settings.refusal import Refusal
 from transforms.files import gate, new_file
 from transforms.files.file_bytes import write_bytes
@@ -30,14 +31,12 @@ Arrays = Mapping[str, NDArray]
 """What a protocol knows between two rounds, by name; never objects, so that nothing has to be unpickled."""
 MOST_ROUNDS = 10**9
 """Rounds of a run, at most."""
-_FORMAT = 1
 _REMEDY = "start anew with another --run_id"
 _REMEDIES = {
     "config_digest": ("the config", "restore the config"),
     "input_fingerprint": ("the input", "restore the input"),
     "key_digest": ("the noise key", "restore the key"),
-    "plan_digest": ("the privacy plan", "install the same version of dapple"),
-    "code_version": ("the version of dapple", "install the same version of dapple"),
+    "plan_digest": ("the privacy plan", "install the versions that began it"),
 }
 _Digest = Annotated[str, Field(max_length=1 << 12)]
 
@@ -52,14 +51,12 @@ class RunBinding:
       input_fingerprint: keyed digest of the rows.
       key_digest: one-way digest of the run key.
       plan_digest: of the events that the whole run spends.
-      code_version: of this program.
     """
 
     config_digest: _Digest
     input_fingerprint: _Digest
     key_digest: _Digest
     plan_digest: _Digest
-    code_version: _Digest
 
 
 class _ArraysContent(FileContent):
@@ -69,8 +66,7 @@ class _ArraysContent(FileContent):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class _Content(FileContent):
-    format: Literal[1]
+class _Content(NumberedFile):
     rounds: int = Field(ge=0, le=MOST_ROUNDS)
     binding: RunBinding
     plan: dict[str, Any]
@@ -115,13 +111,13 @@ class Checkpoint:
 
 
 def arrays_to_bytes(arrays: Arrays) -> bytes:
-    """Arrays as an npz file; equal arrays give equal bytes.
+    """Arrays as an npz file with the number of the format; equal arrays give equal bytes.
 
     Raises:
       ValueError: for an array of objects.
     """
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **{name: arrays[name] for name in sorted(arrays)})
+    np.savez(buffer, allow_pickle=False, **dict(sorted(numbered(arrays).items())))
     return buffer.getvalue()
 
 
@@ -151,7 +147,6 @@ class CheckpointFolder:
         name, content = _arrays_name(checkpoint.rounds), arrays_to_bytes(checkpoint.arrays)
         write_bytes(self._path(name), content)
         manifest = {
-            "format": _FORMAT,
             "rounds": checkpoint.rounds,
             "binding": dataclasses.asdict(checkpoint.binding),
             "plan": checkpoint.plan,
@@ -160,7 +155,7 @@ class CheckpointFolder:
             "arrays": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
         }
         before = self._manifest()
-        self._replace_manifest(json.dumps(manifest, indent=2, sort_keys=True, allow_nan=False).encode())
+        self._replace_manifest(json.dumps(numbered(manifest), indent=2, sort_keys=True, allow_nan=False).encode())
         if before is not None and before.arrays.file != name:
             _delete(self._path(before.arrays.file))
 

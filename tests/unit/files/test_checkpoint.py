@@ -12,7 +12,7 @@ from schemas.errors import ConfigError, InputError
 from transforms.files import checkpoint, new_file
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
 
-BINDING = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d", code_version="e")
+BINDING = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d")
 
 
 def after(rounds: int) -> Checkpoint:

@@ -98,7 +98,6 @@ ALLOWED = {
     ("pipelines/run/folder.py", "transforms.files.file_bytes.read_bytes"): "bytes that are hashed only",
     ("pipelines/command/misplaced.py", ".read_text"): "a schema of the program",
     ("pipelines/command/misplaced.py", "json.loads"): "a schema of the program",
-    ("pipelines/run/versions.py", ".read_bytes"): "the program's own sources, hashed only",
     ("pipelines/page/svg.py", ".read_text"): "a style sheet of the program",
     ("transforms/privacy/plan_cache.py", "open"): "writes a file",
     ("transforms/files/row_spill.py", "open"): "bytes of this run, by place and length",
