@@ -3,12 +3,12 @@
 import dataclasses
 import functools
 import json
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import pydantic
 
 from schemas.settings import json_text
-from schemas.settings.format_number import NAME, check_number
+from schemas.settings.format_number import FORMAT, NAME, check_number
 from schemas.settings.refusal import MalformedError, Refusal
 
 _Content = TypeVar("_Content")
@@ -16,6 +16,9 @@ _LONGEST_NAME = 80
 _EXACT = pydantic.ConfigDict(strict=True, allow_inf_nan=False)
 FILE_CONTENT = pydantic.ConfigDict(**_EXACT, extra="forbid")
 """Of a dataclass that files hold as it is: exact types, finite numbers, no other keys."""
+
+
+FormatNumber = Annotated[int, pydantic.Field(ge=FORMAT, le=FORMAT)]
 
 
 class FileContent(pydantic.BaseModel):
@@ -33,13 +36,13 @@ class OpenContent(FileContent):
 class NumberedFile(FileContent):
     """A file that says by which format it was written."""
 
-    format: Literal[1]
+    format: FormatNumber
 
 
 class NumberedContent(OpenContent):
     """A file that says so, of which a part is believed."""
 
-    format: Literal[1]
+    format: FormatNumber
 
 
 @functools.cache

@@ -6,13 +6,13 @@ larger than a row group has a run of row groups of its own.
 
 import hashlib
 import json
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from schemas.errors import InputError
 from schemas.settings.format_number import numbered
-from schemas.settings.json_schema import FileContent, parsed
+from schemas.settings.json_schema import FileContent, FormatNumber, parsed
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import Digest, FileName
 from schemas.tables.snapshot import Snapshot
@@ -99,7 +99,7 @@ class PreparedManifest(FileContent):
 
 
 class _Content(PreparedManifest):
-    format: Literal[1]
+    format: FormatNumber
     layout: str
     files_digest: Digest
 

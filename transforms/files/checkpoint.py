@@ -18,12 +18,12 @@ from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 from pydantic import Field
 
-from schemas.errors import ConfigError, InputError
+from schemas.errors import ConfigError, InputError, PrivacyFlowError
 from schemas.settings.format_number import numbered
 from schemas.settings.json_schema import FILE_CONTENT, FileContent, NumberedFile
 from schemas.settings.refusal import Refusal
-from transforms.files import gate, new_file
-from transforms.files.file_bytes import write_bytes
+from transforms.files import gate, new_file, stores
+from transforms.files.file_bytes import read_bytes, write_bytes
 
 MANIFEST_FILE = "checkpoint.json"
 ARRAYS_FILES = "round-*.npz"
@@ -136,7 +136,6 @@ class CheckpointFolder:
 
     def __init__(self, folder: str):
         self._folder = folder
-        self._local = FileSystems.get_scheme(folder) in (None, "file")
 
     def arrays_path(self, rounds: int) -> str:
         """Where a pipeline writes the arrays after so many rounds."""
@@ -145,7 +144,7 @@ class CheckpointFolder:
     def save(self, checkpoint: Checkpoint) -> None:
         """Makes a checkpoint the one of the run; its arrays may lie at `arrays_path` already."""
         name, content = _arrays_name(checkpoint.rounds), arrays_to_bytes(checkpoint.arrays)
-        write_bytes(self._path(name), content)
+        _put(self._path(name), content)
         manifest = {
             "rounds": checkpoint.rounds,
             "binding": dataclasses.asdict(checkpoint.binding),
@@ -155,7 +154,8 @@ class CheckpointFolder:
             "arrays": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
         }
         before = self._manifest()
-        self._replace_manifest(json.dumps(numbered(manifest), indent=2, sort_keys=True, allow_nan=False).encode())
+        text = json.dumps(numbered(manifest), indent=2, sort_keys=True, allow_nan=False)
+        _put(self._path(MANIFEST_FILE), text.encode())
         if before is not None and before.arrays.file != name:
             _delete(self._path(before.arrays.file))
 
@@ -207,10 +207,6 @@ class CheckpointFolder:
         path = self._path(MANIFEST_FILE)
         return gate.read_json(path, _Content, self.refusal) if FileSystems.exists(path) else None
 
-    def _replace_manifest(self, content: bytes) -> None:
-        """Puts the manifest into place: on a disk by a flush and a rename, in an object store as one object."""
-        (new_file.put_in_place if self._local else write_bytes)(self._path(MANIFEST_FILE), content)
-
 
 def _arrays_name(rounds: int) -> str:
     return f"round-{rounds:06d}.npz"
@@ -222,8 +218,20 @@ def _delete(path: str) -> None:
         FileSystems.delete([path])
 
 
+def _put(path: str, content: bytes) -> None:
+    """Puts a file into place: on a disk by a flush and a rename, in an object store as one object."""
+    (new_file.put_in_place if stores.is_local(path) else write_bytes)(path, content)
+
+
 def _write_arrays(arrays: dict, path: str) -> None:
-    write_bytes(path, arrays_to_bytes(arrays))
+    """Writes what rounds give; if they are run again, then noise of the same key may have been drawn for other sums."""
+    content = arrays_to_bytes(arrays)
+    if FileSystems.exists(path) and read_bytes(path) != content:
+        raise PrivacyFlowError(
+            "rounds that are run again must give the same bits, got others; use a machine of the same type and the "
+            f"versions that the run began with, or {_REMEDY}."
+        )
+    _put(path, content)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
