@@ -113,14 +113,14 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
       ConfigError: for a missing or mistyped flag, with the nearest known one.
     """
     given, rest = parse_own(job, argv, flags)
-    asked = {name: given.pop(name, None) is not None for name in ("once", "drain")}
+    asked = {name for name in ("once", "drain") if given.pop(name, None) is not None}
     given.setdefault("run_id", new_run_id())
     check_stores({f"--{name}": text for name, text in given.items()})
     beam = beam_options(rest)
     if beam.view_as(GoogleCloudOptions).job_name is None and not shuffles_in_memory(beam):
         beam.view_as(GoogleCloudOptions).job_name = job_name(job, given["run_id"])
     shared = {name: absolute(given[name]) for name in ("exchange", "released") if name in given}
-    return JobOptions(**given | shared, beam=beam, **asked)
+    return JobOptions(**given | shared, beam=beam, once="once" in asked, drain="drain" in asked)
 
 
 def job_name(job: str, run_id: str) -> str:

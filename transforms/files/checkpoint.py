@@ -6,13 +6,11 @@ is on the disk, so that it always names a whole file, whenever the process or th
 
 import dataclasses
 import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import apache_beam as beam
-import numpy as np
 import pydantic
 from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
@@ -24,6 +22,7 @@ from schemas.settings.json_schema import FILE_CONTENT, FileContent, NumberedFile
 from schemas.settings.refusal import Refusal
 from transforms.files import gate, new_file, stores
 from transforms.files.file_bytes import read_bytes, write_bytes
+from transforms.files.formats.arrays_file import arrays_to_bytes
 
 MANIFEST_FILE = "checkpoint.json"
 ARRAYS_FILES = "round-*.npz"
@@ -108,17 +107,6 @@ class Checkpoint:
                     f"{what} must be that of the interrupted run of this --run_id, got a changed one; {remedy}, or "
                     "start anew with another --run_id."
                 )
-
-
-def arrays_to_bytes(arrays: Arrays) -> bytes:
-    """Arrays as an npz file with the number of the format; equal arrays give equal bytes.
-
-    Raises:
-      ValueError: for an array of objects.
-    """
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **dict(sorted(numbered(arrays).items())))
-    return buffer.getvalue()
 
 
 def read_state(path: str) -> dict[str, NDArray]:

@@ -22,7 +22,7 @@ from schemas.settings.refusal import MalformedError, Refusal
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.participation import Participation
 from transforms.files import gate
-from transforms.files.checkpoint import arrays_to_bytes
+from transforms.files.formats.arrays_file import arrays_to_bytes
 from transforms.numerics.tables.participation import LONG_AGO, Counted
 from transforms.tables import client_ids, hive
 

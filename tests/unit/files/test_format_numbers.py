@@ -17,8 +17,8 @@ from schemas.settings.json_schema import NumberedFile, parsed
 from schemas.settings.refusal import OtherFormatError, Refusal
 from tests.scenes import lake, ledgers
 from transforms.files import gate
-from transforms.files.checkpoint import arrays_to_bytes
 from transforms.files.file_bytes import table_bytes
+from transforms.files.formats.arrays_file import arrays_to_bytes
 from transforms.masked.party_state import PartyState
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
