@@ -26,8 +26,8 @@ from pipelines.run.folder import MANIFEST
 from schemas.errors import ConfigError, DappleError, RunnerError
 from schemas.reports.rows import REPORTS_FOLDER
 from schemas.settings.digest import config_digest
+from schemas.settings.json_schema import NumberedContent
 from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import NumberedContent
 from schemas.trusted_zone.job_configs import CLUSTER
 from transforms.files import gate
 from transforms.files.file_bytes import write_bytes

@@ -18,8 +18,9 @@ from pipelines.ledger.store import Ledger
 from pipelines.run.folder import MANIFEST, PRIVACY_FILE
 from schemas.errors import ConfigError
 from schemas.settings import json_schema
+from schemas.settings.json_schema import NumberedContent
 from schemas.settings.refusal import Refusal
-from schemas.settings.run_manifest import Digest, NumberedContent, RunManifest
+from schemas.settings.run_manifest import Digest, RunManifest
 from transforms.files import gate
 
 SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import hmac
-import platform
 from typing import Any
 
 import apache_beam as beam
@@ -13,7 +12,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.run.graph import run_graph
 from pipelines.run.round_driver import plan_digest
-from pipelines.run.versions import version
 from pipelines.tables.private_source import private_source, staged_listing
 from schemas.choices import FederatedAlgorithm, ModelKind
 from schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, SearchedClusters
@@ -99,7 +97,6 @@ class PlannedFederation:
             input_fingerprint=hmac.new(read_key(key_uri), content, hashlib.sha256).hexdigest(),
             key_digest=key_digest(key_uri),
             plan_digest=plan_digest(self.events(self.federation.training.rounds)),
-            code_version=f"{version('dapple-dp')} {platform.machine()} numpy {version('numpy')}",
         )
 
 

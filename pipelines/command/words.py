@@ -80,7 +80,7 @@ WORDS: Mapping[str, Word] = {
         load="schemas.kmeans.stream_config:load_stream_config",
         models=("schemas.kmeans.stream_config:StreamOptions",),
         section="stream",
-        flags=("--output", "--once"),
+        flags=("--output", "--once", "--drain"),
         example=f"{_FIT.replace('lake,', 'lake, name: visits,')}ledger: ledger.sqlite\n"
         "stream: {start: runs/first, name: year, column: dt, first: 2026-01-01, windows: 365, once: x}\n",
     ),

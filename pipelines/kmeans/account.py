@@ -2,7 +2,7 @@
 
 The entries of a run, in order, and what must be on the disk before the next one:
 
-1. `reserve`: before any row is read. Settings, code, output and the run's nonce are fixed now.
+1. `reserve`: before any row is read. Settings, output and the run's nonce are fixed now. Versions are noted.
 2. `start`: before any noise is drawn. The kept key exists. The digest of the key that is derived from it and the nonce
    is fixed now, and that of all input under this key. A digest that another run has is refused. Noise is a function of
    derived key, plan and exact sums, so from here on a repeated attempt draws the same noise, or refuses.
@@ -25,17 +25,17 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.jobs.place import OutputFolder, Summary
 from pipelines.kmeans.plan.fingerprint import content_fingerprint, resolved, settings_digest
 from pipelines.kmeans.plan.planned_fit import PlannedFit
-from pipelines.ledger.spending import Reservation
+from pipelines.ledger.spending import Reservation, finish_words
 from pipelines.ledger.store import Ledger
 from pipelines.run.folder import KEY_FILE, MANIFEST, SECRET_FILE, RunFolder, UnderWayError
 from pipelines.run.options import JobOptions
 from pipelines.run.round_driver import clear_rounds, rounds_recorded
 from pipelines.run.run_keys import RunNonce
-from pipelines.run.versions import code_digest
+from pipelines.run.versions import versions
 from schemas.choices import Trust
 from schemas.errors import ConfigError, InputError, LedgerRefusedError
 from schemas.kmeans.fit_config import FitConfig
-from schemas.privacy.charge import Charge, canonical
+from schemas.privacy.charge import Charge
 from schemas.privacy.ledger_entry import RunStatus
 from schemas.settings import json_schema
 from schemas.settings.refusal import Refusal
@@ -86,7 +86,6 @@ class RunAccount(OutputFolder):
         folder = RunFolder(status.reserved["output"], self._run)
         self._again = self._can_repeat(folder, status)
         if status.committed is None or self._again:
-            self._check("code", status.reserved["code"], code_digest())
             self._check("--output", status.reserved["output"], self.folder.output)
             self._started = status.started is not None
             return None
@@ -169,7 +168,8 @@ class RunAccount(OutputFolder):
             self.folder.clear()
             raise LedgerRefusedError(
                 f"run {self._run} must be drawn again as it was, got another release, as on a processor of another "
-                "type; its budget is spent, so take the first machine or choose another run_id, which is charged again."
+                "type or of other versions; its budget is spent, so take the first machine with the versions that the "
+                "ledger holds, or choose another run_id, which is charged again."
             )
         self._ledger.commit(self._run, content)
         status = self._ledger.status(self._run)
@@ -180,10 +180,13 @@ class RunAccount(OutputFolder):
         """Charges the run; False if that has been done by an attempt that did not end."""
         status = self._ledger.status(self._run)
         if status is not None and (status.state == "reserved" or self._again):
-            self._check("plan", canonical(status.reserved["charge"]), canonical(charge.to_json()))
+            if not charge.equals(status.reserved["charge"]):
+                raise LedgerRefusedError(
+                    f"run_id {self._run} must be asked for with the same plan, got another one; {finish_words(status)}."
+                )
             _LOGGER.info("run %s is %s: going on without a further charge", self._run, status.state)
             return False
-        about: dict[str, Any] = {"config": self._config_digest, "code": code_digest(), "output": self.folder.output}
+        about: dict[str, Any] = {"config": self._config_digest, "versions": versions(), "output": self.folder.output}
         about["made"] = [uri for uri, made in self._secrets.values() if made]
         about["nonce"] = RunNonce.new(self._run).raw.hex()
         self._ledger.reserve(self._run, charge, about)

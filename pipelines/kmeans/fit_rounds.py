@@ -10,7 +10,6 @@ import numpy as np
 from pipelines.kmeans.plan.fingerprint import settings_digest
 from pipelines.kmeans.plan.planned_fit import PlannedFit
 from pipelines.run.round_driver import plan_digest
-from pipelines.run.versions import version
 from schemas.privacy.flow import GraphPrivacy, Promise
 from schemas.settings.refusal import MalformedError
 from transforms.files.checkpoint import Arrays, Checkpoint, RunBinding
@@ -106,7 +105,6 @@ class FitRounds:
             input_fingerprint=fingerprint,
             key_digest=key_digest(key_uri),
             plan_digest=plan_digest(self.events(self.n_rounds)),
-            code_version=version("dapple-dp"),
         )
 
     def spent(self, done: Checkpoint) -> GraphPrivacy:

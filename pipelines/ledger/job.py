@@ -13,7 +13,7 @@ from typing import Any
 from pipelines.ledger.store import Ledger, charges_of, limits_of
 from schemas.errors import ConfigError, LedgerRefusedError
 from schemas.privacy.charge import Charge, Limit
-from schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, run_states
+from schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, RunStatus, run_states
 from schemas.privacy.plan import Mechanism, PrivacyUnit
 from schemas.privacy.statement import NEIGHBORING_RELATION
 from transforms.files.file_bytes import write_bytes
@@ -78,18 +78,31 @@ def _show(entries: Sequence[LedgerEntry]) -> dict[str, Any]:
             f"{name}: epsilon {epsilon:.6g} of {limit.epsilon:g} spent, stated at delta {delta:.3g} of "
             f"{limit.delta:g}; runs: {len(charges)}, whose own deltas add up to {given:.3g}\n"
         )
-    runs: dict[str, Any] = {}
+    runs, lines = dict[str, Any](), dict[tuple[str, str], list[RunStatus]]()
     for run_id, status in run_states(entries).items():
         charge = status.charge
         about = {"dataset": charge.dataset, "job": charge.job, "state": status.state, "partition": charge.scope}
         runs[run_id] = about | {"epsilon": charge.epsilon, "delta": charge.delta}
         fault = None if status.state == "void" else charge.correction
         runs[run_id] |= {} if fault is None else {"correction": fault}
-        sys.stdout.write(
-            f"  {run_id}: {charge.job} on {charge.dataset}, epsilon {charge.epsilon:.6g}, {status.state}"
-            f"{'' if fault is None else '; ' + fault}\n"
-        )
+        line = ("", run_id) if charge.epoch is None else (charge.dataset, str(charge.epoch["name"]))
+        lines.setdefault(line, []).append(status)
+    sys.stdout.writelines(f"  {_line(name, held)}\n" for (_, name), held in lines.items())
     return {"datasets": datasets, "runs": runs}
+
+
+def _line(name: str, held: Sequence[RunStatus]) -> str:
+    """What is said of a run, or of all windows of an epoch, which are charged once."""
+    charge = held[0].charge
+    faults = {each.charge.correction for each in held if each.state != "void"} - {None}
+    said = f"{name}: {charge.job} on {charge.dataset}, epsilon {charge.epsilon:.6g}"
+    if charge.epoch is None:
+        return "; ".join([f"{said}, {held[0].state}", *map(str, faults)])
+    dates: dict[str, list[str]] = {}
+    for each in held:
+        dates.setdefault(each.state, []).append(str((each.charge.epoch or {})["window"]))
+    windows = (f"{len(found)} {state} ({min(found)} to {max(found)})" for state, found in dates.items())
+    return "; ".join([f"epoch {said} for all windows together, windows: {', '.join(windows)}", *map(str, faults)])
 
 
 def _plan(entries: Sequence[LedgerEntry], given: SimpleNamespace) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pipelines.ledger.store import Ledger
-from pipelines.run.versions import code_digest
+from pipelines.run.versions import versions
 from schemas.errors import InputError, LedgerRefusedError, ProtocolError
 from schemas.privacy.charge import Charge
+from schemas.privacy.ledger_entry import RunStatus
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.statement import PrivacyStatement
 from schemas.tables.data_section import DataConfig
@@ -64,7 +65,7 @@ class Reservation:
     @property
     def about(self) -> dict[str, Any]:
         """What the ledger keeps beside the charge."""
-        return {"code": code_digest(), "same": None if self.same is None else self.same()}
+        return {"versions": versions(), "same": None if self.same is None else self.same()}
 
 
 Draw = Callable[[str], None]
@@ -119,9 +120,17 @@ def _is_open(book: Ledger, reservation: Reservation, about: dict[str, Any]) -> b
     status = book.status(reservation.run)
     if status is None or status.state != "reserved":
         return False
-    if status.reserved != about | {"charge": reservation.charge.to_json()}:
+    if status.reserved["same"] != about["same"] or not reservation.charge.equals(status.reserved["charge"]):
         raise LedgerRefusedError(
-            f"run_id {reservation.run} must be resumed with the same job, input, key and code, got others; choose "
-            "another run_id, which is charged again."
+            f"run_id {reservation.run} must be resumed with the same job, plan and key, got others; "
+            f"{finish_words(status)}."
         )
     return True
+
+
+def finish_words(status: RunStatus) -> str:
+    """What can be done if a run that has begun is another one now."""
+    began = status.reserved["versions"]
+    others = ", ".join(f"{name} {number}" for name, number in began.items() if versions().get(name) != number)
+    first = f"finish it with {others}, with which it began, or " if others else ""
+    return f"{first}choose another run_id, which is charged again"

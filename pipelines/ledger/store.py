@@ -25,7 +25,9 @@ from schemas.privacy.ledger_entry import (
     check_chain,
     run_states,
 )
+from schemas.settings.format_number import FORMAT, check_number
 from schemas.settings.json_schema import checked
+from schemas.settings.refusal import Refusal
 from transforms.privacy import ledger_filter
 
 _WAIT_SECONDS = 120.0
@@ -35,6 +37,12 @@ _TABLES = (
     "CREATE TABLE head (length INTEGER NOT NULL, digest TEXT NOT NULL)",
     "CREATE TRIGGER entries_stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
     "CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
+)
+
+_REFUSAL = Refusal(
+    kind=LedgerRefusedError,
+    rule="ledger must be one that this version can go on with",
+    remedy="set a limit in a new file that is lower by all that this one has spent",
 )
 
 
@@ -207,6 +215,8 @@ class _Book:
     @classmethod
     def read(cls, connection: sqlite3.Connection) -> "_Book":
         """All entries, the chain checked."""
+        with _REFUSAL.covers():
+            check_number(connection.execute("PRAGMA user_version").fetchone()[0] or None)
         rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY sequence").fetchall()
         entries = [LedgerEntry(**dict(zip(COLUMNS, row, strict=True))) for row in rows]
         heads = connection.execute("SELECT length, digest FROM head").fetchall()
@@ -286,6 +296,6 @@ def _connected(path: str) -> sqlite3.Connection:
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    for statement in _TABLES:
+    for statement in (*_TABLES, f"PRAGMA user_version = {FORMAT}"):
         connection.execute(statement)
     connection.execute("INSERT INTO head VALUES (0, ?)", (CHAIN_START,))

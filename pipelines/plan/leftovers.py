@@ -19,7 +19,7 @@ from typing import Any
 from pipelines.jobs import on_flink
 from pipelines.jobs.on_flink import FlinkJob
 from pipelines.ledger.store import Ledger
-from pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE
+from pipelines.run.folder import KEY_FILE, MANIFEST, NONCE_FILE, SECRET_FILE, VERSIONS_FILE
 from pipelines.tables.private_source import LISTING_FILE
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.ledger_entry import RunStatus, run_states
@@ -27,7 +27,7 @@ from transforms.files.checkpoint import MANIFEST_FILE
 from transforms.files.publish import RELEASED_FILES
 
 _NAME = re.compile(r"(?P<output>.+)\.partial-(?P<run>[A-Za-z0-9_-][A-Za-z0-9._-]*?)(?P<copy>\.clients)?")
-_OURS = {KEY_FILE, NONCE_FILE, SECRET_FILE, MANIFEST, MANIFEST_FILE, LISTING_FILE, *RELEASED_FILES}
+_OURS = {KEY_FILE, NONCE_FILE, SECRET_FILE, VERSIONS_FILE, MANIFEST, MANIFEST_FILE, LISTING_FILE, *RELEASED_FILES}
 _IN_COPY = re.compile(
     rf"{re.escape(LISTING_FILE)}|split\.json|(before|called)\.npz|[0-9a-f]{{16}}(\.jsonl|-[0-9]+)|\.rows-[0-9a-f.]+|"
     r".*(\.parquet|manifest\.json)|\..*\.parquet\.[0-9a-f]{16}"

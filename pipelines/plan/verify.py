@@ -29,7 +29,8 @@ from schemas.errors import ConfigError, LedgerRefusedError, ProtocolError
 from schemas.privacy.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from schemas.privacy.release import RELEASE_SCHEMA, Release, releases_from_table
 from schemas.settings import json_schema
-from schemas.settings.json_schema import FileContent
+from schemas.settings.format_number import numbered
+from schemas.settings.json_schema import NumberedFile
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import AccountFile, AskedFit, VerifiedManifest
 from transforms.files import gate
@@ -295,7 +296,7 @@ def _words(summary: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-class _Signature(FileContent):
+class _Signature(NumberedFile):
     algorithm: Annotated[str, Field(pattern="^Ed25519$")]
     public_key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
@@ -309,7 +310,7 @@ def signed(manifest: bytes, key_path: str) -> bytes:
         "public_key": key.public_key().public_bytes_raw().hex(),
         "signature": key.sign(_LABEL + hashlib.sha256(manifest).digest()).hex(),
     }
-    return json.dumps(found, indent=2, sort_keys=True).encode()
+    return json.dumps(numbered(found), indent=2, sort_keys=True).encode()
 
 
 def check(manifest: bytes, signature: bytes, public_path: str | None) -> str:

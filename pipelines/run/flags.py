@@ -40,6 +40,7 @@ _OWN = (
     Flag("--released", "folder of the releases so far, out of the aggregator's reach", **_NEEDED),
     Flag("--client", "name of the client that sends", metavar="NAME", required=True),
     Flag("--once", "do what is due and end, instead of waiting for more", is_flag=True, flag_value="once"),
+    Flag("--drain", "finish what has begun and end, and charge nothing", is_flag=True, flag_value="drain"),
 )
 FLAGS = {each.opts[0]: each for each in _OWN}
 

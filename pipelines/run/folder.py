@@ -15,9 +15,12 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.run.versions import tell_others, versions
 from schemas.errors import ConfigError
-from schemas.settings.run_manifest import FORMAT
-from transforms.files import new_file
+from schemas.settings.format_number import numbered
+from schemas.settings.json_schema import NumberedFile
+from schemas.settings.refusal import Refusal
+from transforms.files import gate, new_file
 from transforms.files.checkpoint import ARRAYS_FILES, MANIFEST_FILE
 from transforms.files.claims import Claim, UnderWayError, locked
 from transforms.files.file_bytes import read_bytes, remove_files, write_bytes
@@ -30,6 +33,8 @@ PRIVACY_FILE = "privacy.json"
 KEY_FILE = "run.key"
 SECRET_FILE = "mask.secret"
 NONCE_FILE = "run.nonce"
+VERSIONS_FILE = "versions.json"
+_STAY = (KEY_FILE, SECRET_FILE, VERSIONS_FILE)
 OF_ROUNDS = (MANIFEST_FILE, ARRAYS_FILES, f"*{SUFFIX}", STATE_FILE, NONCE_FILE)
 """What rounds of a run leave in the staging folder for a further attempt."""
 _CLAIM_SECONDS = 300.0
@@ -54,6 +59,7 @@ class RunFolder:
         self._made: list[str] = []
         self._lock = -1
         self._claim: Claim | None = None
+        self._began = versions()
 
     def check(self) -> None:
         """Refuses an output folder that holds something, is a link, or cannot be made."""
@@ -157,6 +163,7 @@ class RunFolder:
         if not self._local:
             if not FileSystems.exists(self.staging):
                 FileSystems.mkdirs(self.staging)
+            self._note_versions()
             return
         self.check_staging()
         if not os.path.isdir(self.staging):
@@ -169,6 +176,18 @@ class RunFolder:
             raise UnderWayError(
                 f"--run_id must be of a run that is not under way, got that of {self.staging}; wait for it to end."
             ) from error
+        self._note_versions()
+
+    def _note_versions(self) -> None:
+        """Keeps the versions that a run begins with, and says if it goes on under others."""
+        path = self.path(VERSIONS_FILE)
+        if not FileSystems.exists(path):
+            content = json.dumps(numbered({"versions": self._began})).encode()
+            (new_file.put_in_place if self._local else write_bytes)(path, content)
+        rule = f"{path} must be the file that the interrupted run wrote"
+        refusal = Refusal(kind=ConfigError, rule=rule, remedy="start anew with another --run_id")
+        self._began = gate.read_json(path, _Began, refusal).versions
+        tell_others(self.run_id, self._began)
 
     def clear(self, *, keep_rounds: bool = False) -> None:
         """Removes what a killed attempt left: on a local disk all but its keys, elsewhere its copies of rows.
@@ -183,7 +202,7 @@ class RunFolder:
         for entry in list(os.scandir(self.staging)):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
-            elif entry.name not in (KEY_FILE, SECRET_FILE) and not (keep_rounds and _is_of_rounds(entry.name)):
+            elif entry.name not in _STAY and not (keep_rounds and _is_of_rounds(entry.name)):
                 os.unlink(entry.path)
 
     def release(self) -> None:
@@ -228,7 +247,7 @@ class RunFolder:
     def write_privacy(self, statement: dict[str, Any]) -> None:
         """Stages `privacy.json`: the guarantee, as every release repeats it, and registered types it also rests on."""
         extended = extensions.marks()
-        content = statement | {"format": FORMAT} | ({"extended": extended} if extended else {})
+        content = numbered(statement | ({"extended": extended} if extended else {}))
         self._stage(PRIVACY_FILE, json.dumps(content, indent=2, sort_keys=True).encode())
 
     def adopt(self, name: str, content: bytes | None = None) -> None:
@@ -252,10 +271,13 @@ class RunFolder:
     def seal(self, manifest: dict[str, Any]) -> str:
         """Stages the manifest, with the digest of every staged file; returns its own SHA-256."""
         self._check_claim()
-        whole = manifest | {"format": FORMAT, "files": self._published}
+        other = {} if self._began == versions() else {"began_with": self._began}
+        whole = numbered(manifest | other | {"files": self._published})
         whole["manifest_digest"] = manifest_digest(whole)
         content = json.dumps(whole, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
+        if FileSystems.exists(self.path(VERSIONS_FILE)):
+            FileSystems.delete([self.path(VERSIONS_FILE)])
         return hashlib.sha256(content).hexdigest()
 
     def _check_claim(self) -> None:
@@ -303,6 +325,10 @@ class RunFolder:
     def is_taken_over(self) -> bool:
         """Whether somebody took the claim away, and another attempt of this run works in the staging folder now."""
         return self._claim is not None and self._claim.is_of_another_attempt()
+
+
+class _Began(NumberedFile):
+    versions: dict[str, str]
 
 
 def _is_of_rounds(name: str) -> bool:

@@ -87,6 +87,7 @@ class JobOptions:
       released: folder of the releases so far, for jobs of the clients' role.
       client: name of the client, for the job that sends.
       once: whether a job that waits for more ends instead.
+      drain: whether it ends with what has begun.
     """
 
     config: str
@@ -97,6 +98,7 @@ class JobOptions:
     released: str = ""
     client: str = ""
     once: bool = False
+    drain: bool = False
 
 
 def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS) -> JobOptions:
@@ -105,20 +107,20 @@ def parse_job(job: str, argv: Sequence[str], flags: Sequence[str] = OUTPUT_FLAGS
     Args:
       job: its name.
       argv: words after it.
-      flags: of this job besides --config; all must be given but --run_id and --once.
+      flags: of this job besides --config; all must be given but --run_id, --once and --drain.
 
     Raises:
       ConfigError: for a missing or mistyped flag, with the nearest known one.
     """
     given, rest = parse_own(job, argv, flags)
-    once = given.pop("once", None) is not None
+    asked = {name for name in ("once", "drain") if given.pop(name, None) is not None}
     given.setdefault("run_id", new_run_id())
     check_stores({f"--{name}": text for name, text in given.items()})
     beam = beam_options(rest)
     if beam.view_as(GoogleCloudOptions).job_name is None and not shuffles_in_memory(beam):
         beam.view_as(GoogleCloudOptions).job_name = job_name(job, given["run_id"])
     shared = {name: absolute(given[name]) for name in ("exchange", "released") if name in given}
-    return JobOptions(**given | shared, beam=beam, once=once)
+    return JobOptions(**given | shared, beam=beam, once="once" in asked, drain="drain" in asked)
 
 
 def job_name(job: str, run_id: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from schemas.privacy.curator import DeploymentConfig
+from schemas.settings.format_number import FORMAT
 
 UNKNOWN = "unknown"
 _FIELDS = {
@@ -69,8 +70,8 @@ def with_curator(entry: dict[str, Any], given: DeploymentConfig | None, reasons:
 
 
 def registry_yaml(entry: dict[str, Any]) -> bytes:
-    """An entry as a file."""
-    return yaml.safe_dump(entry, sort_keys=False).encode()
+    """An entry as a file; the registry's template has no field for the number of the format, which is a comment."""
+    return f"# format: {FORMAT}\n{yaml.safe_dump(entry, sort_keys=False)}".encode()
 
 
 def basic_section(name: str | None, description: str) -> dict[str, Any]:

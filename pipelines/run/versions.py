@@ -1,13 +1,11 @@
-"""Versions of this program and of what it builds on."""
+"""Versions of this program and of what it builds on: recorded and told, and never a reason to end a run."""
 
-import functools
-import hashlib
 import importlib.metadata
-import json
-import pathlib
+import logging
 import platform
+from collections.abc import Mapping
 
-_PACKAGES = ("schemas", "transforms", "pipelines", "dapple_dp")
+_LOGGER = logging.getLogger(__name__)
 _LIBRARIES = ("dapple-dp", "apache-beam", "numpy", "pyarrow", "scikit-learn", "dp-accounting", "pipeline-dp")
 
 
@@ -24,10 +22,14 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES}
 
 
-@functools.cache
-def code_digest() -> str:
-    """SHA-256, 64 hex digits, of the source files of this program and of `versions`, however it was installed."""
-    root = pathlib.Path(__file__).resolve().parents[2]
-    files = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
-    sources = {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    return hashlib.sha256(json.dumps([versions(), sources], sort_keys=True).encode()).hexdigest()
+def tell_others(run: str, began: Mapping[str, str]) -> None:
+    """Warns, in one line, if a run goes on under other versions than it began with.
+
+    Args:
+      run: its id.
+      began: `versions` then.
+    """
+    now = versions()
+    changed = [f"{name} {began.get(name)}, now {now.get(name)}" for name in now if began.get(name) != now[name]]
+    if changed:
+        _LOGGER.warning("warning: run %s goes on under other versions than it began with: %s", run, "; ".join(changed))

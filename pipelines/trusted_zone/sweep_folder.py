@@ -17,7 +17,8 @@ from pipelines.run.versions import versions
 from pipelines.trusted_zone import sweep_page
 from schemas.errors import ConfigError, InputError
 from schemas.privacy.flow import NOT_PRIVATE
-from schemas.settings.json_schema import OpenContent
+from schemas.settings.format_number import numbered
+from schemas.settings.json_schema import NumberedContent
 from schemas.settings.refusal import Refusal
 from schemas.trusted_zone.sweep_config import SweepConfig
 from schemas.trusted_zone.sweep_results import POINT_SCHEMA, cell_schema
@@ -70,7 +71,7 @@ class SweepFolder:
                     "it again."
                 )
         self._make()
-        content = NOT_PRIVATE | {"cells_digest": self._config.digest, "n_cells": len(self._config.cells)}
+        content = numbered(NOT_PRIVATE | {"cells_digest": self._config.digest, "n_cells": len(self._config.cells)})
         _write_atomically(state, json.dumps(content | {"versions": versions()}, indent=2).encode())
 
     def _make(self) -> None:
@@ -157,7 +158,7 @@ def _write_atomically(path: str, content: bytes) -> None:
     new_file.rename(partial, path)
 
 
-class _State(OpenContent):
+class _State(NumberedContent):
     cells_digest: str
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple, Self
 import pydantic
 from pydantic import Field
 
-from schemas.settings.json_schema import FileContent
+from schemas.settings.json_schema import FileContent, NumberedFile
 
 CHUNK_MESSAGES = 1 << 16
 """Offsets that one reader reads, at most."""
@@ -47,7 +47,7 @@ class OffsetRange(FileContent):
         return self
 
 
-class WindowOffsets(FileContent):
+class WindowOffsets(NumberedFile):
     """The record of a window.
 
     Attributes:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from schemas.arrivals.topic import MessageColumns, RowTopicConfig, check_settle
 from schemas.choices import Algorithm
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, LedgerRefusedError
 from schemas.kmeans.fit_config import FITS, settled, validated
 from schemas.kmeans.windows_config import EpochTerms, WindowsFit
 from schemas.settings import rejection, yaml_text
@@ -26,6 +26,7 @@ _WORDS = (
     (r"(?<!with )recurring\.(?=(?:memory|short_memory)\b)", "stream."),
     (r"recurring\.previous\b", "{place}"),
     (r"leave (?:recurring|memory) out", "choose another start"),
+    (r"choose another run_id, which is charged again", "begin another epoch under another stream.name"),
     (r"(?:write )?recurring\.warm_start: false", "choose another start"),
 )
 """What errors about the fit of a window say, and the words of a stream for it."""
@@ -161,8 +162,9 @@ def in_stream_words(index: int = 0) -> Iterator[None]:
     """
     try:
         yield
-    except ConfigError as error:
-        raise ConfigError(_in_words(str(error), "stream.start" if index == 0 else "the window before")) from error
+    except (ConfigError, LedgerRefusedError) as error:
+        words = _in_words(str(error), "stream.start" if index == 0 else "the window before")
+        raise type(error)(words) from error
 
 
 def _in_words(sentence: str, place: str) -> str:

@@ -18,7 +18,8 @@ from schemas.masked.config import PairwiseParams
 from schemas.privacy.noise_shares import ShareLaw
 from schemas.privacy.plan import Geometry, Mechanism, ReleasePlan, ReleaseSpec, RoundPlan
 from schemas.privacy.release import MaskedReleases, Release
-from schemas.settings.json_schema import FileContent, parsed
+from schemas.settings.format_number import NAME, numbered
+from schemas.settings.json_schema import FileContent, NumberedFile, parsed
 from schemas.settings.refusal import MalformedError, Refusal
 from schemas.settings.run_manifest import Digest
 
@@ -112,7 +113,7 @@ class _RoundContent(FileContent):
         return found
 
 
-class _PlanContent(FileContent):
+class _PlanContent(NumberedFile):
     run: _Name
     nonce: Annotated[str, Field(pattern=rf"^(?:[0-9a-f]{{2}}){{{NONCE_BYTES},255}}$")]
     settings: _Name
@@ -122,20 +123,20 @@ class _PlanContent(FileContent):
     shares: ShareLaw | None
 
 
-class AggregatorContent(FileContent):
+class AggregatorContent(NumberedFile):
     """Content of `aggregator.json`: what messages are sealed to."""
 
     key: PublicKey
 
 
-class BroadcastContent(FileContent):
+class BroadcastContent(NumberedFile):
     """Content of `broadcast.json`: digest of what is broadcast, and path of the round."""
 
     broadcast: Digest
     round: str
 
 
-class CountersignedContent(FileContent):
+class CountersignedContent(NumberedFile):
     """Content of a countersignature: digest of what the aggregator has shown to a client of a closed round."""
 
     shown: Digest
@@ -171,7 +172,7 @@ class ExchangePlan:
         found |= {"rounds": rounds, "pairwise": pairwise}
         found["collector"] = None if self.collector is None else self.collector.hex()
         found["shares"] = None if self.shares is None else dataclasses.asdict(self.shares)
-        return json.dumps(found, indent=2, sort_keys=True)
+        return json.dumps(numbered(found), indent=2, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> "ExchangePlan":
@@ -192,7 +193,8 @@ class ExchangePlan:
                 raise MalformedError("two counts of those who collude or drop out")
             collector = None if content.collector is None else bytes.fromhex(content.collector)
             nonce = bytes.fromhex(content.nonce)
-            return cls(**dict(content) | {"nonce": nonce, "collector": collector, "rounds": rounds})
+            more = {"nonce": nonce, "collector": collector, "rounds": rounds}
+            return cls(**{name: value for name, value in content if name != NAME} | more)
 
 
 def _release_to_json(plan: ReleasePlan) -> dict[str, Any]:

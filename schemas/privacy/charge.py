@@ -141,6 +141,11 @@ class Charge:
         """Content of a ledger entry."""
         return dataclasses.asdict(self) | {"events": list(self.events), "noise": self.noise._asdict()}
 
+    def equals(self, content: dict[str, Any]) -> bool:
+        """Whether this is what a ledger entry holds, whatever corrections the version that wrote it knew."""
+        known = {"corrections": self.corrections}
+        return canonical(self.to_json()) == canonical(Charge.from_json(content).to_json() | known)
+
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Charge":
         """Inverse of `to_json`; what does not name its corrections was written before there were any."""

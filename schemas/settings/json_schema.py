@@ -3,11 +3,12 @@
 import dataclasses
 import functools
 import json
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import pydantic
 
 from schemas.settings import json_text
+from schemas.settings.format_number import FORMAT, NAME, check_number
 from schemas.settings.refusal import MalformedError, Refusal
 
 _Content = TypeVar("_Content")
@@ -15,6 +16,9 @@ _LONGEST_NAME = 80
 _EXACT = pydantic.ConfigDict(strict=True, allow_inf_nan=False)
 FILE_CONTENT = pydantic.ConfigDict(**_EXACT, extra="forbid")
 """Of a dataclass that files hold as it is: exact types, finite numbers, no other keys."""
+
+
+FormatNumber = Annotated[int, pydantic.Field(ge=FORMAT, le=FORMAT)]
 
 
 class FileContent(pydantic.BaseModel):
@@ -27,6 +31,18 @@ class OpenContent(FileContent):
     """The part of a file's content that is believed; further keys are for people."""
 
     model_config = pydantic.ConfigDict(extra="ignore")
+
+
+class NumberedFile(FileContent):
+    """A file that says by which format it was written."""
+
+    format: FormatNumber
+
+
+class NumberedContent(OpenContent):
+    """A file that says so, of which a part is believed."""
+
+    format: FormatNumber
 
 
 @functools.cache
@@ -52,11 +68,10 @@ def _validated(text: bytes | str, kind: type[_Content]) -> _Content:
     try:
         found: _Content = _adapter(cast(Any, kind)).validate_json(text)
     except pydantic.ValidationError as error:
-        place = ".".join(
-            map(str, error.errors(include_url=False, include_input=False, include_context=False)[0]["loc"])
-        )
-        if place == "format":
-            raise MalformedError("a format of another version") from error
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        if place == NAME:
+            check_number(None if first["type"] == "missing" else first["input"])
         raise MalformedError(f"another content at {place[:_LONGEST_NAME]!r}" if place else "another content") from error
     return found
 

@@ -14,6 +14,10 @@ class MalformedError(ValueError):
     """What is wrong with a file, in a few words that hold none of its values."""
 
 
+class OtherFormatError(MalformedError):
+    """A file is of another format, or says of none."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """What the user is told of a file that cannot be used.
@@ -44,6 +48,9 @@ class Refusal:
             yield
         except DappleError:
             raise
+        except OtherFormatError as error:
+            remedy = f"read it with the version of dapple that wrote it, or {self.remedy}"
+            raise self.kind(f"{error}, where {self.rule}; {remedy}.") from error
         except MalformedError as error:
             raise self.because(str(error)) from error
         except Exception as error:

@@ -1,10 +1,10 @@
 """What jobs believe of the manifests, `run.json`, of earlier runs; the rest of such a file is for people."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from schemas.settings.json_schema import OpenContent
+from schemas.settings.json_schema import NumberedContent, OpenContent
 
 FileName = Annotated[
     str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_][A-Za-z0-9_.=-]*$", max_length=512)
@@ -12,14 +12,6 @@ FileName = Annotated[
 """A file inside of the folder of the manifest: never absolute, never above it."""
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal."""
-FORMAT = 1
-"""Number of the format of `run.json` and of `privacy.json`; nobody reads a file of another number."""
-
-
-class NumberedContent(OpenContent):
-    """A file that says by which format it was written."""
-
-    format: Literal[1]
 
 
 class RunManifest(NumberedContent):

@@ -11,13 +11,13 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from schemas.errors import InputError
-from schemas.settings.json_schema import FileContent, parsed
+from schemas.settings.format_number import numbered
+from schemas.settings.json_schema import FileContent, FormatNumber, parsed
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import Digest, FileName
 from schemas.tables.snapshot import Snapshot
 
 LAYOUT = "client-sharded"
-LAYOUT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
 RUNS_KEY = b"dapple.runs"
 """Key-value metadata of a prepared file: how many row groups belong together, as a JSON list."""
@@ -58,8 +58,8 @@ class PreparedManifest(FileContent):
 
     def to_json(self) -> str:
         """Text of `manifest.json`."""
-        marks = {"layout": LAYOUT, "version": LAYOUT_VERSION, "files_digest": _files_digest(self)}
-        content = self.model_dump(mode="json", exclude={"files"}) | marks
+        marks = {"layout": LAYOUT, "files_digest": _files_digest(self)}
+        content = numbered(self.model_dump(mode="json", exclude={"files"}) | marks)
         content["files"] = [each._asdict() for each in self.files]
         return json.dumps(content, indent=2, sort_keys=True)
 
@@ -72,16 +72,15 @@ class PreparedManifest(FileContent):
           where: names it in messages.
 
         Raises:
-          InputError: if it is not a whole manifest of this layout and version.
+          InputError: if it is not a whole manifest of this layout.
         """
         refusal = Refusal(
             kind=InputError, rule=f"{where} must be a manifest that prepare wrote", remedy="run prepare again"
         )
         content = parsed(text, _Content, refusal)
-        if (content.layout, content.version, content.files_digest) != (LAYOUT, LAYOUT_VERSION, _files_digest(content)):
+        if (content.layout, content.files_digest) != (LAYOUT, _files_digest(content)):
             raise InputError(
-                f"{where} must be an unchanged manifest of layout {LAYOUT}, version {LAYOUT_VERSION}, got another; "
-                "run prepare again."
+                f"{where} must be an unchanged manifest of layout {LAYOUT}, got another; run prepare again."
             )
         return PreparedManifest(**{name: getattr(content, name) for name in PreparedManifest.model_fields})
 
@@ -100,8 +99,8 @@ class PreparedManifest(FileContent):
 
 
 class _Content(PreparedManifest):
+    format: FormatNumber
     layout: str
-    version: int
     files_digest: Digest
 
 

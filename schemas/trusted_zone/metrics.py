@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from schemas.errors import InputError
 from schemas.privacy.flow import NOT_PRIVATE
+from schemas.settings.format_number import NAME, check_number, numbered
 from schemas.settings.json_schema import checked, parsed
 from schemas.settings.refusal import Refusal
 
@@ -87,7 +88,7 @@ class Metrics:
         content: dict[str, Any] = NOT_PRIVATE | {"nicv": self.nicv}
         for name, value in dataclasses.asdict(self).items():
             content |= value if isinstance(value, dict) else {} if value is None and name != "cost" else {name: value}
-        return json.dumps(content, indent=2, allow_nan=False)
+        return json.dumps(numbered(content), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Self:
@@ -100,6 +101,7 @@ class Metrics:
         refusal = Refusal(kind=InputError, rule=rule, remedy="run the job again")
         content = parsed(text, dict[str, Any], refusal)
         with refusal.covers():
+            check_number(content.pop(NAME, None))
             parts: dict[str, Any] = {"separation": content}
             parts |= {"classes": content} if "adjusted_rand" in content else {}
             parts |= {"reference": content} if "centroid_mse" in content else {}

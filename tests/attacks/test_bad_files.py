@@ -235,7 +235,6 @@ def _after_two(folder: RunFolder, protocol: toy_rounds.ToyProtocol, config: toy_
         input_fingerprint="rows",
         key_digest=key_digest(folder.path("run.key")),
         plan_digest=round_driver.plan_digest(events),
-        code_version="1",
     )
     arrays = {"total": np.ones(1, dtype=np.int64), "last": np.array(2)}
     CheckpointFolder(folder.staging).save(

@@ -7,7 +7,6 @@ import pathlib
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -17,6 +16,7 @@ from schemas.masked.pairwise_messages import LETTER_BYTES, Leg, Letter, SenderKe
 from tests.pipeline.masked.test_pairwise_jobs import LLOYD, Parties
 from tests.scenes.parties import opened
 from tests.unit.masked.test_pairwise import Party
+from transforms.files.file_bytes import table_bytes
 from transforms.masked.pairwise_files import PairwiseExchange
 from transforms.masked.pairwise_lists import Correspondence
 from transforms.numerics.masked import shamir
@@ -76,7 +76,7 @@ def test_hostile_keys_and_letters_are_left_out_and_the_round_goes_on(parties):
     path = PairwiseExchange(parties.exchange).plan().rounds[0].path
     rows = [{"round": path} | SenderKeys(*each)._asdict() for each in GARBAGE.values()]
     schema = pa.schema([pa.field(name, pa.string() if name == "round" else pa.binary(), False) for name in rows[0]])
-    pq.write_table(pa.Table.from_pylist(rows, schema), folder_of(parties, Leg.KEYS) / "hostile.parquet")
+    (folder_of(parties, Leg.KEYS) / "hostile.parquet").write_bytes(table_bytes(pa.Table.from_pylist(rows, schema)))
     (folder_of(parties, Leg.KEYS) / "junk.parquet").write_bytes(b"junk")
     assert parties.leg()["left_out"] == ["00_lloyd_00/keys/junk.parquet"]
     listed = PairwiseExchange(parties.exchange).keys(0)
@@ -86,7 +86,7 @@ def test_hostile_keys_and_letters_are_left_out_and_the_round_goes_on(parties):
     rows = [{"round": path} | Letter(a, b, bytes(n))._asdict() for a, b, n in wrong]
     types = {"round": pa.string(), "sender": pa.int64(), "receiver": pa.int64(), "sealed": pa.binary()}
     schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
-    pq.write_table(pa.Table.from_pylist(rows, schema), folder_of(parties, Leg.LETTERS) / "hostile.parquet")
+    (folder_of(parties, Leg.LETTERS) / "hostile.parquet").write_bytes(table_bytes(pa.Table.from_pylist(rows, schema)))
     (folder_of(parties, Leg.LETTERS) / "junk.parquet").write_bytes(b"")
     assert parties.leg()["left_out"] == ["00_lloyd_00/letters/junk.parquet"]
     assert all(len(each.sealed) == LETTER_BYTES for each in PairwiseExchange(parties.exchange).letters(0))

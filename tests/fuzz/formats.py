@@ -38,8 +38,9 @@ from tests.scenes import reports as report_scenes
 from tests.scenes.lake import job, mixture, table_of
 from transforms.arrivals.consume import record_refusal
 from transforms.files import gate
-from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, arrays_to_bytes, read_state
+from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding, read_state
 from transforms.files.file_bytes import table_bytes
+from transforms.files.formats.arrays_file import arrays_to_bytes
 from transforms.files.saved_model import load_model, read_reference
 from transforms.masked.exchange_files import Exchange, read_table
 from transforms.masked.pairwise_files import PairwiseExchange
@@ -262,7 +263,7 @@ def _state(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _checkpoint(folder: pathlib.Path) -> None:
-    binding = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d", code_version="e")
+    binding = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d")
     events = [{"count": 5, "noise_multiplier": 1.5, "select_epsilon": None}]
     CheckpointFolder(str(folder)).save(
         Checkpoint(rounds=5, binding=binding, plan={"events": events}, events=events, arrays=_state(folder))
@@ -359,7 +360,9 @@ def _of_roll(folder: pathlib.Path) -> object:
 
 def _offsets(folder: pathlib.Path) -> None:
     ranges = tuple(OffsetRange(partition=index, first=5, end=9 + index) for index in range(2))
-    found = WindowOffsets(topic="visits", topic_id="a", window="2026-01-01", cut=1_767_312_000_000, ranges=ranges)
+    found = WindowOffsets(
+        format=1, topic="visits", topic_id="a", window="2026-01-01", cut=1_767_312_000_000, ranges=ranges
+    )
     (folder / "offsets.json").write_text(found.model_dump_json())
 
 

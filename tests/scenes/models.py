@@ -10,7 +10,7 @@ import yaml
 from numpy.typing import NDArray
 
 from schemas.kmeans.model import ClusterModel
-from schemas.settings.run_manifest import FORMAT
+from schemas.settings.format_number import FORMAT
 from tests.scenes.lake import Outcome, run_command
 from transforms.files.file_bytes import table_bytes
 

@@ -101,7 +101,6 @@ def run(
             input_fingerprint=fingerprint,
             key_digest=key_digest(key_uri),
             plan_digest=round_driver.plan_digest(protocol.events(config.rounds)),
-            code_version="1",
         )
         with mock.patch("pipelines.run.graph.check_graph"):
             done = round_driver.run_chunks(protocol, folder.staging, binding, beam_options([]), chunk)

@@ -6,23 +6,23 @@ is on the disk, so that it always names a whole file, whenever the process or th
 
 import dataclasses
 import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import apache_beam as beam
-import numpy as np
 import pydantic
 from apache_beam.io.filesystems import FileSystems
 from numpy.typing import NDArray
 from pydantic import Field
 
-from schemas.errors import ConfigError, InputError
-from schemas.settings.json_schema import FILE_CONTENT, FileContent
+from schemas.errors import ConfigError, InputError, PrivacyFlowError
+from schemas.settings.format_number import numbered
+from schemas.settings.json_schema import FILE_CONTENT, FileContent, NumberedFile
 from schemas.settings.refusal import Refusal
-from transforms.files import gate, new_file
-from transforms.files.file_bytes import write_bytes
+from transforms.files import gate, new_file, stores
+from transforms.files.file_bytes import read_bytes, write_bytes
+from transforms.files.formats.arrays_file import arrays_to_bytes
 
 MANIFEST_FILE = "checkpoint.json"
 ARRAYS_FILES = "round-*.npz"
@@ -30,14 +30,12 @@ Arrays = Mapping[str, NDArray]
 """What a protocol knows between two rounds, by name; never objects, so that nothing has to be unpickled."""
 MOST_ROUNDS = 10**9
 """Rounds of a run, at most."""
-_FORMAT = 1
 _REMEDY = "start anew with another --run_id"
 _REMEDIES = {
     "config_digest": ("the config", "restore the config"),
     "input_fingerprint": ("the input", "restore the input"),
     "key_digest": ("the noise key", "restore the key"),
-    "plan_digest": ("the privacy plan", "install the same version of dapple"),
-    "code_version": ("the version of dapple", "install the same version of dapple"),
+    "plan_digest": ("the privacy plan", "install the versions that began it"),
 }
 _Digest = Annotated[str, Field(max_length=1 << 12)]
 
@@ -52,14 +50,12 @@ class RunBinding:
       input_fingerprint: keyed digest of the rows.
       key_digest: one-way digest of the run key.
       plan_digest: of the events that the whole run spends.
-      code_version: of this program.
     """
 
     config_digest: _Digest
     input_fingerprint: _Digest
     key_digest: _Digest
     plan_digest: _Digest
-    code_version: _Digest
 
 
 class _ArraysContent(FileContent):
@@ -69,8 +65,7 @@ class _ArraysContent(FileContent):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class _Content(FileContent):
-    format: Literal[1]
+class _Content(NumberedFile):
     rounds: int = Field(ge=0, le=MOST_ROUNDS)
     binding: RunBinding
     plan: dict[str, Any]
@@ -114,17 +109,6 @@ class Checkpoint:
                 )
 
 
-def arrays_to_bytes(arrays: Arrays) -> bytes:
-    """Arrays as an npz file; equal arrays give equal bytes.
-
-    Raises:
-      ValueError: for an array of objects.
-    """
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **{name: arrays[name] for name in sorted(arrays)})
-    return buffer.getvalue()
-
-
 def read_state(path: str) -> dict[str, NDArray]:
     """Arrays that a pipeline wrote for the launcher; raises InputError for another file."""
     rule = f"{path} must be the arrays that the last rounds wrote"
@@ -140,7 +124,6 @@ class CheckpointFolder:
 
     def __init__(self, folder: str):
         self._folder = folder
-        self._local = FileSystems.get_scheme(folder) in (None, "file")
 
     def arrays_path(self, rounds: int) -> str:
         """Where a pipeline writes the arrays after so many rounds."""
@@ -149,9 +132,8 @@ class CheckpointFolder:
     def save(self, checkpoint: Checkpoint) -> None:
         """Makes a checkpoint the one of the run; its arrays may lie at `arrays_path` already."""
         name, content = _arrays_name(checkpoint.rounds), arrays_to_bytes(checkpoint.arrays)
-        write_bytes(self._path(name), content)
+        _put(self._path(name), content)
         manifest = {
-            "format": _FORMAT,
             "rounds": checkpoint.rounds,
             "binding": dataclasses.asdict(checkpoint.binding),
             "plan": checkpoint.plan,
@@ -160,7 +142,8 @@ class CheckpointFolder:
             "arrays": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
         }
         before = self._manifest()
-        self._replace_manifest(json.dumps(manifest, indent=2, sort_keys=True, allow_nan=False).encode())
+        text = json.dumps(numbered(manifest), indent=2, sort_keys=True, allow_nan=False)
+        _put(self._path(MANIFEST_FILE), text.encode())
         if before is not None and before.arrays.file != name:
             _delete(self._path(before.arrays.file))
 
@@ -212,10 +195,6 @@ class CheckpointFolder:
         path = self._path(MANIFEST_FILE)
         return gate.read_json(path, _Content, self.refusal) if FileSystems.exists(path) else None
 
-    def _replace_manifest(self, content: bytes) -> None:
-        """Puts the manifest into place: on a disk by a flush and a rename, in an object store as one object."""
-        (new_file.put_in_place if self._local else write_bytes)(self._path(MANIFEST_FILE), content)
-
 
 def _arrays_name(rounds: int) -> str:
     return f"round-{rounds:06d}.npz"
@@ -227,8 +206,20 @@ def _delete(path: str) -> None:
         FileSystems.delete([path])
 
 
+def _put(path: str, content: bytes) -> None:
+    """Puts a file into place: on a disk by a flush and a rename, in an object store as one object."""
+    (new_file.put_in_place if stores.is_local(path) else write_bytes)(path, content)
+
+
 def _write_arrays(arrays: dict, path: str) -> None:
-    write_bytes(path, arrays_to_bytes(arrays))
+    """Writes what rounds give; if they are run again, then noise of the same key may have been drawn for other sums."""
+    content = arrays_to_bytes(arrays)
+    if FileSystems.exists(path) and read_bytes(path) != content:
+        raise PrivacyFlowError(
+            "rounds that are run again must give the same bits, got others; use a machine of the same type and the "
+            f"versions that the run began with, or {_REMEDY}."
+        )
+    _put(path, content)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

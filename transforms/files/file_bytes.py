@@ -11,6 +11,7 @@ from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError
+from schemas.settings.format_number import FORMAT, METADATA
 from schemas.settings.refusal import Refusal
 from schemas.settings.run_manifest import Digest, FileName
 from transforms.files import gate, new_file, stores
@@ -57,9 +58,10 @@ def remove_files(pattern: str) -> None:
 
 
 def table_bytes(table: pa.Table) -> bytes:
-    """A table as a Parquet file; equal tables give equal bytes."""
+    """A table as a Parquet file with the number of the format; equal tables give equal bytes."""
     buffer = io.BytesIO()
-    pq.write_table(table, buffer)
+    metadata = (table.schema.metadata or {}) | {METADATA: str(FORMAT)}
+    pq.write_table(table.replace_schema_metadata(metadata), buffer)
     return buffer.getvalue()
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from schemas.errors import InputError
 from schemas.settings import json_schema, json_text, yaml_text
+from schemas.settings.format_number import METADATA, NAME, check_number
 from schemas.settings.refusal import MalformedError, Refusal
 from transforms.files import stores
 from transforms.files.formats import parquet_footer
@@ -99,7 +100,7 @@ def read_table(path: str, refusal: Refusal, schema: pa.Schema | None = None) -> 
     return table_of(read_bytes(path, refusal), refusal, schema)
 
 
-def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None) -> pa.Table:
+def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None, *, foreign: bool = False) -> pa.Table:
     """Bytes of a Parquet file as a table.
 
     Arrow reads a Python file by threads that may outlive the call, and a process that ends just then aborts. So the
@@ -109,6 +110,7 @@ def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None) 
       content: of the file.
       refusal: what the user is told of another file.
       schema: that the table must have, nullability included; None takes any.
+      foreign: whether others may have written it, without a number of the format.
     """
     with refusal.covers():
         file = io.BytesIO(content)
@@ -117,6 +119,8 @@ def table_of(content: bytes, refusal: Refusal, schema: pa.Schema | None = None) 
         with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as parquet:
             table = _bounded_table(parquet)
         table.validate(full=True)
+        if not foreign:
+            check_number((table.schema.metadata or {}).get(METADATA))
         if schema is not None and not table.schema.equals(schema):
             raise MalformedError("other columns")
         return table
@@ -163,7 +167,7 @@ def read_arrays(path: str, refusal: Refusal, most_bytes: int = MOST_BYTES) -> di
 
 
 def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
-    """Arrays of an npz file as `numpy.savez` writes it: not compressed, no objects, so nothing is unpickled.
+    """Arrays of a numbered npz file as `numpy.savez` writes it: not compressed, no objects, so nothing is unpickled.
 
     Args:
       content: of the file.
@@ -178,7 +182,10 @@ def arrays_of(content: bytes, refusal: Refusal) -> dict[str, NDArray[Any]]:
             raise MalformedError("compressed arrays")
         if sum(each.file_size for each in members) > len(content):
             raise MalformedError("arrays that overlap")
-        return {_array_name(name): _array(archive.read(name)) for name in names}
+        arrays = {_array_name(name): _array(archive.read(name)) for name in names}
+        found = arrays.pop(NAME, np.empty(0))
+        check_number(found.tolist() if found.size else None)
+        return arrays
 
 
 def _opened(path: str) -> BinaryIO:

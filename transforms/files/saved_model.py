@@ -134,7 +134,7 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
     rule = "evaluate.reference must be a Parquet file or the output folder of a fit"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="check the path")
     content = gate.read_bytes(inside if FileSystems.exists(inside) else path, refusal)
-    centers, _ = _centers(content, path, "evaluate.reference")
+    centers, _ = _centers(content, path, "evaluate.reference", foreign=True)
     if centers.shape[1] != n_features:
         raise ConfigError(
             f"evaluate.reference must hold centers of {n_features} features like the model, got {centers.shape[1]}; "
@@ -143,11 +143,13 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
     return centers
 
 
-def _centers(content: bytes, path: str, setting: str) -> tuple[NDArray[np.float64], tuple[int, ...]]:
+def _centers(
+    content: bytes, path: str, setting: str, *, foreign: bool = False
+) -> tuple[NDArray[np.float64], tuple[int, ...]]:
     """The matrix in the column `center` of a Parquet file, in the order of numbers, and the numbers."""
     rule = f"{setting} must hold finite centers of one width in a list column 'center' of {path}"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="give a file with such centers")
-    table = gate.table_of(content, refusal)
+    table = gate.table_of(content, refusal, foreign=foreign)
     try:
         with refusal.covers():
             numbers = _numbers(table)

@@ -38,6 +38,7 @@ from schemas.masked.exchange import (
 from schemas.privacy.plan import RoundPlan
 from schemas.privacy.release import MaskedReleases
 from schemas.settings import json_schema, json_text
+from schemas.settings.format_number import numbered
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.file_bytes import table_bytes
@@ -101,7 +102,7 @@ class Exchange:
         """Says what messages are sealed to; False if it was said before, ProtocolError if there is another key."""
         path = self._path(_AGGREGATOR)
         said = FileSystems.exists(path)
-        self._write(path, json.dumps({"key": public.hex()}).encode(), AGGREGATOR, "key")
+        self._write(path, json.dumps(numbered({"key": public.hex()})).encode(), AGGREGATOR, "key")
         return not said
 
     def aggregator_key(self) -> bytes:
@@ -124,7 +125,7 @@ class Exchange:
 
     def open_round(self, index: int, digest: bytes) -> None:
         """Says that messages under this broadcast may be sent."""
-        content = {"broadcast": digest.hex(), "round": self.plan().rounds[index].path}
+        content = numbered({"broadcast": digest.hex(), "round": self.plan().rounds[index].path})
         path = self._path(self._round(index), _BROADCAST)
         self._write(path, json.dumps(content).encode(), COLLECTOR, "broadcast", index)
 
@@ -253,7 +254,7 @@ class Exchange:
 
     def countersign(self, index: int, client: str, shown: str) -> None:
         """Signs what was shown to a client of a closed round; raises ProtocolError if it has signed something else."""
-        content = json.dumps({"shown": shown}).encode()
+        content = json.dumps(numbered({"shown": shown})).encode()
         self._write(self._countersigned(index, client), content, client, _COUNTERSIGNED, index)
 
     def has_countersigned(self, index: int, client: str) -> bool:

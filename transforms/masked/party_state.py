@@ -1,5 +1,6 @@
 """What a party keeps of its answers, in a folder of its own: asked twice, it gives its first answer.
 
+    STATE/PARTY/format.json                 the number of the format of all that follows
     STATE/PARTY/seal.key, noise.key         made when the party is enrolled, and never again
     STATE/PARTY/run-RUN/NOTE                digest of what is answered for: a broadcast, a list, a sum
     STATE/PARTY/run-RUN/ANSWER.sent         bytes that were sent, empty if there was nothing to send
@@ -15,6 +16,7 @@ client's name, of a nonce. However the place of a key is spelled, its party has 
 import dataclasses
 import glob
 import hashlib
+import json
 import os
 import stat
 from typing import Self
@@ -23,6 +25,8 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.errors import ConfigError, ProtocolError
+from schemas.settings.format_number import numbered
+from schemas.settings.json_schema import NumberedFile, parsed
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 from transforms.files.file_bytes import make_folder
@@ -37,6 +41,7 @@ _RUN = "run-"
 _OVER, _LAST = "over", "last round"
 _SETTING = "masked.state_uri"
 _SEAL_KEY, _NOISE_KEY = "seal.key", "noise.key"
+_FORMAT = "format.json"
 _PINNED, _PIN_KEY = ".pinned", ".key"
 _PURPOSE = "pinned"
 
@@ -222,6 +227,12 @@ class PartyState:
                 f"{state_uri} where nobody is; run `dapple party enroll` once, and if the folder was lost, then with "
                 "a new secret."
             )
+        rule, remedy = f"{_SETTING} must be one that this version can go on with", "enroll the party with a new secret"
+        refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
+        content = b"{}"
+        if FileSystems.exists(path := FileSystems.join(found.folder, _FORMAT)):
+            content = gate.read_bytes(path, refusal)
+        parsed(content, NumberedFile, refusal)
         return found
 
     @classmethod
@@ -245,6 +256,7 @@ class PartyState:
                 f"a party must be enrolled once, got {client or 'whoever unmasks'} that is enrolled in {state_uri}; "
                 "use it as it is."
             )
+        write_once(FileSystems.join(found.folder, _FORMAT), json.dumps(numbered({})).encode(), private=True)
         _make_key(found.noise_uri)
         create_key(found.seal_uri, f"the key in {_SETTING}")
         return found

@@ -14,7 +14,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from schemas.errors import InputError
-from schemas.settings.json_schema import FileContent
+from schemas.settings.format_number import numbered
+from schemas.settings.json_schema import NumberedFile
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
 
@@ -23,7 +24,7 @@ _MOST_CACHE_BYTES = 1 << 12
 _REFUSAL = Refusal(kind=InputError, rule="a stored plan must be a level of noise", remedy="it is searched again")
 
 
-class _Content(FileContent):
+class _Content(NumberedFile):
     level: Annotated[float, Field(gt=0.0)]
     epsilon: Annotated[float, Field(gt=0.0)]
 
@@ -68,7 +69,7 @@ def store(request_digest: str, found: StoredLevel) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         try:
             with open(handle, "w", encoding="utf-8") as file:
-                json.dump(found._asdict(), file)
+                json.dump(numbered(found._asdict()), file)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)

@@ -67,8 +67,9 @@ def bind(state: Any, path: str) -> Any:
         write_once(path, state_digest(state), private=True)
     except ProtocolError as error:
         raise PrivacyFlowError(
-            "a broadcast must be the same to the last bit whenever it is computed, got other bits on another worker; "
-            "use workers of one CPU type and run the job again."
+            "a broadcast must be the same to the last bit whenever it is computed, got other bits on another worker "
+            "or by another version; use workers of one CPU type and the versions that the run began with, and run the "
+            "job again."
         ) from error
     return state
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from schemas.errors import InputError
 from schemas.settings.refusal import Refusal
 from transforms.files import gate
-from transforms.files.checkpoint import arrays_to_bytes
 from transforms.files.file_bytes import write_bytes
+from transforms.files.formats.arrays_file import arrays_to_bytes
 from transforms.numerics.statistics.assignment import Assigner
 
 STATE_FILE = "initial.npz"

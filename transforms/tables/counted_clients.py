@@ -8,7 +8,6 @@ that read rows of the window.
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from schemas.settings.refusal import MalformedError, Refusal
 from schemas.tables.client_block import ClientBlock
 from schemas.tables.participation import Participation
 from transforms.files import gate
+from transforms.files.formats.arrays_file import arrays_to_bytes
 from transforms.numerics.tables.participation import LONG_AGO, Counted
 from transforms.tables import client_ids, hive
 
@@ -48,17 +48,16 @@ class Roll:
 
     def to_bytes(self) -> bytes:
         """The file."""
-        file = io.BytesIO()
-        np.savez(
-            file,
-            facts=np.frombuffer(json.dumps(self.facts, sort_keys=True).encode(), dtype=np.uint8),
-            salt=np.frombuffer(self.salt, dtype=np.uint8),
-            kind=np.frombuffer(self.kind.encode(), dtype=np.uint8),
-            digests=self.counted.digests,
-            windows=self.counted.windows.astype(np.int32),
-            times=self.counted.times.astype(np.int32),
+        return arrays_to_bytes(
+            {
+                "facts": np.frombuffer(json.dumps(self.facts, sort_keys=True).encode(), dtype=np.uint8),
+                "salt": np.frombuffer(self.salt, dtype=np.uint8),
+                "kind": np.frombuffer(self.kind.encode(), dtype=np.uint8),
+                "digests": self.counted.digests,
+                "windows": self.counted.windows.astype(np.int32),
+                "times": self.counted.times.astype(np.int32),
+            }
         )
-        return file.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes, facts: dict[str, Any], refusal: Refusal) -> Self:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
 from schemas.privacy.flow import NOT_PRIVATE_METADATA
+from schemas.settings.format_number import FORMAT, METADATA
 from schemas.tables.contract import TableContract
 from schemas.tables.shard import EMPTY_SHARD, ShardRef
 from schemas.trusted_zone.job_configs import CLUSTER, FILE, ROW
@@ -64,7 +65,7 @@ class _AssignFn(SmallBlocksFn):
         others = dict.fromkeys(params.id_columns, pa.string())
         tables = (_assigned(rows, params, shard) for rows in read_valid_rows(shard, params.contract, others))
         first = next(tables)
-        metadata = NOT_PRIVATE_METADATA | {DIGEST_KEY: params.digest}
+        metadata = NOT_PRIVATE_METADATA | {DIGEST_KEY: params.digest, METADATA: str(FORMAT)}
         with pq.ParquetWriter(buffer, first.schema.with_metadata(metadata)) as writer:
             writer.write_table(first)
             for table in tables:

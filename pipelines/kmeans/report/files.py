@@ -28,6 +28,7 @@ from schemas.privacy.noise_shares import ZEROED_OUT
 from schemas.privacy.plan import Mechanism
 from schemas.privacy.unit import UNITS
 from schemas.settings.digest import config_digest
+from schemas.settings.format_number import numbered
 from transforms.files.file_bytes import table_bytes
 from transforms.files.publish import RELEASED_FILES
 
@@ -63,7 +64,7 @@ def write_outputs(folder: RunFolder, planned: PlannedFit, result: FitResult, *, 
     folder.write_privacy(result.privacy.to_json() | more)
     folder.write("deployment.yaml", registry_yaml(deployment(planned)))
     if result.drift is not None:
-        folder.write(DRIFT_FILE, _json(_drift_json(result.model, result.drift, result.remembered)))
+        folder.write(DRIFT_FILE, _drift_json(result.model, result.drift, result.remembered))
     if result.remembered is not None:
         table = result.remembered.memory.table(result.model.cluster_numbers)
         folder.write(MEMORY_FILE, table_bytes(table))
@@ -105,9 +106,9 @@ def _when_given(**content: Any) -> dict[str, Any]:
     return {name: value for name, value in content.items() if value is not None}
 
 
-def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None) -> dict[str, Any]:
+def _drift_json(model: ClusterModel, drift: Drift, remembered: Remembered | None) -> bytes:
     memory = {} if remembered is None else {"memory": remembered.to_json(model.cluster_numbers)}
-    return drift.to_json() | memory
+    return json.dumps(numbered(drift.to_json() | memory), indent=2, sort_keys=True).encode()
 
 
 def _settings(config: FitConfig) -> dict[str, Any]:
@@ -119,10 +120,6 @@ def _settings(config: FitConfig) -> dict[str, Any]:
         if holder.get(name) is not None:
             holder[name] = NOT_SAID
     return content
-
-
-def _json(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, indent=2, sort_keys=True).encode()
 
 
 def deployment(planned: PlannedFit) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from schemas.errors import InputError
 from schemas.kmeans.recurring.drift import DRIFT_FILE
 from schemas.kmeans.recurring.remembered import MEMORY_FILE, MEMORY_SCHEMA
 from schemas.kmeans.stream_config import StreamConfig
+from schemas.settings.format_number import NAME, check_number
 from schemas.settings.refusal import Refusal
+from schemas.settings.run_manifest import ModelManifest, Spent
 from transforms.files import gate
 from transforms.files.publish import CENTERS_FILE
 from transforms.numerics.kmeans.recurring.windows import own_noise
@@ -143,13 +145,9 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
     indices, every = thinned(done)
     folder = FileSystems.join(output, config.calendar.date(done - 1))
     path, refusal = _found(folder, "run.json")
-    manifest = gate.read_json(path, dict[str, Any], refusal)
-    with refusal.covers():
-        features = tuple(str(each) for each in manifest["features"])
+    features = tuple(gate.read_json(path, ModelManifest, refusal).features)
     path, refusal = _found(folder, "privacy.json")
-    privacy = gate.read_json(path, dict[str, Any], refusal)
-    with refusal.covers():
-        epsilon, delta = float(privacy["epsilon"]), float(privacy["delta"])
+    spent = gate.read_json(path, Spent, refusal)
     windows = tuple(
         _window(
             FileSystems.join(output, config.calendar.date(index)), index, config.calendar.date(index), len(features)
@@ -162,8 +160,8 @@ def read_history(config: StreamConfig, output: str, done: int) -> History:
         size_stddevs=_size_stddevs(config, folder, done)[indices],
         features=_named(config, features),
         first=config.options.first,
-        epsilon=epsilon,
-        delta=delta,
+        epsilon=spent.epsilon,
+        delta=spent.delta,
     )
 
 
@@ -189,6 +187,7 @@ def _window(folder: str, index: int, date: str, n_features: int) -> ShownWindow:
     path, refusal = _found(folder, DRIFT_FILE)
     drift = gate.read_json(path, dict[str, Any], refusal)
     with refusal.covers():
+        check_number(drift.get(NAME))
         clusters = drift["memory"]["clusters"]
         noise, scores = ({int(each["cluster"]): each[name] for each in clusters} for name in ("noise", "score"))
     return ShownWindow(

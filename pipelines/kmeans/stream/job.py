@@ -2,7 +2,7 @@
 
 A window is a `fit` of its own with a ledger, so it is released once, whatever kills this job, and the next call goes on
 where this one ended. Which windows are due follows from the calendar and the clock, never from rows. With `--once` the
-job does not wait; its windows are the same, byte for byte.
+job does not wait; its windows are the same, byte for byte. With `--drain` it finishes what was charged, and ends.
 """
 
 import dataclasses
@@ -21,6 +21,7 @@ from pipelines.jobs.windows import Due, Released, WindowsFolder, due_windows, re
 from pipelines.kmeans import fit
 from pipelines.kmeans.stream.arriving import topic_windows
 from pipelines.kmeans.stream.windows_page import PAGE, write_page
+from pipelines.ledger.store import Ledger
 from pipelines.tables.arrivals.window_rows import FolderRows, arriving
 from schemas.kmeans.stream_config import StreamConfig, in_stream_words, load_stream_config
 from schemas.privacy.flow import Zone
@@ -29,8 +30,11 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def _plan(run: Run[StreamConfig]) -> Due:
-    due = due_windows(run.settings.calendar, run.options.output)
-    _LOGGER.info("stream %s: %s due", run.settings.options.name, counted(len(due.indices), "window"))
+    due, name = due_windows(run.settings.calendar, run.options.output), run.settings.options.name
+    if run.options.drain:
+        begun = Ledger(str(run.settings.ledger)).windows(str(run.settings.template.data.name), name)
+        due = dataclasses.replace(due, indices=tuple(index for index in due.indices if index in begun))
+    _LOGGER.info("stream %s: %s %s", name, counted(len(due.indices), "window"), "begun" if run.options.drain else "due")
     return due
 
 
@@ -42,7 +46,7 @@ def _work(run: Run[StreamConfig], due: Due) -> Released:
         write_page(config, run.options.output, due.done)
     warned: list[int | None] = []
     release = functools.partial(_arrived, run, warned)
-    return Released(released_in_time(config.calendar, due, run.options.once, release), warned)
+    return Released(released_in_time(config.calendar, due, run.options.once or run.options.drain, release), warned)
 
 
 def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[int, ...], watch: Watch) -> Iterator[str]:
@@ -80,6 +84,7 @@ def _write(run: Run[StreamConfig], due: Due, released: Released) -> Outcome:
         _LOGGER.info("done: %s", FileSystems.join(run.options.output, PAGE))
     rest = run.settings.options.windows - done
     summary = {"output": run.options.output, "released": list(released.dates), "windows": done, "windows_left": rest}
+    summary |= {"drained": len(released.dates)} if run.options.drain else {}
     return Outcome(summary | {"warnings": in_all(released.warned)})
 
 
@@ -90,6 +95,6 @@ JOB = Job(
     _work,
     _write,
     Zone.PUBLIC,
-    flags=("--output", "--once"),
+    flags=("--output", "--once", "--drain"),
     place=WindowsFolder.of,
 )

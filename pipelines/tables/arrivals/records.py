@@ -16,6 +16,7 @@ from pipelines.tables.arrivals.broker import Broker, TopicState, check_reaches_b
 from schemas.arrivals.offsets import OffsetRange, RecordPlace, WindowOffsets
 from schemas.errors import InputError, ProtocolError
 from schemas.settings import json_schema
+from schemas.settings.format_number import FORMAT
 from transforms.arrivals.consume import TopicClient, record_refusal
 from transforms.files import gate
 from transforms.files.new_file import write_once
@@ -105,7 +106,9 @@ class Records:
             OffsetRange(partition=index, first=starts.get(index, 0), end=max(end, starts.get(index, 0)))
             for index, end in enumerate(ends)
         )
-        return WindowOffsets(topic=self.client.topic, topic_id=state.topic_id, window=date, cut=cut, ranges=ranges)
+        return WindowOffsets(
+            format=FORMAT, topic=self.client.topic, topic_id=state.topic_id, window=date, cut=cut, ranges=ranges
+        )
 
     def _first_starts(self, broker: Broker, state: TopicState, begin: int) -> dict[int, int]:
         """Where the first window starts, in each partition."""

@@ -23,7 +23,7 @@ from transforms.files.checkpoint import RunBinding
 from transforms.tables.read import ListShards
 from transforms.tables.source import Source
 
-BINDING = RunBinding(config_digest="", input_fingerprint="", key_digest="", plan_digest="", code_version="")
+BINDING = RunBinding(config_digest="", input_fingerprint="", key_digest="", plan_digest="")
 
 
 def contract() -> LabeledContract:

@@ -120,7 +120,7 @@ def test_a_file_that_is_not_the_jobs_is_refused(tmp_path):
     ("manifest", "got"),
     [
         (None, "run.json"),
-        ({"run_id": "a", "files": {}}, "a format of another version"),
+        ({"run_id": "a", "files": {}}, "format must be 1, got none"),
         ({"format": 1, "run_id": "a", "files": {}}, "neither centers.parquet nor"),
         ({"format": 1, "files": {}}, "run_id"),
         ({"format": 1, "run_id": "a' OR 'a' = 'a", "files": {}}, "run_id"),

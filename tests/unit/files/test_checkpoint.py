@@ -12,7 +12,7 @@ from schemas.errors import ConfigError, InputError
 from transforms.files import checkpoint, new_file
 from transforms.files.checkpoint import Checkpoint, CheckpointFolder, RunBinding
 
-BINDING = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d", code_version="e")
+BINDING = RunBinding(config_digest="a", input_fingerprint="b", key_digest="c", plan_digest="d")
 
 
 def after(rounds: int) -> Checkpoint:
@@ -34,7 +34,7 @@ def test_the_latest_checkpoint_comes_back(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("step", ["write_bytes", "flush", "replace"])
+@pytest.mark.parametrize("step", ["_put", "flush", "replace"])
 def test_a_stop_at_any_step_leaves_the_older_one(tmp_path, monkeypatch, step):
     folder = CheckpointFolder(str(tmp_path))
     folder.save(after(5))
@@ -42,7 +42,7 @@ def test_a_stop_at_any_step_leaves_the_older_one(tmp_path, monkeypatch, step):
     def stop(*_):
         raise KeyboardInterrupt
 
-    holder = {"write_bytes": checkpoint, "flush": new_file, "replace": os}[step]
+    holder = {"_put": checkpoint, "flush": new_file, "replace": os}[step]
     monkeypatch.setattr(holder, step, stop)
     with pytest.raises(KeyboardInterrupt):
         folder.save(after(10))
@@ -64,6 +64,8 @@ def test_the_manifest_comes_after_the_arrays_are_on_the_disk(tmp_path, monkeypat
     CheckpointFolder(str(tmp_path)).save(after(5))
     assert done == [
         "flush round-000005.npz",
+        f"flush {tmp_path.name}",
+        "replace",
         f"flush {tmp_path.name}",
         "flush checkpoint.json",
         f"flush {tmp_path.name}",

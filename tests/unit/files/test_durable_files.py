@@ -80,7 +80,7 @@ def test_a_key_that_is_deleted_does_not_come_back(tmp_path):
 
 
 def test_checkpoints_outlast_a_power_cut(tmp_path):
-    binding = RunBinding(config_digest="c", input_fingerprint="i", key_digest="k", plan_digest="p", code_version="v")
+    binding = RunBinding(config_digest="c", input_fingerprint="i", key_digest="k", plan_digest="p")
     state = Checkpoint(rounds=0, binding=binding, plan={}, events=(), arrays={})
     found = left(tmp_path, lambda: CheckpointFolder(str(tmp_path)).save(state))
     assert sorted(found) == ["checkpoint.json", "round-000000.npz"]

@@ -9,8 +9,9 @@ import pytest
 from pipelines.kmeans import fit_rounds
 from schemas.settings.refusal import MalformedError
 from tests.scenes import lake
-from transforms.files.checkpoint import arrays_to_bytes, read_state
+from transforms.files.checkpoint import read_state
 from transforms.files.file_bytes import write_bytes
+from transforms.files.formats.arrays_file import arrays_to_bytes
 from transforms.rounds.bound_broadcast import state_digest
 from transforms.rounds.state_arrays import state_from_arrays, state_to_arrays
 

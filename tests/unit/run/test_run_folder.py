@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.run.folder import MANIFEST, RunFolder, absolute
 from schemas.errors import ConfigError
-from schemas.settings.run_manifest import FORMAT
+from schemas.settings.format_number import FORMAT
 from tests.scenes.power_cut import Disk
 from transforms.files.file_bytes import write_bytes
 

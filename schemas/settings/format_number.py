@@ -1,0 +1,38 @@
+"""The number of the format: every file that outlives a run holds it, and nobody reads a file of another number.
+
+Standard library only, so that a device can use it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from schemas.settings.refusal import OtherFormatError
+
+FORMAT = 1
+NAME = "format"
+METADATA = f"dapple.{NAME}".encode()
+"""Key of the number in the metadata of a Parquet file."""
+
+
+def numbered(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Content of a file with its number.
+
+    Args:
+      content: plain data, arrays or metadata, by name.
+    """
+    return {NAME: FORMAT, **content}
+
+
+def check_number(found: object) -> None:
+    """Refuses a file of another number.
+
+    Args:
+      found: what the file says, an integer, or its digits in metadata; None if it says nothing.
+
+    Raises:
+      OtherFormatError: unless it is `FORMAT`.
+    """
+    number = int(found) if isinstance(found, bytes) and found.isdigit() and len(found) < 10 else found
+    if type(number) is not int or number != FORMAT:
+        got = "none" if number is None else str(number) if type(number) is int else "no number"
+        raise OtherFormatError(f"format must be {FORMAT}, got {got}")

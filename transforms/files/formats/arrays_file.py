@@ -1,0 +1,20 @@
+"""Arrays as a file of numpy's, with the number of the format; `transforms.files.gate` reads them."""
+
+import io
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.settings.format_number import numbered
+
+
+def arrays_to_bytes(arrays: Mapping[str, NDArray]) -> bytes:
+    """Arrays as an npz file with the number of the format; equal arrays give equal bytes.
+
+    Raises:
+      ValueError: for an array of objects.
+    """
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **dict(sorted(numbered(arrays).items())))
+    return buffer.getvalue()
