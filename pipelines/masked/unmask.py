@@ -130,7 +130,7 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
     model = after.model
     in_units = role.planned.in_units(model)
     result = FitResult(model, statement, _NO_FINGERPRINT, after.drift, in_units, after.remembered)
-    with folder.opened():
+    with folder.reopened():
         write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
         write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table(result.in_units)))
         outputs.write_outputs(folder, role.planned, result)
