@@ -134,7 +134,7 @@ def _write_result(role: ClientsRole, output: str, run_id: str) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(folder.release)
         with folder.claimed():
-            stack.enter_context(folder.opened())
+            stack.enter_context(folder.reopened())
         write_bytes(folder.path(RELEASES_FILE), table_bytes(releases_to_table(list(model.releases))))
         write_bytes(folder.path(CENTERS_FILE), table_bytes(model.centers_table(result.in_units)))
         outputs.write_outputs(folder, role.planned, result)

@@ -63,7 +63,7 @@ READERS = {
     "pipelines.masked.aggregate": {"read_key"},
     "pipelines.masked.unmask": {"read_key"},
     "pipelines.masked.party": {"create_key", "read_key"},
-    "transforms.masked.party_state": {"create_key", "key_digest"},
+    "transforms.masked.party_state": {"is_made", "key_digest", "make_key"},
     "transforms.masked.sealing": {"read_key"},
     "transforms.masked.signing": {"read_key"},
     "transforms.privacy.held_key": {"read_key"},

@@ -15,22 +15,21 @@ from pipelines.command import main as command
 from tests.scenes import lake
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        __name__,
-        "apache_beam.runners.portability.fn_api_runner",
-        "apache_beam.typehints.intrinsic_one_ops",
-        "dp_accounting.pld",
-        "pipelines.kmeans.fit",
-        "pipelines.kmeans.report.files",
-        "pipelines.kmeans.report.report_page",
-        "pipelines.kmeans.stream.job",
-        "pipelines.ledger.store",
-        "scipy.optimize",
-        "sklearn.cluster",
-    ]
-)
+PRELOADED = [
+    __name__,
+    "apache_beam.runners.portability.fn_api_runner",
+    "apache_beam.typehints.intrinsic_one_ops",
+    "dp_accounting.pld",
+    "pipelines.kmeans.fit",
+    "pipelines.kmeans.report.files",
+    "pipelines.kmeans.report.report_page",
+    "pipelines.kmeans.stream.job",
+    "pipelines.ledger.store",
+    "scipy.optimize",
+    "sklearn.cluster",
+]
 """What commands import when they need it is imported once, since processes are many."""
+_CONTEXT.set_forkserver_preload(PRELOADED)
 
 
 class Point(NamedTuple):

@@ -33,7 +33,7 @@ from transforms.files.file_bytes import make_folder
 from transforms.files.new_file import write_once
 from transforms.masked.sealing import Sealing, opened
 from transforms.numerics.privacy.keystream import encode_label
-from transforms.privacy.keys import create_key, key_digest
+from transforms.privacy.keys import is_made, key_digest, make_key
 
 SENT = ".sent"
 _COLUMNS = "columns.parquet"
@@ -251,14 +251,14 @@ class PartyState:
             raise ConfigError(
                 f"{_SETTING} must be a folder that can be made, got {state_uri}; choose another."
             ) from error
-        if FileSystems.exists(found.seal_uri):
+        if is_made(found.seal_uri):
             raise ConfigError(
                 f"a party must be enrolled once, got {client or 'whoever unmasks'} that is enrolled in {state_uri}; "
                 "use it as it is."
             )
         write_once(FileSystems.join(found.folder, _FORMAT), json.dumps(numbered({})).encode(), private=True)
         _make_key(found.noise_uri)
-        create_key(found.seal_uri, f"the key in {_SETTING}")
+        make_key(found.seal_uri, f"the key in {_SETTING}")
         return found
 
     @property
@@ -312,7 +312,7 @@ def _check_private(state_uri: str) -> None:
 
 def _make_key(uri: str) -> None:
     try:
-        create_key(uri, f"the key in {_SETTING}")
+        make_key(uri, f"the key in {_SETTING}")
     except ConfigError:
         if not FileSystems.exists(uri):
             raise

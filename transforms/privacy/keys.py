@@ -147,14 +147,28 @@ def lasting_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
 @contextlib.contextmanager
 def kept_key(uri: str, setting: str = "key_uri") -> Iterator[str]:
     """`uri` with a key that stays for whoever takes up the run: one that exists is used, otherwise one is made."""
+    make_key(uri, setting)
+    yield uri
+
+
+def make_key(uri: str, setting: str = "key_uri") -> None:
+    """Sees to it that there is a key that lasts: one that exists is used, otherwise one is made.
+
+    Raises:
+      ConfigError: if it cannot be made.
+    """
     if _is_local(uri) and os.path.isfile(uri):
-        if os.path.getsize(uri) == 0:
-            os.unlink(uri)  # Whoever made it was killed before it held anything.
-        else:
+        if is_made(uri):
             _flush(os.path.realpath(uri))
+        else:
+            os.unlink(uri)  # Whoever made it was stopped before it held anything.
     if not FileSystems.exists(uri):
         create_key(uri, setting)
-    yield uri
+
+
+def is_made(uri: str) -> bool:
+    """Whether there is a key that holds something."""
+    return FileSystems.exists(uri) and not (_is_local(uri) and os.path.isfile(uri) and os.path.getsize(uri) == 0)
 
 
 def _flush(path: str) -> None:

@@ -1,9 +1,10 @@
-"""A machine that loses power at any moment of a run: what was charged is released, and drawn once."""
+"""Releases that are lost after they were committed, and sweeps: what was charged is there, and is drawn once.
 
-import json
+`tests/power_cuts` cuts the power of runs wherever it can be cut.
+"""
+
 import pathlib
 import shutil
-from collections.abc import Iterator
 from unittest import mock
 
 import numpy as np
@@ -12,7 +13,7 @@ import yaml
 
 from schemas.privacy.charge import Limit
 from tests.scenes import epochs, lake, ledgers
-from tests.scenes.power_cut import Cut, Disk
+from tests.scenes.power_cut import Disk
 
 FIRST, SECOND = bytes(range(32)), bytes(range(32, 64))
 """Keys that a run makes before and after the cut."""
@@ -20,11 +21,10 @@ DATES = epochs.DATES
 
 
 class Machine:
-    """A run whose output and ledger lie on a disk that is followed."""
+    """A run with a ledger."""
 
-    def __init__(self, disk: pathlib.Path, ledger: ledgers.Ledger, words: list[str], run: str, output: pathlib.Path):
+    def __init__(self, ledger: ledgers.Ledger, words: list[str], run: str, output: pathlib.Path):
         self.ledger, self.words, self.name, self.output = ledger, words, run, output
-        self.disk = Disk(disk, pathlib.Path(ledger.path))
 
     def run(self, key: bytes) -> lake.Outcome:
         with mock.patch("secrets.token_bytes", return_value=key):
@@ -42,7 +42,7 @@ def of_fit(folder: pathlib.Path, **settings) -> Machine:
     (folder / "rows").mkdir()
     place = ledgers.Place(folder / "rows", epsilon=1000.0, unit="client", ledger=ledger.path)
     output = disk / "deep" / "out"
-    return Machine(disk, ledger, place.words(str(output), "run", **settings), "run", output)
+    return Machine(ledger, place.words(str(output), "run", **settings), "run", output)
 
 
 def of_window(folder: pathlib.Path) -> Machine:
@@ -52,53 +52,7 @@ def of_window(folder: pathlib.Path) -> Machine:
     place.write(DATES[1], range(20, 60))
     assert place.release(DATES[0]).code == 0
     run = f"january-{DATES[1]}"
-    return Machine(folder, place.ledger, place.words(DATES[1]), run, folder / "january" / DATES[1])
-
-
-def of_chunks(folder: pathlib.Path) -> Machine:
-    """A graph for every round."""
-    return of_fit(folder, chunks={"rounds": 1})
-
-
-KINDS = {"fit": of_fit, "chunks": of_chunks, "window": of_window}
-
-
-@pytest.fixture(scope="module", params=list(KINDS))
-def machine(request, tmp_path_factory) -> Iterator[Machine]:
-    return KINDS[request.param](tmp_path_factory.mktemp("machine"))
-
-
-@pytest.fixture(scope="module")
-def cuts(machine) -> list[Cut]:
-    """What a cut leaves, in the order of the run, from its charge on."""
-    before = len(machine.ledger.entries())
-    with machine.disk.recording():
-        done = machine.run(FIRST)
-    assert done.code == 0, done.err
-    return [cut for cut in machine.disk.cuts if cut.entries > before]
-
-
-def check_published(output: pathlib.Path) -> None:
-    """An output is complete if it is there, and holds no key."""
-    if output.exists():
-        names = {path.name for path in output.iterdir()}
-        assert names == {"run.json", *json.loads((output / "run.json").read_text())["files"]}
-
-
-@pytest.mark.slow
-def test_whatever_is_lost_the_run_is_taken_up(machine, cuts):
-    whole = lake.released(machine.output)
-    assert len({cut.entries for cut in cuts}) == 3
-    for cut in cuts:
-        machine.disk.restore(cut)
-        check_published(machine.output)
-        left = machine.kinds()
-        again = machine.run(SECOND)
-        assert again.code == 0, (cut.after, again.err)
-        assert machine.kinds() == ["reserve", "start", "commit"], cut.after
-        check_published(machine.output)
-        if "start" in left:
-            assert lake.released(machine.output) == whole, cut.after
+    return Machine(place.ledger, place.words(DATES[1]), run, folder / "january" / DATES[1])
 
 
 # A release that is lost after it was committed.

@@ -141,6 +141,15 @@ def test_a_client_that_was_away_catches_up(played, tmp_path):
         assert own == pathlib.Path(played.released, "result", name).read_bytes()
 
 
+def test_a_result_that_a_stopped_client_has_begun_is_written(played, tmp_path):
+    """It follows from the sums; the client was told to choose another run_id, which a run that is open has not."""
+    (tmp_path / "own" / "result.partial-run").mkdir(parents=True)
+    (tmp_path / "own" / "result.partial-run" / "releases.parquet").write_bytes(b"half")
+    outcome = played.unmask(client=2, released=str(tmp_path / "own"))
+    assert outcome.code == 0, outcome.err
+    assert lake.released(tmp_path / "own" / "result") == lake.released(f"{played.released}/result")
+
+
 def test_a_finished_run_stays_as_it_is(played):
     before = pathlib.Path(played.released, "result", "run.json").read_bytes()
     assert json.loads(played.unmask().out) == played.summary
