@@ -1,0 +1,236 @@
+"""Mutants of the lines that must be right for epsilon: does a test notice each of them?
+
+    python -m tests.mutants --list                       # counts of lines and mutants
+    python -m tests.mutants --sample 400 --seed 1        # of all rooms in proportion, at least 40 of each
+    python -m tests.mutants --room noise                 # all of one room
+    python -m tests.mutants --only lattice.py:clip       # those whose names hold this text
+    python -m tests.mutants --write FILE                 # the results as a page
+
+`tests/mutants/lines.py` says which lines count, and `tests/mutants/trial.py` how a mutant is tried. Exit code 1 if one
+is neither noticed nor explained in `tests/mutants/equivalent.py`.
+"""
+
+import argparse
+import collections
+import dataclasses
+import datetime
+import json
+import math
+import os
+import pathlib
+import platform
+import random
+import resource
+import sys
+import tempfile
+from typing import Any
+
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.operators import Mutant, mutants_of
+from tests.mutants.trial import Outcome, Server, in_child
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LEAST = 40
+
+
+def _import_others() -> None:
+    """What takes seconds and is not ours, once for all children."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    import apache_beam
+    import apache_beam.runners.portability.fn_api_runner
+    import dp_accounting
+    import hypothesis.extra.numpy
+    import pandas
+    import pyarrow.dataset
+    import pyarrow.parquet
+    import pydantic
+    import scipy.stats
+    import sklearn.cluster  # noqa: F401
+
+
+def _all() -> dict[str, Any]:
+    """Tests, number of lines and mutants of each room."""
+    from tests.mutants.lines import ROOMS, listed
+
+    return {
+        room: {
+            "tests": ROOMS[room].tests,
+            "lines": sum(map(len, files.values())),
+            "mutants": [
+                dataclasses.asdict(mutant)
+                for path, lines in files.items()
+                for mutant in mutants_of(path, (ROOT / path).read_text(), lines)
+            ],
+        }
+        for room, files in listed().items()
+    }
+
+
+def sampled(mutants: dict[str, list[Mutant]], n_mutants: int | None, seed: int) -> dict[str, list[Mutant]]:
+    """A random sample of each room.
+
+    Args:
+      mutants: by room.
+      n_mutants: of all rooms in proportion, at least `LEAST` of each; None for all.
+      seed: of the draw.
+    """
+    if n_mutants is None:
+        return mutants
+    total = sum(map(len, mutants.values()))
+    numbers = {room: max(LEAST, round(n_mutants * len(found) / total)) for room, found in mutants.items()}
+    return {
+        room: random.Random(f"{seed} {room}").sample(found, min(numbers[room], len(found)))
+        for room, found in mutants.items()
+    }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Counts of a room.
+
+    Attributes:
+      lines: that count.
+      mutants: of these lines.
+      outcomes: of those that were tried.
+    """
+
+    lines: int
+    mutants: int
+    outcomes: list[Outcome]
+
+    @property
+    def equivalent(self) -> int:
+        """Those that were tried, not noticed, and explained."""
+        return sum(each.noticed_by is None and each.name in EQUIVALENT for each in self.outcomes)
+
+    @property
+    def killed(self) -> int:
+        """Those that a test noticed."""
+        return sum(each.noticed_by is not None for each in self.outcomes)
+
+    @property
+    def counted(self) -> int:
+        """Those that count: all but equivalent ones."""
+        return len(self.outcomes) - self.equivalent
+
+
+def interval(scores: list[Score]) -> tuple[float, float, float]:
+    """Share of mutants that are noticed, and its interval of 95%.
+
+    Rooms count by their numbers of mutants. Within each, the share is taken as (killed + 1) / (tried + 2) for the
+    variance, so that a room without survivors is not taken for certain; a room that was tried as a whole has none.
+    """
+    total = sum(each.mutants for each in scores)
+    share = sum(each.mutants * each.killed / max(1, each.counted) for each in scores) / total
+    variance = 0.0
+    for each in scores:
+        careful, missing = (each.killed + 1) / (each.counted + 2), 1.0 - len(each.outcomes) / each.mutants
+        variance += (each.mutants / total) ** 2 * careful * (1.0 - careful) / max(1, each.counted) * missing
+    spread = 1.96 * math.sqrt(variance)
+    return share, max(0.0, share - spread), min(1.0, share + spread)
+
+
+def page(scores: dict[str, Score], command: str) -> str:
+    """The results as Markdown.
+
+    Args:
+      scores: by room.
+      command: that gave them.
+    """
+    share, low, high = interval(list(scores.values()))
+    tried = sum(len(each.outcomes) for each in scores.values())
+    total, lines = (sum(getattr(each, name) for each in scores.values()) for name in ("mutants", "lines"))
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    minutes = (usage.ru_utime + usage.ru_stime) / 60.0
+    today = datetime.datetime.now(datetime.UTC).date()
+    kind = "all" if tried == total else "a stratified random sample"
+    text = [
+        "# Mutants",
+        "",
+        f"{lines} lines must be right for epsilon (the rule is in `tests/mutants/lines.py`), with {total} mutants. "
+        f"{tried} were tried, {kind}. Of those that are not equivalent, **{share:.1%} are noticed** by a test of their "
+        f"room (95% interval {low:.1%} to {high:.1%}; rooms count by their numbers of mutants).",
+        "",
+        f"{today}, `{command}`, AMD EPYC, {os.cpu_count()} cores, 24 GiB, Linux, Python {platform.python_version()}; "
+        f"{minutes:.0f} minutes of processors. Other processes shared the machine.",
+        "",
+        "| room | lines | mutants | tried | noticed | equivalent | not noticed |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    text += [
+        f"| {room} | {each.lines} | {each.mutants} | {len(each.outcomes)} | {each.killed} | {each.equivalent} | "
+        f"{each.counted - each.killed} |"
+        for room, each in scores.items()
+    ]
+    survivors = [each for score in scores.values() for each in score.outcomes if each.noticed_by is None]
+    text += ["", "## Not noticed", "", "| mutant | tests that come by | reason |", "| --- | --- | --- |"]
+    text += [f"| {_cell(each.name)} | {each.n_tests} | {EQUIVALENT.get(each.name, 'open')} |" for each in survivors]
+    busy = collections.Counter(
+        each.noticed_by.split("::")[0]
+        for score in scores.values()
+        for each in score.outcomes
+        if each.noticed_by is not None and "::" in each.noticed_by
+    )
+    text += ["", "## Which files notice most", "", "| file | mutants |", "| --- | --- |"]
+    text += [f"| `{path}` | {number} |" for path, number in busy.most_common(12)]
+    return "\n".join([*text, ""])
+
+
+def _cell(name: str) -> str:
+    text = name if len(name) < 240 else f"{name[:160]} ... {name[-70:]}"
+    return f"`` {text} ``".replace("|", "\\|")
+
+
+def tried(mutants: list[Mutant], tests: tuple[str, ...], log: pathlib.Path) -> list[Outcome]:
+    """Outcomes of the mutants of a room.
+
+    Args:
+      mutants: to try.
+      tests: of the room.
+      log: gets a line for each outcome.
+    """
+    start = log.stat().st_size if log.exists() else 0
+
+    def tell(outcome: Outcome) -> None:
+        with log.open("a") as file:
+            file.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
+
+    if mutants:
+        Server(mutants, ROOT, tell).run(tests)
+    text = log.read_text()[start:] if log.exists() else ""
+    return [Outcome(**json.loads(line)) for line in text.splitlines()]
+
+
+def main() -> int:
+    """Lists, tries and tells."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--room", nargs="*", help="names of rooms")
+    parser.add_argument("--sample", type=int, help="how many mutants")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--only", default="", help="text in the names of mutants")
+    parser.add_argument("--log", type=pathlib.Path, help="file that gets a line for each mutant")
+    parser.add_argument("--write", type=pathlib.Path, help="the page to write")
+    parser.add_argument("--list", action="store_true", help="count only")
+    options = parser.parse_args()
+    _import_others()
+    rooms = in_child(_all)
+    mutants = {room: [Mutant(**each) for each in found["mutants"]] for room, found in rooms.items()}
+    chosen = sampled(mutants, options.sample, options.seed)
+    log = options.log or pathlib.Path(tempfile.mkdtemp(prefix="dapple-mutants-")) / "log.jsonl"
+    scores = {}
+    for room, found in rooms.items():
+        sys.stderr.write(f"{room}: {found['lines']} lines, {len(mutants[room])} mutants, {len(chosen[room])} to try\n")
+        if options.list or (options.room and room not in options.room):
+            continue
+        outcomes = tried([each for each in chosen[room] if options.only in each.name], tuple(found["tests"]), log)
+        scores[room] = Score(lines=found["lines"], mutants=len(mutants[room]), outcomes=outcomes)
+        for each in outcomes:
+            if each.noticed_by is None and each.name not in EQUIVALENT:
+                sys.stderr.write(f"NOT NOTICED by {each.n_tests} tests: {each.name}\n")
+    if options.write is not None:
+        options.write.write_text(page(scores, f"python -m tests.mutants {' '.join(sys.argv[1:])}"))
+    return int(any(each.killed < each.counted for each in scores.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
