@@ -146,6 +146,8 @@ class Server:
             for name, (seconds, lines) in ran["tests"].items()
         }
         again = [Mutant(**each) for each in in_child(lambda: _session(tests, self), 1e6)["again"]]
+        if again and (failed := in_child(lambda: _reimported(self._root, None, self._chosen(again[0])))["failed"]):
+            raise RuntimeError(f"tests must pass without a change when imported anew, got a failure of {failed}.")
         for mutant in again:
             start = time.monotonic()
             self._try(mutant, lambda mutant, names: _reimported(self._root, mutant, names), start)
@@ -241,7 +243,7 @@ def _functions() -> dict[tuple[str, str], list[types.FunctionType]]:
     return dict(found)
 
 
-def _session(tests: tuple[str, ...] | list[str], plugin: Any) -> Any:
+def _session(tests: tuple[str, ...], plugin: Any) -> Any:
     """Runs pytest with a plugin, and returns its answer."""
     plugin.answer = {"failed": "collection", "tests": {}}
     os.environ.pop("PYTEST_CURRENT_TEST", None)
@@ -286,11 +288,12 @@ class _Recorder(_Verdict):
         super().__init__()
         self._files = files
         self._lines: dict[str, set[int]] = {}
+        self._whole: set[types.CodeType] = set()
         self._tests: dict[str, tuple[float, dict[str, list[int]]]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._lines, start = {}, time.monotonic()
+        self._lines, self._whole, start = {}, set(), time.monotonic()
         sys.settrace(self._trace)
         threading.settrace(self._trace)
         try:
@@ -302,13 +305,16 @@ class _Recorder(_Verdict):
             self._tests[item.nodeid] = (time.monotonic() - start, lines)
 
     def _trace(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename not in self._files:
+        code = frame.f_code
+        if code.co_filename not in self._files or code in self._whole:
             return None
-        found = self._lines.setdefault(frame.f_code.co_filename, set())
+        found = self._lines.setdefault(code.co_filename, set())
         found.add(frame.f_lineno)
 
         def each_line(frame: types.FrameType, event: str, arg: Any) -> Any:
             found.add(frame.f_lineno)
+            if event == "return" and found.issuperset(line for _, _, line in code.co_lines() if line is not None):
+                self._whole.add(code)
             return each_line
 
         return each_line
@@ -331,8 +337,11 @@ def _run(put: Callable[[], None], names: list[str], items: dict[str, pytest.Item
     return {"failed": verdict.failed}
 
 
-def _reimported(root: pathlib.Path, mutant: Mutant, names: list[str]) -> Any:
+def _reimported(root: pathlib.Path, mutant: Mutant | None, names: list[str]) -> Any:
     """Runs tests in a process that has imported nothing of ours, with the changed source in place of the file."""
+    tests = (f"--rootdir={root}", *(os.fspath(root / each) for each in names))
+    if mutant is None:
+        return _session(tests, _Verdict())
     path = os.fspath(root / mutant.path)
     code = compile(mutated(pathlib.Path(path).read_text(), mutant.number), path, "exec")
     loader = importlib.machinery.SourceFileLoader
@@ -342,4 +351,4 @@ def _reimported(root: pathlib.Path, mutant: Mutant, names: list[str]) -> Any:
         return code if self.path == path else original(self, name)
 
     loader.get_code = get_code  # type: ignore[method-assign]
-    return _session(names, _Verdict())
+    return _session(tests, _Verdict())
