@@ -14,6 +14,7 @@ import argparse
 import collections
 import dataclasses
 import datetime
+import importlib
 import json
 import math
 import os
@@ -31,21 +32,24 @@ from tests.mutants.trial import Outcome, Server, in_child
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEAST = 40
+OTHERS = (
+    "apache_beam.runners.portability.fn_api_runner",
+    "dp_accounting.pld",
+    "hypothesis.extra.numpy",
+    "pandas",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "scipy.stats",
+    "sklearn.cluster",
+)
+"""Packages that take seconds to import."""
 
 
 def _import_others() -> None:
     """What takes seconds and is not ours, once for all children."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    import apache_beam
-    import apache_beam.runners.portability.fn_api_runner
-    import dp_accounting
-    import hypothesis.extra.numpy
-    import pandas
-    import pyarrow.dataset
-    import pyarrow.parquet
-    import pydantic
-    import scipy.stats
-    import sklearn.cluster  # noqa: F401
+    for name in OTHERS:
+        importlib.import_module(name)
 
 
 def _all() -> dict[str, Any]:
@@ -130,18 +134,17 @@ def interval(scores: list[Score]) -> tuple[float, float, float]:
     return share, max(0.0, share - spread), min(1.0, share + spread)
 
 
-def page(scores: dict[str, Score], command: str) -> str:
+def page(scores: dict[str, Score], command: str, minutes: float) -> str:
     """The results as Markdown.
 
     Args:
       scores: by room.
       command: that gave them.
+      minutes: of processors that it took.
     """
     share, low, high = interval(list(scores.values()))
     tried = sum(len(each.outcomes) for each in scores.values())
     total, lines = (sum(getattr(each, name) for each in scores.values()) for name in ("mutants", "lines"))
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    minutes = (usage.ru_utime + usage.ru_stime) / 60.0
     today = datetime.datetime.now(datetime.UTC).date()
     kind = "all" if tried == total else "a stratified random sample"
     text = [
@@ -187,18 +190,30 @@ def tried(mutants: list[Mutant], tests: tuple[str, ...], log: pathlib.Path) -> l
     Args:
       mutants: to try.
       tests: of the room.
-      log: gets a line for each outcome.
+      log: gets a line for each outcome; those that are in it already are not tried again.
     """
-    start = log.stat().st_size if log.exists() else 0
+    known = _known(log)
 
-    def tell(outcome: Outcome) -> None:
+    def tell(outcome: Any) -> None:
         with log.open("a") as file:
-            file.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
+            file.write(json.dumps(outcome if isinstance(outcome, dict) else dataclasses.asdict(outcome)) + "\n")
 
-    if mutants:
-        Server(mutants, ROOT, tell).run(tests)
-    text = log.read_text()[start:] if log.exists() else ""
-    return [Outcome(**json.loads(line)) for line in text.splitlines()]
+    if missing := [each for each in mutants if each.name not in known]:
+        before = _processor_seconds()
+        Server(missing, ROOT, tell).run(tests)
+        tell({"processor_seconds": _processor_seconds() - before})
+    known = _known(log)
+    return [Outcome(**known[each.name]) for each in mutants]
+
+
+def _known(log: pathlib.Path) -> dict[str, dict[str, Any]]:
+    lines = map(json.loads, log.read_text().splitlines() if log.exists() else ())
+    return {line["name"]: line for line in lines if "name" in line}
+
+
+def _processor_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> int:
@@ -208,7 +223,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="how many mutants")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--only", default="", help="text in the names of mutants")
-    parser.add_argument("--log", type=pathlib.Path, help="file that gets a line for each mutant")
+    parser.add_argument("--log", type=pathlib.Path, help="a line for each mutant; those in it are not tried again")
     parser.add_argument("--write", type=pathlib.Path, help="the page to write")
     parser.add_argument("--list", action="store_true", help="count only")
     options = parser.parse_args()
@@ -228,7 +243,10 @@ def main() -> int:
             if each.noticed_by is None and each.name not in EQUIVALENT:
                 sys.stderr.write(f"NOT NOTICED by {each.n_tests} tests: {each.name}\n")
     if options.write is not None:
-        options.write.write_text(page(scores, f"python -m tests.mutants {' '.join(sys.argv[1:])}"))
+        told = map(json.loads, log.read_text().splitlines())
+        minutes = sum(each.get("processor_seconds", 0.0) for each in told) / 60.0
+        sample = f" --sample {options.sample} --seed {options.seed}" if options.sample else ""
+        options.write.write_text(page(scores, f"python -m tests.mutants{sample}", minutes))
     return int(any(each.killed < each.counted for each in scores.values()))
 
 

@@ -268,9 +268,10 @@ def _calls(node: ast.Call) -> Iterator[ast.Call | ast.expr]:
     elif name in _EXCHANGED and isinstance(node.func, ast.Attribute):
         yield ast.Call(ast.Attribute(node.func.value, _EXCHANGED[name], ast.Load()), node.args, node.keywords)
     plain = [each for each in node.args if not isinstance(each, ast.Starred)]
-    if len(plain) == len(node.args) >= 2 and ast.dump(plain[0]) != ast.dump(plain[1]):
-        if name not in (*_EXCHANGED, "isinstance"):
-            yield ast.Call(node.func, [plain[1], plain[0], *plain[2:]], node.keywords)
-    if plain and plain[0] is node.args[0] and name.lstrip("_").startswith(_ONE_VALUE):
-        if not isinstance(plain[0], (ast.GeneratorExp, ast.Constant)):
-            yield plain[0]
+    ordered = len(plain) == len(node.args) >= 2 and name not in (*_EXCHANGED, "isinstance")
+    if ordered and ast.dump(plain[0]) != ast.dump(plain[1]):
+        yield ast.Call(node.func, [plain[1], plain[0], *plain[2:]], node.keywords)
+    first = node.args[0] if node.args else None
+    left_out = first is not None and name.lstrip("_").startswith(_ONE_VALUE)
+    if left_out and not isinstance(first, (ast.Starred, ast.GeneratorExp, ast.Constant)):
+        yield first

@@ -7,6 +7,7 @@ those that have noticed others before and short ones first, and ends at the firs
 """
 
 import collections
+import contextlib
 import dataclasses
 import gc
 import importlib.machinery
@@ -60,6 +61,14 @@ class _Ran:
     lines: dict[str, set[int]]
 
 
+def _ran(tests: dict[str, Any]) -> dict[str, _Ran]:
+    """What a recorder noted, as it comes through a pipe."""
+    return {
+        name: _Ran(seconds, {path: set(found) for path, found in lines.items()})
+        for name, (seconds, lines) in tests.items()
+    }
+
+
 def in_child(function: Callable[[], Any], seconds: float = 3600.0) -> Any:
     """What a function returns in a forked child, as JSON carries it.
 
@@ -85,10 +94,8 @@ def in_child(function: Callable[[], Any], seconds: float = 3600.0) -> Any:
         try:
             answer = _read(pipe, time.monotonic() + seconds)
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             os.waitpid(child, 0)
             shutil.rmtree(folder, ignore_errors=True)
     if not answer:
@@ -131,6 +138,8 @@ class Server:
         self._mutants, self._root, self._tell = mutants, root, tell
         self._kills: collections.Counter[str] = collections.Counter()
         self._ran: dict[str, _Ran] = {}
+        self._sound: tuple[set[str], set[str]] = (set(), set())
+        self.answer: dict[str, Any] = {"failed": "collection"}
 
     def run(self, tests: tuple[str, ...]) -> None:
         """Tries all mutants.
@@ -138,14 +147,11 @@ class Server:
         Raises:
           RuntimeError: if the tests do not pass without a change.
         """
-        ran = in_child(lambda: _session(tests, _Recorder({self._file(each.path) for each in self._mutants})))
-        if ran["failed"] or not ran["tests"]:
-            raise RuntimeError(f"tests must pass without a change, got failures of {ran['failed']}.")
-        self._ran = {
-            name: _Ran(seconds, {path: set(found) for path, found in lines.items()})
-            for name, (seconds, lines) in ran["tests"].items()
-        }
-        again = [Mutant(**each) for each in in_child(lambda: _session(tests, self), 1e6)["again"]]
+        found = in_child(lambda: _session(tests, self), 1e6)
+        if found["failed"]:
+            raise RuntimeError(f"tests must pass without a change, got a failure of {found['failed']}.")
+        self._ran = _ran(found["tests"])
+        again = [Mutant(**each) for each in found["again"]]
         if again and (failed := in_child(lambda: _reimported(self._root, None, self._chosen(again[0])))["failed"]):
             raise RuntimeError(f"tests must pass without a change when imported anew, got a failure of {failed}.")
         for mutant in again:
@@ -155,16 +161,24 @@ class Server:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Takes the place of the loop over tests."""
         items = {each.nodeid: each for each in session.items}
+        files = {self._file(each.path) for each in self._mutants}
+        ran = in_child(lambda: _run(_Recorder(files), list(items), items), 1e6)
+        self.answer = ran | {"again": []}
+        if ran["failed"]:
+            return True
+        self._ran = _ran(ran["tests"])
         functions = _functions()
-        again = []
         for mutant in self._mutants:
             code = self._code(mutant, functions)
-            if code is None or not self._try(mutant, lambda _, names, code=code: _run(code, names, items), None):
-                again.append(dataclasses.asdict(mutant))
-        self.answer = {"again": again}
+
+            def run(changed: Mutant | None, names: list[str], code: Any = code) -> Any:
+                return _run(_Verdict(code) if changed else _Verdict(), names, items)
+
+            if code is None or not self._try(mutant, run, None):
+                self.answer["again"].append(dataclasses.asdict(mutant))
         return True
 
-    def _try(self, mutant: Mutant, run: Callable[[Mutant, list[str]], Any], start: float | None) -> bool:
+    def _try(self, mutant: Mutant, run: Callable[[Mutant | None, list[str]], Any], start: float | None) -> bool:
         """Whether a mutant was noticed; without `start` it may be tried again if it was not."""
         last, begin = start is not None, start or time.monotonic()
         names = self._chosen(mutant)
@@ -177,10 +191,16 @@ class Server:
                 noticed_by = "no end"
             except ChildProcessError:
                 noticed_by = "a process that ended"
+        if noticed_by in self._ran and noticed_by not in self._sound[last]:
+            if in_child(lambda: run(None, [noticed_by]))["failed"]:
+                raise RuntimeError(f"a test must pass without a change, got a failure of {noticed_by}.")
+            self._sound[last].add(noticed_by)
         if noticed_by is not None:
             self._kills[noticed_by] += 1
         if noticed_by is not None or last:
-            self._tell(Outcome(name=mutant.name, noticed_by=noticed_by, n_tests=len(names), seconds=time.monotonic() - begin))
+            self._tell(
+                Outcome(name=mutant.name, noticed_by=noticed_by, n_tests=len(names), seconds=time.monotonic() - begin)
+            )
         return noticed_by is not None
 
     def _chosen(self, mutant: Mutant) -> list[str]:
@@ -245,7 +265,6 @@ def _functions() -> dict[tuple[str, str], list[types.FunctionType]]:
 
 def _session(tests: tuple[str, ...], plugin: Any) -> Any:
     """Runs pytest with a plugin, and returns its answer."""
-    plugin.answer = {"failed": "collection", "tests": {}}
     os.environ.pop("PYTEST_CURRENT_TEST", None)
     pytest.main(["-x", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], [_Quick(), plugin])
     return plugin.answer
@@ -262,19 +281,22 @@ class _Quick:
 
 
 class _Verdict:
-    """The first test that fails."""
+    """The first test that fails.
 
-    answer: Any
+    Args:
+      put: puts the change into place.
+    """
 
-    def __init__(self) -> None:
-        self.failed: str | None = None
+    def __init__(self, put: Callable[[], None] = lambda: None):
+        self.put = put
+        self.answer: dict[str, Any] = {"failed": None, "tests": {}}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and self.failed is None:
-            self.failed = report.nodeid
+        if report.failed:
+            self.answer["failed"] = self.answer["failed"] or report.nodeid
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        self.answer = {"failed": self.failed or (None if exitstatus == 0 else "collection")}
+        self.answer["failed"] = self.answer["failed"] or (None if exitstatus == 0 else "collection")
 
 
 class _Recorder(_Verdict):
@@ -289,7 +311,6 @@ class _Recorder(_Verdict):
         self._files = files
         self._lines: dict[str, set[int]] = {}
         self._whole: set[types.CodeType] = set()
-        self._tests: dict[str, tuple[float, dict[str, list[int]]]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -302,7 +323,7 @@ class _Recorder(_Verdict):
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
             lines = {path: sorted(found) for path, found in self._lines.items()}
-            self._tests[item.nodeid] = (time.monotonic() - start, lines)
+            self.answer["tests"][item.nodeid] = (time.monotonic() - start, lines)
 
     def _trace(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
@@ -319,22 +340,17 @@ class _Recorder(_Verdict):
 
         return each_line
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
-        super().pytest_sessionfinish(exitstatus)
-        self.answer["tests"] = self._tests
 
-
-def _run(put: Callable[[], None], names: list[str], items: dict[str, pytest.Item]) -> Any:
+def _run(verdict: _Verdict, names: list[str], items: dict[str, pytest.Item]) -> Any:
     """Runs collected tests with changed code, up to the first that fails."""
-    put()
-    verdict = _Verdict()
+    verdict.put()
     chosen = [items[each] for each in names]
     chosen[0].config.pluginmanager.register(verdict)
     for item, following in zip(chosen, [*chosen[1:], None], strict=True):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        if verdict.failed:
+        if verdict.answer["failed"]:
             break
-    return {"failed": verdict.failed}
+    return verdict.answer
 
 
 def _reimported(root: pathlib.Path, mutant: Mutant | None, names: list[str]) -> Any:

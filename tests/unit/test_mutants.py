@@ -1,6 +1,10 @@
 """The tool that tries mutants: on planted ones in a folder of its own, and on its own rules."""
 
+import ast
+import dataclasses
+import json
 import pathlib
+import signal
 
 import pytest
 
@@ -63,10 +67,10 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
     def tell(outcome: Outcome) -> None:
         with log.open("a") as file:
-            file.write(f"{outcome!r}\n")
+            file.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
 
     Server(found, folder, tell).run((str(folder / "test_planted_bounds.py"), f"--rootdir={folder}"))
-    told = [eval(line) for line in log.read_text().splitlines()]
+    told = [Outcome(**json.loads(line)) for line in log.read_text().splitlines()]
     assert {each.name for each in told} == {each.name for each in found}
     return {each.name: each for each in told}
 
@@ -115,7 +119,7 @@ def test_a_mutant_is_one_change_and_has_a_name_of_its_own() -> None:
     assert len({each.name for each in found}) == len(found) > 100
     moved = mutants_of(path, f"\n\n{text}")
     assert [each.name for each in moved] == [each.name for each in found]
-    assert len({operators.ast.dump(operators.mutated(text, each.number)) for each in found[::9]}) == len(found[::9])
+    assert len({ast.dump(operators.mutated(text, each.number)) for each in found[::9]}) == len(found[::9])
 
 
 def test_lines_are_those_of_the_tables() -> None:
@@ -160,7 +164,7 @@ def test_tests_that_fail_without_a_change_are_refused(tmp_path: pathlib.Path) ->
 
 def test_a_child_without_an_end_is_ended() -> None:
     with pytest.raises(TimeoutError):
-        trial.in_child(lambda: trial.signal.pause(), 0.2)
+        trial.in_child(lambda: signal.pause(), 0.2)
 
 
 def _mutant(room: str, number: int) -> Mutant:
