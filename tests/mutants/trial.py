@@ -33,7 +33,9 @@ from tests.mutants.operators import Mutant, mutated
 
 MOST_SECONDS = 60.0
 """Of tests that are run for one mutant, by their times without it."""
-_PATIENCE = 30.0
+_FEW = 15
+"""Examples of a property, at first."""
+_PATIENCE = 120.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,16 +149,16 @@ class Server:
         Raises:
           RuntimeError: if the tests do not pass without a change.
         """
-        found = in_child(lambda: _session(tests, self), 1e6)
+        found = in_child(lambda: _session(tests, self, _FEW), 1e6)
         if found["failed"]:
             raise RuntimeError(f"tests must pass without a change, got a failure of {found['failed']}.")
         self._ran = _ran(found["tests"])
         again = [Mutant(**each) for each in found["again"]]
-        if again and (failed := in_child(lambda: _reimported(self._root, None, self._chosen(again[0])))["failed"]):
+        if again and (failed := in_child(lambda: _reimported(self._root, None, self._chosen(again[0]), {}))["failed"]):
             raise RuntimeError(f"tests must pass without a change when imported anew, got a failure of {failed}.")
         for mutant in again:
             start = time.monotonic()
-            self._try(mutant, lambda mutant, names: _reimported(self._root, mutant, names), start)
+            self._try(mutant, lambda mutant, names: _reimported(self._root, mutant, names, self._limits(20.0)), start)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Takes the place of the loop over tests."""
@@ -167,12 +169,12 @@ class Server:
         if ran["failed"]:
             return True
         self._ran = _ran(ran["tests"])
-        functions = _functions()
+        limits, functions = self._limits(2.0), _functions()
         for mutant in self._mutants:
             code = self._code(mutant, functions)
 
             def run(changed: Mutant | None, names: list[str], code: Any = code) -> Any:
-                return _run(_Verdict(code) if changed else _Verdict(), names, items)
+                return _run(_Verdict(code, limits=limits) if changed else _Verdict(), names, items)
 
             if code is None or not self._try(mutant, run, None):
                 self.answer["again"].append(dataclasses.asdict(mutant))
@@ -187,10 +189,8 @@ class Server:
         if names:
             try:
                 noticed_by = in_child(lambda: run(mutant, names), limit)["failed"]
-            except TimeoutError:
-                noticed_by = "no end"
-            except ChildProcessError:
-                noticed_by = "a process that ended"
+            except (TimeoutError, ChildProcessError):
+                noticed_by = "no end, or a crash"
         if noticed_by in self._ran and noticed_by not in self._sound[last]:
             if in_child(lambda: run(None, [noticed_by]))["failed"]:
                 raise RuntimeError(f"a test must pass without a change, got a failure of {noticed_by}.")
@@ -218,6 +218,9 @@ class Server:
             if seconds < MOST_SECONDS or not chosen:
                 chosen.append(name)
         return chosen
+
+    def _limits(self, times: float) -> dict[str, float]:
+        return {name: 10.0 + times * ran.seconds for name, ran in self._ran.items()}
 
     def _cost(self, name: str) -> float:
         return (self._ran[name].seconds + 0.01) / (1.0 + self._kills[name])
@@ -263,21 +266,30 @@ def _functions() -> dict[tuple[str, str], list[types.FunctionType]]:
     return dict(found)
 
 
-def _session(tests: tuple[str, ...], plugin: Any) -> Any:
+def _session(tests: tuple[str, ...], plugin: Any, most: int = 1 << 20) -> Any:
     """Runs pytest with a plugin, and returns its answer."""
     os.environ.pop("PYTEST_CURRENT_TEST", None)
-    pytest.main(["-x", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], [_Quick(), plugin])
+    pytest.main(["-x", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], [_Quick(most), plugin])
     return plugin.answer
 
 
+@dataclasses.dataclass(frozen=True)
 class _Quick:
-    """Examples that fail are not made smaller: nobody reads them."""
+    """Examples that fail are not made smaller: nobody reads them.
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self) -> None:
+    Attributes:
+      most: examples of a test.
+    """
+
+    most: int
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-        hypothesis.settings.register_profile("mutants", hypothesis.settings.default, phases=phases, database=None)
-        hypothesis.settings.load_profile("mutants")
+        for test in {id(each.obj): each.obj for each in items if isinstance(each, pytest.Function)}.values():
+            own = getattr(test, "_hypothesis_internal_use_settings", None)
+            if own is not None:
+                most = min(self.most, own.max_examples)
+                test._hypothesis_internal_use_settings = hypothesis.settings(own, phases=phases, max_examples=most)
 
 
 class _Verdict:
@@ -285,11 +297,15 @@ class _Verdict:
 
     Args:
       put: puts the change into place.
+      limits: seconds of processors after which a test has no end.
     """
 
-    def __init__(self, put: Callable[[], None] = lambda: None):
-        self.put = put
+    def __init__(self, put: Callable[[], None] = lambda: None, *, limits: dict[str, float] | None = None):
+        self.put, self._limits = put, limits or {}
         self.answer: dict[str, Any] = {"failed": None, "tests": {}}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        signal.setitimer(signal.ITIMER_PROF, self._limits.get(nodeid, 0.0))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -353,11 +369,11 @@ def _run(verdict: _Verdict, names: list[str], items: dict[str, pytest.Item]) -> 
     return verdict.answer
 
 
-def _reimported(root: pathlib.Path, mutant: Mutant | None, names: list[str]) -> Any:
+def _reimported(root: pathlib.Path, mutant: Mutant | None, names: list[str], limits: dict[str, float]) -> Any:
     """Runs tests in a process that has imported nothing of ours, with the changed source in place of the file."""
     tests = (f"--rootdir={root}", *(os.fspath(root / each) for each in names))
     if mutant is None:
-        return _session(tests, _Verdict())
+        return _session(tests, _Verdict(limits=limits))
     path = os.fspath(root / mutant.path)
     code = compile(mutated(pathlib.Path(path).read_text(), mutant.number), path, "exec")
     loader = importlib.machinery.SourceFileLoader
@@ -367,4 +383,4 @@ def _reimported(root: pathlib.Path, mutant: Mutant | None, names: list[str]) -> 
         return code if self.path == path else original(self, name)
 
     loader.get_code = get_code  # type: ignore[method-assign]
-    return _session(tests, _Verdict())
+    return _session(tests, _Verdict(limits=limits))
