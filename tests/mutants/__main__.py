@@ -184,13 +184,14 @@ def _cell(name: str) -> str:
     return f"`` {text} ``".replace("|", "\\|")
 
 
-def tried(mutants: list[Mutant], tests: tuple[str, ...], log: pathlib.Path) -> list[Outcome]:
+def tried(mutants: list[Mutant], tests: tuple[str, ...], log: pathlib.Path, only_tell: bool) -> list[Outcome]:
     """Outcomes of the mutants of a room.
 
     Args:
       mutants: to try.
       tests: of the room.
       log: gets a line for each outcome; those that are in it already are not tried again.
+      only_tell: whether no other is tried either.
     """
     known = _known(log)
 
@@ -198,12 +199,13 @@ def tried(mutants: list[Mutant], tests: tuple[str, ...], log: pathlib.Path) -> l
         with log.open("a") as file:
             file.write(json.dumps(outcome if isinstance(outcome, dict) else dataclasses.asdict(outcome)) + "\n")
 
-    if missing := [each for each in mutants if each.name not in known]:
+    missing = [each for each in mutants if each.name not in known]
+    if missing and not only_tell:
         before = _processor_seconds()
         Server(missing, ROOT, tell).run(tests)
         tell({"processor_seconds": _processor_seconds() - before})
     known = _known(log)
-    return [Outcome(**known[each.name]) for each in mutants]
+    return [Outcome(**known[each.name]) for each in mutants if each.name in known]
 
 
 def _known(log: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -225,6 +227,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="text in the names of mutants")
     parser.add_argument("--log", type=pathlib.Path, help="a line for each mutant; those in it are not tried again")
     parser.add_argument("--write", type=pathlib.Path, help="the page to write")
+    parser.add_argument("--tell", action="store_true", help="try none, but tell what the log holds")
     parser.add_argument("--list", action="store_true", help="count only")
     options = parser.parse_args()
     _import_others()
@@ -237,7 +240,7 @@ def main() -> int:
         sys.stderr.write(f"{room}: {found['lines']} lines, {len(mutants[room])} mutants, {len(chosen[room])} to try\n")
         if options.list or (options.room and room not in options.room):
             continue
-        outcomes = tried([each for each in chosen[room] if options.only in each.name], tuple(found["tests"]), log)
+        outcomes = tried([each for each in chosen[room] if options.only in each.name], tuple(found["tests"]), log, options.tell)
         scores[room] = Score(lines=found["lines"], mutants=len(mutants[room]), outcomes=outcomes)
         for each in outcomes:
             if each.noticed_by is None and each.name not in EQUIVALENT:
