@@ -142,7 +142,8 @@ def page(scores: dict[str, Score], command: str, minutes: float) -> str:
       command: that gave them.
       minutes: of processors that it took.
     """
-    share, low, high = interval(list(scores.values()))
+    share, low, high = interval([each for each in scores.values() if each.outcomes])
+    missing = [room for room, each in scores.items() if not each.outcomes]
     tried = sum(len(each.outcomes) for each in scores.values())
     total, lines = (sum(getattr(each, name) for each in scores.values()) for name in ("mutants", "lines"))
     today = datetime.datetime.now(datetime.UTC).date()
@@ -152,7 +153,8 @@ def page(scores: dict[str, Score], command: str, minutes: float) -> str:
         "",
         f"{lines} lines must be right for epsilon (the rule is in `tests/mutants/lines.py`), with {total} mutants. "
         f"{tried} were tried, {kind}. Of those that are not equivalent, **{share:.1%} are noticed** by a test of their "
-        f"room (95% interval {low:.1%} to {high:.1%}; rooms count by their numbers of mutants).",
+        f"room (95% interval {low:.1%} to {high:.1%}; rooms count by their numbers of mutants)."
+        + (f" Not tried yet, and not in this figure: {', '.join(missing)}." if missing else ""),
         "",
         f"{today}, `{command}`, AMD EPYC, {os.cpu_count()} cores, 24 GiB, Linux, Python {platform.python_version()}; "
         f"{minutes:.0f} minutes of processors. Other processes shared the machine.",
@@ -240,7 +242,9 @@ def main() -> int:
         sys.stderr.write(f"{room}: {found['lines']} lines, {len(mutants[room])} mutants, {len(chosen[room])} to try\n")
         if options.list or (options.room and room not in options.room):
             continue
-        outcomes = tried([each for each in chosen[room] if options.only in each.name], tuple(found["tests"]), log, options.tell)
+        outcomes = tried(
+            [each for each in chosen[room] if options.only in each.name], tuple(found["tests"]), log, options.tell
+        )
         scores[room] = Score(lines=found["lines"], mutants=len(mutants[room]), outcomes=outcomes)
         for each in outcomes:
             if each.noticed_by is None and each.name not in EQUIVALENT:

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.mutants import lines, operators, trial
-from tests.mutants.__main__ import Score, interval, sampled
+from tests.mutants.__main__ import Score, interval, page, sampled
 from tests.mutants.operators import Mutant, mutants_of
 from tests.mutants.trial import Outcome, Server
 
@@ -154,6 +154,20 @@ def test_rooms_count_by_their_mutants_and_whole_rooms_are_certain() -> None:
     share, low, high = interval([Score(lines=9, mutants=950, outcomes=kills), whole])
     assert share == pytest.approx(0.99)
     assert 0.9 < low < share < high == 1.0
+
+
+def test_a_page_tells_survivors_and_rooms_without_a_trial() -> None:
+    lives = Outcome(name="a.py:f: x < 1 => x <= 1", noticed_by=None, n_tests=3, seconds=0.0)
+    kills = [dataclasses.replace(lives, name=str(each), noticed_by="t.py::t") for each in range(3)]
+    scores = {
+        "noise": Score(lines=9, mutants=4, outcomes=[lives, *kills]),
+        "steps": Score(lines=5, mutants=7, outcomes=[]),
+    }
+    text = page(scores, "python -m tests.mutants", 1.0)
+    assert "**75.0% are noticed**" in text
+    assert "Not tried yet, and not in this figure: steps." in text
+    assert "| `` a.py:f: x < 1 => x <= 1 `` | 3 | open |" in text
+    assert "| noise | 9 | 4 | 4 | 3 | 0 | 1 |" in text
 
 
 def test_tests_that_fail_without_a_change_are_refused(tmp_path: pathlib.Path) -> None:
