@@ -108,6 +108,11 @@ class Score:
         return sum(each.noticed_by is None and each.name in EQUIVALENT for each in self.outcomes)
 
     @property
+    def undecided(self) -> int:
+        """Those that were not noticed at first, and have not been tried again."""
+        return sum(each.undecided and each.name not in EQUIVALENT for each in self.outcomes)
+
+    @property
     def killed(self) -> int:
         """Those that a test noticed."""
         return sum(each.noticed_by is not None for each in self.outcomes)
@@ -140,36 +145,46 @@ def page(scores: dict[str, Score], command: str, minutes: float) -> str:
     Args:
       scores: by room.
       command: that gave them.
-      minutes: of processors that it took.
+      minutes: of processors that it took; 0 if that is not known.
     """
     share, low, high = interval([each for each in scores.values() if each.outcomes])
-    missing = [room for room, each in scores.items() if not each.outcomes]
+    missing = ", ".join(room for room, each in scores.items() if not each.outcomes)
+    untried = f" Not tried yet, and not in this figure: {missing}." if missing else ""
     tried = sum(len(each.outcomes) for each in scores.values())
     total, lines = (sum(getattr(each, name) for each in scores.values()) for name in ("mutants", "lines"))
+    clock = sum(outcome.seconds for each in scores.values() for outcome in each.outcomes)
+    spent = f"{minutes:.0f} of processors with the runs before them" if minutes else "those of processors unknown"
     today = datetime.datetime.now(datetime.UTC).date()
     kind = "all" if tried == total else "a stratified random sample"
     text = [
         "# Mutants",
         "",
         f"{lines} lines must be right for epsilon (the rule is in `tests/mutants/lines.py`), with {total} mutants. "
-        f"{tried} were tried, {kind}. Of those that are not equivalent, **{share:.1%} are noticed** by a test of their "
-        f"room (95% interval {low:.1%} to {high:.1%}; rooms count by their numbers of mutants)."
-        + (f" Not tried yet, and not in this figure: {', '.join(missing)}." if missing else ""),
+        f"{tried} were tried, {kind}. Of those that are not equivalent, **{share:.1%} are known to be noticed** by a "
+        f"test of their room (95% interval {low:.1%} to {high:.1%}; rooms count by their numbers of mutants)."
+        + untried,
         "",
         f"{today}, `{command}`, AMD EPYC, {os.cpu_count()} cores, 24 GiB, Linux, Python {platform.python_version()}; "
-        f"{minutes:.0f} minutes of processors. Other processes shared the machine.",
+        f"{clock / 60.0:.0f} minutes of the clock for trials, {spent}. Other processes shared the machine.",
         "",
-        "| room | lines | mutants | tried | noticed | equivalent | not noticed |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "A mutant is undecided if it was not noticed in place, with few examples of properties, or cannot be put in "
+        "place, and has not been tried again by importing everything anew. It counts as not noticed, so the share is a "
+        "lower bound where there are any.",
+        "",
+        "| room | lines | mutants | tried | noticed | equivalent | undecided | not noticed |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     text += [
         f"| {room} | {each.lines} | {each.mutants} | {len(each.outcomes)} | {each.killed} | {each.equivalent} | "
-        f"{each.counted - each.killed} |"
+        f"{each.undecided} | {each.counted - each.killed - each.undecided} |"
         for room, each in scores.items()
     ]
     survivors = [each for score in scores.values() for each in score.outcomes if each.noticed_by is None]
     text += ["", "## Not noticed", "", "| mutant | tests that come by | reason |", "| --- | --- | --- |"]
-    text += [f"| {_cell(each.name)} | {each.n_tests} | {EQUIVALENT.get(each.name, 'open')} |" for each in survivors]
+    text += [
+        f"| {_cell(each.name)} | {'-' if each.undecided else each.n_tests} | {EQUIVALENT.get(each.name, _state(each))} |"
+        for each in survivors
+    ]
     busy = collections.Counter(
         each.noticed_by.split("::")[0]
         for score in scores.values()
@@ -179,6 +194,10 @@ def page(scores: dict[str, Score], command: str, minutes: float) -> str:
     text += ["", "## Which files notice most", "", "| file | mutants |", "| --- | --- |"]
     text += [f"| `{path}` | {number} |" for path, number in busy.most_common(12)]
     return "\n".join([*text, ""])
+
+
+def _state(outcome: Outcome) -> str:
+    return "undecided" if outcome.undecided else "open"
 
 
 def _cell(name: str) -> str:
@@ -201,7 +220,7 @@ def tried(mutants: list[Mutant], tests: tuple[str, ...], log: pathlib.Path, only
         with log.open("a") as file:
             file.write(json.dumps(outcome if isinstance(outcome, dict) else dataclasses.asdict(outcome)) + "\n")
 
-    missing = [each for each in mutants if each.name not in known]
+    missing = [each for each in mutants if known.get(each.name, {"undecided": True}).get("undecided")]
     if missing and not only_tell:
         before = _processor_seconds()
         Server(missing, ROOT, tell).run(tests)

@@ -38,7 +38,7 @@ _FEW = 15
 _PATIENCE = 120.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a mutant.
 
@@ -47,12 +47,14 @@ class Outcome:
       noticed_by: the first test that failed; None if all passed.
       n_tests: that come by its statement.
       seconds: that it took.
+      undecided: whether it was not noticed at first, and has not been tried again.
     """
 
     name: str
     noticed_by: str | None
     n_tests: int
     seconds: float
+    undecided: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -176,6 +178,8 @@ class Server:
             def run(changed: Mutant | None, names: list[str], code: Any = code) -> Any:
                 return _run(_Verdict(code, limits=limits) if changed else _Verdict(), names, items)
 
+            if code is None:
+                self._tell(Outcome(mutant.name, None, 0, 0.0, undecided=True))
             if code is None or not self._try(mutant, run, None):
                 self.answer["again"].append(dataclasses.asdict(mutant))
         return True
@@ -197,10 +201,8 @@ class Server:
             self._sound[last].add(noticed_by)
         if noticed_by is not None:
             self._kills[noticed_by] += 1
-        if noticed_by is not None or last:
-            self._tell(
-                Outcome(name=mutant.name, noticed_by=noticed_by, n_tests=len(names), seconds=time.monotonic() - begin)
-            )
+        seconds, undecided = time.monotonic() - begin, noticed_by is None and not last
+        self._tell(Outcome(mutant.name, noticed_by, len(names), seconds, undecided))
         return noticed_by is not None
 
     def _chosen(self, mutant: Mutant) -> list[str]:
