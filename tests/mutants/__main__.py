@@ -182,7 +182,8 @@ def page(scores: dict[str, Score], command: str, minutes: float) -> str:
     survivors = [each for score in scores.values() for each in score.outcomes if each.noticed_by is None]
     text += ["", "## Not noticed", "", "| mutant | tests that come by | reason |", "| --- | --- | --- |"]
     text += [
-        f"| {_cell(each.name)} | {'-' if each.undecided else each.n_tests} | {EQUIVALENT.get(each.name, _state(each))} |"
+        f"| {_cell(each.name)} | {'-' if each.undecided else each.n_tests} | "
+        f"{EQUIVALENT.get(each.name, _state(each))} |"
         for each in survivors
     ]
     busy = collections.Counter(
