@@ -59,6 +59,14 @@ def test_tuned_is_the_analytic_gaussian_mechanism(epsilon):
     assert [z**-2 * merged**2 for z in multipliers(plan)] == pytest.approx(SHARES[TUNED])
 
 
+def test_a_plan_to_simulate_has_nearly_the_noise_and_promises_nothing():
+    plan = accounting.nearly_calibrated(PrivacyUnit.RECORD, init_specs(TUNED), 1.0, 1e-6)
+    assert (plan.epsilon, plan.delta, plan.discretization_slack) == (math.inf, 1e-6, 0.0)
+    assert multipliers(plan) == pytest.approx(multipliers(calibrate(init_specs(TUNED), 1.0)), rel=2e-3)
+    with pytest.raises(ConfigError, match="epsilon must be"):
+        accounting.nearly_calibrated(PrivacyUnit.RECORD, init_specs(TUNED), math.inf, 1e-6)
+
+
 def test_plan_repeats_its_request():
     specs = init_specs(PAPER)
     plan = accounting.calibrate(PrivacyUnit.CLIENT, list(specs), 1, 1e-6, PAPER)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from schemas.errors import LatticeOverflowError
 from schemas.tables.client_block import ClientBlock
 from transforms.numerics.statistics import lattice, norms
 
@@ -11,6 +12,13 @@ def test_row_norms_of_any_magnitude():
     points = np.array([[3.0, 4.0], [0.0, 0.0], [3e200, -4e200], [1e308, 1e308], [3e-200, 4e-200]])
     found = lattice.row_norms(points, np.zeros(2))
     np.testing.assert_allclose(found, [5.0, 0.0, 5e200, np.sqrt(2) * 1e308, 5e-200], rtol=1e-5)
+
+
+def test_row_norms_are_exact_up_to_a_number_of_features_not_of_rows():
+    limit = 2**53 >> 2 * lattice.SUM_BITS
+    assert len(lattice.row_norms(np.ones((limit + 1, 1)), np.zeros(1))) == limit + 1
+    with pytest.raises(LatticeOverflowError, match="n_features must be at most 8192"):
+        lattice.row_norms(np.ones((1, limit + 1)), np.zeros(limit + 1))
 
 
 def test_row_norms_do_not_depend_on_the_block():

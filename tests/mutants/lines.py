@@ -1,0 +1,176 @@
+"""The lines that must be right for epsilon, by room, and the tests of each room.
+
+The rule: a line counts if it holds code of the checker, of statistics, of noise, of accounts or of the records of
+privacy (the files of `ROOMS`), or of a class or function that the checker's tables name and that may be given private
+values outside of the trusted zone, or that states a sensitivity. Imports, hints and docstrings do not count.
+"""
+
+import ast
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+
+from transforms.privacy_flow.allow_list import AUDITED
+from transforms.privacy_flow.rules import Level, Role
+from transforms.privacy_flow.stated_sensitivity import STATED
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TABLES = "callables of the checker's tables"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Files that belong together.
+
+    Attributes:
+      sources: patterns of files; `TABLES` for whatever the checker's tables name elsewhere.
+      tests: files and folders whose tests are run.
+    """
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+ROOMS: dict[str, Room] = {
+    "statistics": Room(
+        sources=("transforms/numerics/statistics/*.py",),
+        tests=(
+            "tests/unit/statistics",
+            "tests/property/statistics",
+            "tests/property/kmeans",
+            "tests/unit/kmeans/test_feddp_rounds.py",
+            "tests/attacks/test_rows_among_rows.py",
+        ),
+    ),
+    "noise": Room(
+        sources=("transforms/numerics/privacy/*.py", "transforms/privacy/noise_stage.py"),
+        tests=(
+            "tests/unit/privacy/test_noise.py",
+            "tests/unit/privacy/test_keystream.py",
+            "tests/unit/privacy/test_noise_share_laws.py",
+            "tests/unit/privacy/test_gaussian_mechanism.py",
+            "tests/unit/clustered_fl/test_silo_accounting.py",
+            "tests/property/privacy/test_keystream_labels.py",
+            "tests/property/privacy/test_colluders.py",
+            "tests/statistical/test_noise_law.py",
+            "tests/statistical/test_split_noise.py",
+            "tests/statistical/test_silo_noise.py",
+            "tests/attacks/test_noise_keys.py",
+            "tests/pipeline/privacy_flow/test_hostile_shares.py",
+        ),
+    ),
+    "accounting": Room(
+        sources=(
+            "transforms/privacy/accounting.py",
+            "transforms/privacy/discretization.py",
+            "transforms/privacy/known_epsilons.py",
+            "transforms/privacy/ledger_filter.py",
+            "transforms/privacy/plan_limits.py",
+        ),
+        tests=(
+            "tests/unit/privacy/test_accounting.py",
+            "tests/unit/privacy/test_discretization.py",
+            "tests/unit/privacy/test_ledger_filter.py",
+            "tests/unit/privacy/test_noise.py",
+            "tests/property/privacy/test_accounting_bounds.py",
+        ),
+    ),
+    "records": Room(
+        sources=("schemas/privacy/*.py",),
+        tests=(
+            "tests/unit/privacy/test_noise.py",
+            "tests/unit/privacy/test_noise_share_laws.py",
+            "tests/unit/privacy/test_ledger_filter.py",
+            "tests/unit/privacy/test_accounting.py",
+            "tests/unit/privacy/test_release_tables.py",
+            "tests/unit/ledger",
+            "tests/property/privacy",
+            "tests/property/ledger",
+            "tests/unit/privacy_flow",
+            "tests/pipeline/privacy_flow/test_hostile_shares.py",
+            "tests/unit/kmeans/test_feddp_rounds.py",
+        ),
+    ),
+    "checker": Room(
+        sources=("transforms/privacy_flow/*.py",),
+        tests=(
+            "tests/unit/privacy_flow",
+            "tests/pipeline/privacy_flow",
+            "tests/attacks/test_graph_objects.py",
+            "tests/attacks/test_job_objects.py",
+            "tests/attacks/test_extensions.py",
+        ),
+    ),
+    "steps": Room(
+        sources=(TABLES,),
+        tests=(
+            "tests/unit/rounds/test_state_arrays.py",
+            "tests/unit/rounds/test_staged_state.py",
+            "tests/unit/rounds/test_fan_in.py",
+            "tests/unit/masked",
+            "tests/unit/tables",
+            "tests/unit/kmeans/test_feddp_rounds.py",
+            "tests/unit/kmeans/test_central_tree.py",
+            "tests/unit/kmeans/test_dp_medians.py",
+            "tests/property/kmeans",
+            "tests/property/reports",
+            "tests/property/profile",
+            "tests/unit/profile",
+            "tests/pipeline/rounds/test_exactness.py",
+            "tests/attacks/test_asked_twice.py",
+            "tests/pipeline/masked",
+            "tests/pipeline/profile",
+        ),
+    ),
+}
+
+
+def listed() -> dict[str, dict[str, set[int]]]:
+    """Numbers of the lines by file, by room."""
+    found = {name: dict(_whole_files(room)) for name, room in ROOMS.items()}
+    taken = {path for files in found.values() for path in files}
+    named = {path: lines for path, lines in _of_tables().items() if path not in taken}
+    for name, room in ROOMS.items():
+        if TABLES in room.sources:
+            found[name] |= named
+    return found
+
+
+def _whole_files(room: Room) -> Iterator[tuple[str, set[int]]]:
+    for pattern in room.sources:
+        for path in sorted(ROOT.glob(pattern)) if pattern != TABLES else ():
+            if lines := code_lines(ast.parse(path.read_text())):
+                yield path.relative_to(ROOT).as_posix(), lines
+
+
+def _of_tables() -> dict[str, set[int]]:
+    """Lines of named classes and functions."""
+    private = [name for name, rule in AUDITED.items() if rule.role is not Role.TRUSTED and _sees_private(rule)]
+    found: dict[str, set[int]] = {}
+    for module, _, name in (each.partition(":") for each in [*private, *STATED]):
+        path = ROOT / (module.replace(".", "/") + ".py")
+        if path.exists():
+            body = ast.parse(path.read_text()).body
+            (node,) = (each for each in body if getattr(each, "name", None) == name)
+            found.setdefault(path.relative_to(ROOT).as_posix(), set()).update(code_lines(node))
+    return found
+
+
+def _sees_private(rule: object) -> bool:
+    levels = (getattr(rule, name) for name in ("takes", "sides", "gives"))
+    return any(each is not None and each > Level.PUBLIC for each in levels)
+
+
+def code_lines(tree: ast.AST) -> set[int]:
+    """Lines on which code stands that runs and may be wrong."""
+    if isinstance(tree, (ast.Import, ast.ImportFrom)) or is_text(tree):
+        return set()
+    own = {tree.lineno} if isinstance(tree, (ast.stmt, ast.expr)) else set()
+    hints = {id(getattr(tree, name, None)) for name in ("annotation", "returns")}
+    inside = (code_lines(each) for each in ast.iter_child_nodes(tree) if id(each) not in hints)
+    return own.union(*inside)
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether a statement is a docstring."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

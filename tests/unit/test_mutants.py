@@ -1,0 +1,186 @@
+"""The tool that tries mutants: on planted ones in a folder of its own, and on its own rules."""
+
+import ast
+import dataclasses
+import json
+import pathlib
+import signal
+
+import pytest
+
+from tests.mutants import lines, operators, trial
+from tests.mutants.__main__ import Score, interval, page, sampled
+from tests.mutants.operators import Mutant, mutants_of
+from tests.mutants.trial import Outcome, Server
+
+BOUNDED = '''"""A module."""
+
+import functools
+
+LIMIT = 4
+
+
+@functools.cache
+def clipped(value: int | None) -> int:
+    """At most LIMIT."""
+    if value is None:
+        raise ValueError("a value must be there, got 0.")
+    return min(value, LIMIT)
+
+
+def _largest(values: list[int]) -> int:
+    found = values[0]
+    for each in values:
+        if each > found:
+            found = each
+    return found
+
+
+def unused(value: int) -> int:
+    return value + 1
+'''
+TESTS = """
+import pytest
+from planted_bounds import _largest, clipped
+
+def test_clipped():
+    assert [clipped(each) for each in (3, 4, 5)] == [3, 4, 4]
+
+def test_nothing():
+    with pytest.raises(ValueError):
+        clipped(None)
+
+def test_largest():
+    assert _largest([1, 3, 3, 2]) == 3
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """Of all mutants of a small module, by their names."""
+    folder = tmp_path_factory.mktemp("planted")
+    (folder / "planted_bounds.py").write_text(BOUNDED)
+    (folder / "test_planted_bounds.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    log = folder / "log"
+    found = mutants_of("planted_bounds.py", BOUNDED)
+
+    def tell(outcome: Outcome) -> None:
+        with log.open("a") as file:
+            file.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
+
+    Server(found, folder, tell).run((str(folder / "test_planted_bounds.py"), f"--rootdir={folder}"))
+    told = [Outcome(**json.loads(line)) for line in log.read_text().splitlines()]
+    told = [each for each in told if not each.undecided]
+    assert {each.name for each in told} == {each.name for each in found}
+    return {each.name: each for each in told}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "clipped: value is None => value is not None",
+        "clipped: raise ValueError('a value must be there, got 0.') => pass",
+        "clipped: min(value, LIMIT) => max(value, LIMIT)",
+        "clipped: min(value, LIMIT) => value",
+        "clipped: return min(value, LIMIT) => return None",
+        "_largest: each > found => each <= found",
+        ": LIMIT = 4 => LIMIT = 5",
+    ],
+)
+def test_what_a_test_notices_is_killed(outcomes: dict[str, Outcome], change: str) -> None:
+    assert outcomes[f"planted_bounds.py:{change}"].noticed_by is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "n_tests"),
+    [
+        ("_largest: each > found => each >= found", 1),
+        ("clipped: min(value, LIMIT) => min(LIMIT, value)", 0),
+        ("unused: value + 1 => value - 1", 0),
+    ],
+)
+def test_what_no_test_can_notice_survives(outcomes: dict[str, Outcome], change: str, n_tests: int) -> None:
+    found = outcomes.get(f"planted_bounds.py:{change}")
+    assert found is None or (found.noticed_by, found.n_tests) == (None, n_tests)
+    assert found is not None or "min(LIMIT" in change  # the order of the least of two is not changed
+
+
+def test_messages_hints_and_docstrings_stay(outcomes: dict[str, Outcome]) -> None:
+    changes = " ".join(name.split(": ", 1)[1] for name in outcomes)
+    assert "got 1" not in changes
+    assert "int & None" not in changes
+    assert '"""' not in changes
+
+
+def test_a_mutant_is_one_change_and_has_a_name_of_its_own() -> None:
+    path = "transforms/numerics/statistics/lattice.py"
+    text = (lines.ROOT / path).read_text()
+    found = mutants_of(path, text)
+    assert len({each.name for each in found}) == len(found) > 100
+    moved = mutants_of(path, f"\n\n{text}")
+    assert [each.name for each in moved] == [each.name for each in found]
+    assert len({ast.dump(operators.mutated(text, each.number)) for each in found[::9]}) == len(found[::9])
+
+
+def test_lines_are_those_of_the_tables() -> None:
+    found = lines.listed()
+    assert sum(len(each) for files in found.values() for each in files.values()) <= 4000
+    named = found["steps"]
+    assert "transforms/rounds/exact_sums.py" in named
+    assert "transforms/kmeans/dp_lloyd/rounds.py" in named
+    assert not [path for path in named if path.endswith("server.py") or "trusted_zone/assign" in path]
+    text = (lines.ROOT / "transforms/privacy/accounting.py").read_text().splitlines()
+    counted = {text[each - 1].strip() for each in found["accounting"]["transforms/privacy/accounting.py"]}
+    assert not [line for line in counted if line.startswith(("import ", "from ", "#"))]
+
+
+def test_every_room_has_tests_that_are_there() -> None:
+    for room in lines.ROOMS.values():
+        assert [each for each in room.tests if not (lines.ROOT / each).exists()] == []
+
+
+def test_a_sample_is_drawn_by_its_seed_with_some_of_each_room() -> None:
+    mutants = {room: [_mutant(room, number) for number in range(size)] for room, size in [("a", 900), ("b", 50)]}
+    first, again, other = (sampled(mutants, 100, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert [len(each) for each in first.values()] == [95, 40]
+
+
+def test_rooms_count_by_their_mutants_and_whole_rooms_are_certain() -> None:
+    kills = [Outcome(name=str(each), noticed_by="t::t", n_tests=1, seconds=0.0) for each in range(40)]
+    lives = [Outcome(name=str(each), noticed_by=None, n_tests=1, seconds=0.0) for each in range(10)]
+    whole = Score(lines=9, mutants=50, outcomes=kills + lives)
+    assert interval([whole]) == pytest.approx((0.8, 0.8, 0.8))
+    share, low, high = interval([Score(lines=9, mutants=950, outcomes=kills), whole])
+    assert share == pytest.approx(0.99)
+    assert 0.9 < low < share < high == 1.0
+
+
+def test_a_page_tells_survivors_and_rooms_without_a_trial() -> None:
+    lives = Outcome(name="a.py:f: x < 1 => x <= 1", noticed_by=None, n_tests=3, seconds=0.0)
+    kills = [dataclasses.replace(lives, name=str(each), noticed_by="t.py::t") for each in range(3)]
+    scores = {
+        "noise": Score(lines=9, mutants=4, outcomes=[lives, *kills]),
+        "steps": Score(lines=5, mutants=7, outcomes=[]),
+    }
+    text = page(scores, "python -m tests.mutants", 1.0)
+    assert "**75.0% are known to be noticed**" in text
+    assert "Not tried yet, and not in this figure: steps." in text
+    assert "| `` a.py:f: x < 1 => x <= 1 `` | 3 | open |" in text
+    assert "| noise | 9 | 4 | 4 | 3 | 0 | 0 | 1 |" in text
+
+
+def test_tests_that_fail_without_a_change_are_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "test_planted_failure.py").write_text("def test_it():\n    assert False\n")
+    with pytest.raises(RuntimeError, match="must pass without a change"):
+        Server([_mutant("a", 1)], tmp_path, print).run((str(tmp_path), f"--rootdir={tmp_path}"))
+
+
+def test_a_child_without_an_end_is_ended() -> None:
+    with pytest.raises(TimeoutError):
+        trial.in_child(lambda: signal.pause(), 0.2)
+
+
+def _mutant(room: str, number: int) -> Mutant:
+    return Mutant(path=room, scope="", number=number, change=str(number), lines=(1, 1), function=None)
