@@ -18,6 +18,7 @@ from pipelines.jobs.forewarnings import counted
 from pipelines.jobs.job import Job, Outcome, Run
 from pipelines.jobs.place import ChargedFolder
 from pipelines.ledger.spending import Draw, Reservation
+from pipelines.ledger.store import Ledger
 from pipelines.page.stamp import RunStamp
 from pipelines.run.folder import RunFolder
 from pipelines.run.graph import run_graph
@@ -214,6 +215,11 @@ def _charge(config: ClusteredFLConfig) -> Charge:
 
 def _terms(config: ClusteredFLConfig, folder: RunFolder) -> str:
     """Digests of settings and key: all that a run that goes on must share with the one that was charged."""
+    if is_sealed(folder) and sealed_manifest(folder).get("config_digest") == config_digest(config):
+        # All is drawn and staged, and the key may be gone: what is left to do is what the ledger knows it for.
+        status = Ledger(str(config.ledger)).status(folder.run_id)
+        if status is not None:
+            return str(status.reserved["same"])
     bound = config.model_copy(update={"chunks": ChunksConfig()})
     return f"{config_digest(bound)} {key_digest(run_key(folder, config.key_uri))}"
 

@@ -131,16 +131,21 @@ class ChargedFolder(OutputFolder):
         return cls(options, settings.ledger, config_digest(settings))
 
     def complete(self) -> Summary | None:
-        """The summary of this run of these settings, if its ledger has it as committed and its output is there."""
+        """The summary of this run of these settings, if its ledger has charged it and its output is there.
+
+        Whoever was stopped between its last move and its commit is committed now.
+        """
         path, run = FileSystems.join(self._options.output, MANIFEST), self._options.run_id
         status = None if self._ledger is None else Ledger(self._ledger).status(run)
-        if status is None or status.state != "committed" or not FileSystems.exists(path):
+        if self._ledger is None or status is None or status.state == "void" or not FileSystems.exists(path):
             return None
         found = gate.read_json(path, ChargedManifest, _not_of_run(path))
         if (found.run_id, found.config_digest) != (run, self._digest):
             return None
         path = FileSystems.join(self._options.output, PRIVACY_FILE)
         spent = gate.read_json(path, Spent, _not_of_run(path))
+        if status.state == "reserved":
+            Ledger(self._ledger).commit(run, {})
         _LOGGER.info("run %s is complete: nothing is read or charged", run)
         return self.summary | {"epsilon": spent.epsilon, "delta": spent.delta}
 
