@@ -87,6 +87,14 @@ def test_a_client_that_would_lose_decides_alone():
     np.testing.assert_array_equal(takers(answers, np.full(8, 100), np.full(8, 9.0)), answers >= 0)
 
 
+def test_nobody_takes_one_model_for_all_unless_clients_gain_on_average():
+    answers, equal = np.array([-20, -25, 40, -18, -30, -22, -19, -24]), np.full(8, 100)
+    np.testing.assert_array_equal(takers(answers, equal, np.full(8, 9.0)), answers > 0)
+    assert not takers(answers, equal, np.full(8, 9.0), one_group=True).any()
+    taken = takers(np.array([12, 9, -60, 15, 11, 8, 14, 10]), equal, np.full(8, 9.0), one_group=True)
+    assert taken.sum() == 7
+
+
 @pytest.mark.parametrize("stddev", [0.0, 9.0])
 def test_a_single_client_decides_by_its_own_answer(stddev):
     for gain in (-1, 0, 1):

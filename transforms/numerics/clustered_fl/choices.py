@@ -53,7 +53,9 @@ def answer(
     return round(gain + stddev * float(normals(stream, 1)[0]))
 
 
-def takers(answers: NDArray[np.int64], n_rows: NDArray[np.int64], stddevs: NDArray[np.float64]) -> NDArray[np.bool_]:
+def takers(
+    answers: NDArray[np.int64], n_rows: NDArray[np.int64], stddevs: NDArray[np.float64], *, one_group: bool = False
+) -> NDArray[np.bool_]:
     """Which clients take what they were offered: those whose expected gain is not negative, given all answers.
 
     The gains of clients, as shares of their rows, are taken for draws of one normal law, whose mean and variance follow
@@ -63,13 +65,16 @@ def takers(answers: NDArray[np.int64], n_rows: NDArray[np.int64], stddevs: NDArr
       answers: shape (n_clients,), rows.
       n_rows: public, shape (n_clients,).
       stddevs: of the noise of answers, rows.
+      one_group: whether the offer stands for all clients: then nobody takes it unless they gain on average.
 
     Source: Efron, Morris (1973), "Stein's estimation rule and its competitors: an empirical Bayes approach".
     """
     gains, variances = answers / n_rows, (stddevs / n_rows) ** 2
-    spread = max(0.0, float(gains.var(ddof=1) - variances.mean())) if len(gains) > 1 else math.inf
-    if math.isinf(spread):
+    if len(gains) < 2:
         return gains >= 0.0
+    spread = max(0.0, float(gains.var(ddof=1) - variances.mean()))
     weights = 1.0 / np.maximum(variances + spread, 1e-12)
     mean = float((weights * gains).sum() / weights.sum())
+    if one_group and mean < 0.0:
+        return np.zeros(len(gains), dtype=bool)
     return (spread * gains + variances * mean if spread > 0.0 else np.full(len(gains), mean)) >= 0.0

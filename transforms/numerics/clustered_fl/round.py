@@ -286,7 +286,8 @@ def _answered(
     asked = np.flatnonzero(before.offered >= 0)
     silos = [federation.silos[client] for client in asked]
     stddevs, n_rows = (np.array([getattr(each, name) for each in silos]) for name in ("choice_stddev", "n_rows"))
-    taken = asked[takers(answers[asked], n_rows, stddevs)]
+    one_group = before.round_number == federation.clustering.offer_rounds[0]
+    taken = asked[takers(answers[asked], n_rows, stddevs, one_group=one_group)]
     groups = state.assignments.copy()
     groups[taken] = len(state.models) + before.offered[taken]
     found, assignments = np.unique(groups, return_inverse=True)
