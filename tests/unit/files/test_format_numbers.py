@@ -48,9 +48,11 @@ _HANDED = "content comes numbered from its callers"
 _RUN = "is read by its own run only, whose processes are of one version"
 _RAW = "random or hashed bytes of a length that is checked; what they belong to holds the number"
 _PEOPLE = "is for people, and no job reads it"
+_CLAIM = "names a run, for people and for a launcher that repeats it to them"
 _NOT_A_FILE = "writes to no file that stays"
 _REPORTS = "rows in the format of docs/report-format.md, whose parameters hold its version"
 UNNUMBERED = {
+    _CLAIM: ("transforms/files/claims.py:_made",),
     _HANDED: (
         "transforms/files/file_bytes.py:write_bytes",
         "transforms/files/new_file.py:_write",

@@ -193,7 +193,7 @@ def test_a_stored_level_gives_the_same_plan_and_is_composed_where_no_formula_tel
     assert compositions.of(*request) == (int(has_laplace), plan)
     assert calibrate(*request) is calibrate(*request)
     (file,) = _cached(tmp_path)
-    assert list(json.loads(file.read_text())) == ["level", "epsilon"]
+    assert list(json.loads(file.read_text())) == ["format", "level", "epsilon"]
     compositions.of(init_specs(allocation), 1.0, 2e-6, allocation)
     assert len(_cached(tmp_path)) == 2
 
@@ -202,11 +202,25 @@ def test_a_stored_level_gives_the_same_plan_and_is_composed_where_no_formula_tel
     "content",
     [
         *[
-            json.dumps({"level": level, "epsilon": 0.9995})
+            json.dumps({"format": 1, "level": level, "epsilon": 0.9995})
             for level in (0.5, 1e9, 1e-9, 1e300, 1e-300, -1.0, 0.0, math.nan, math.inf)
         ],
-        *['{"level": 1, "epsilon": 1}', '{"level": "0.2", "epsilon": 1}', '{"level": null, "epsilon": 1}'],
-        *['{"level": 0.2}', '{"epsilon": 1}', "[0.2]", "0.2", "null", "{}", "", "{", "\udc80"],
+        *[
+            '{"format": 1, "level": 1, "epsilon": 1}',
+            '{"format": 1, "level": "0.2", "epsilon": 1}',
+            '{"format": 1, "level": null, "epsilon": 1}',
+        ],
+        *[
+            '{"format": 1, "level": 0.2}',
+            '{"format": 1, "epsilon": 1}',
+            "[0.2]",
+            "0.2",
+            "null",
+            "{}",
+            "",
+            "{",
+            "\udc80",
+        ],
     ],
 )
 def test_a_tampered_file_is_ignored_and_replaced(compositions, tmp_path, content):
