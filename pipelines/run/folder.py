@@ -276,8 +276,6 @@ class RunFolder:
         whole["manifest_digest"] = manifest_digest(whole)
         content = json.dumps(whole, indent=2, sort_keys=True).encode()
         write_bytes(self.path(MANIFEST), content)
-        if FileSystems.exists(self.path(VERSIONS_FILE)):
-            FileSystems.delete([self.path(VERSIONS_FILE)])
         return hashlib.sha256(content).hexdigest()
 
     def _check_claim(self) -> None:
@@ -299,6 +297,8 @@ class RunFolder:
             check_no_link(self.output)
             if os.path.isdir(self.output):
                 os.rmdir(self.output)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self.path(VERSIONS_FILE))
             # Keys have gone from it, and must not come back in the output.
             new_file.flush(self.staging)
             os.rename(self.staging, self.output)
