@@ -483,10 +483,10 @@ def main(words):
     given, code, runs = parser.parse_args(words), 0, []
     if given.key and not re.fullmatch(r"[0-9a-f]{64}", given.key):
         parser.error(f"--key must be 64 hex digits, as `dapple verify` prints them, got {given.key}")
-    for folder in given.folders:
-        if not os.path.isdir(folder):
-            parser.error(f"OUTPUT must be a folder, got {folder}")
+    if others := [folder for folder in given.folders if not os.path.isdir(folder)]:
+        parser.error(f"OUTPUT must be a folder, got {others[0]}")
     logging.disable(logging.WARNING)
+    pa.set_cpu_count(1)  # One thread reads: files are small, and a pool of many may end after the interpreter has.
     for folder in given.folders:
         try:
             runs.append(check(folder, given.key and bytes.fromhex(given.key), runs))
