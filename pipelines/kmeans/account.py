@@ -32,6 +32,7 @@ from pipelines.run.options import JobOptions
 from pipelines.run.round_driver import clear_rounds, rounds_recorded
 from pipelines.run.run_keys import RunNonce
 from pipelines.run.versions import versions
+from pipelines.tables.client_staging import clear_copy
 from schemas.choices import Trust
 from schemas.errors import ConfigError, InputError, LedgerRefusedError
 from schemas.kmeans.fit_config import FitConfig
@@ -66,6 +67,7 @@ class RunAccount(OutputFolder):
         self._run = options.run_id
         self.folder = RunFolder(resolved(options.output), options.run_id)
         self._config_digest = settings_digest(config)
+        self._keeps_copy = config.keep_staging
         self._secrets = _secrets(config, self.folder)
         self._nonce: RunNonce | None = None
         self._started = False
@@ -255,6 +257,8 @@ class RunAccount(OutputFolder):
     def _finish(self, folder: RunFolder, status: RunStatus) -> None:
         """Deletes the keys of a committed run and makes its staging folder the output, unless that has been done."""
         digest = (status.committed or {})["manifest"]
+        if not self._keeps_copy:
+            clear_copy(folder.staging)  # That it went may not have been durable where the power was cut.
         staged = _read(folder.path(MANIFEST))
         if staged is not None and _is(staged, digest):
             for uri in status.reserved["made"]:

@@ -12,7 +12,7 @@ from tests.power_cuts.trace import needs_strace
 from tests.scenes.conformance import needed
 
 SEED = 20
-STATES = {"clustered_fl": 4, "enroll": 4, "fit": 6, "ledger": 2, "masked": 2, "stream": 5}
+STATES = {"chunks": 4, "clustered_fl": 4, "enroll": 4, "fit": 6, "ledger": 2, "masked": 2, "stream": 5}
 """How many states of each step are tried; writes that no other state cuts come first.
 
 Jobs with faults that are known and not mended yet are in `benchmarks/results/power_cuts.md`.
