@@ -39,7 +39,7 @@ FACTORS = (
         "scarce",
         usual={},
         cluster={"clustering.when_scarce": "cluster"},
-        apart={"clustering.when_scarce": "apart"},
+        apart={"clustering.when_scarce": "apart", "privacy.choice_share": 0.2},
         one_model={"clustering.when_scarce": "one_model"},
     ),
     factor(

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -171,6 +172,28 @@ def test_a_ledger_is_charged_once_whatever_kills_the_run(data, tmp_path):
     outcome = run_job(settings | {"data": settings["data"] | {"path": "nowhere"}}, again)
     assert outcome.code == 3
     assert os.listdir(again) == ["job.yaml"]
+
+
+STOPS = {
+    "commit": mock.patch("pipelines.ledger.store.Ledger.commit", side_effect=KeyboardInterrupt),
+    "move": mock.patch("pipelines.run.folder.RunFolder.move", side_effect=KeyboardInterrupt),
+}
+
+
+@pytest.mark.parametrize("stopped", list(STOPS))
+def test_a_run_that_is_stopped_once_its_models_are_staged_is_put_in_place_and_committed(data, tmp_path, stopped):
+    """Its key has gone by then, and another one is never made."""
+    ledger = ledgers.new_ledger(tmp_path, ledgers.basic_limit(9.0, 3e-3), "digits")
+    settings = federation.job(data, data__name="digits") | {"ledger": str(tmp_path / "ledger.sqlite")}
+    with STOPS[stopped]:
+        assert run_job(settings, tmp_path, "--run_id", "r").code == 130
+    assert ledgers.kinds(ledger) == ["limit", "reserve", "start"]
+    outcome = run_job(settings, tmp_path, "--run_id", "r")
+    assert outcome.code == 0, outcome.err
+    assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit"]
+    assert sorted(os.listdir(tmp_path / "out")) == FILES
+    assert run_job(settings, tmp_path, "--run_id", "r").code == 0
+    assert ledgers.kinds(ledger) == ["limit", "reserve", "start", "commit"]
 
 
 @pytest.mark.slow
