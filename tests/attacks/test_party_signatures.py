@@ -275,7 +275,7 @@ def test_without_parties_files_are_as_they_were(tmp_path):
     assert (tmp_path / "plan.json").read_bytes() == PLAN.to_json().encode()
     exchange.open_round(0, bytes(32))
     text = (tmp_path / "00_weights" / "broadcast.json").read_text()
-    assert text == f'{{"broadcast": "{"00" * 32}", "round": "feddp_kmeans/weights"}}'
+    assert text == f'{{"format": 1, "broadcast": "{"00" * 32}", "round": "feddp_kmeans/weights"}}'
 
 
 def test_a_job_without_parties_reads_no_signed_run_and_one_with_parties_no_unsigned(run, tmp_path):

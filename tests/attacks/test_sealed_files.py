@@ -121,7 +121,7 @@ def test_a_key_of_low_order_is_refused(parties, point):
 
 def test_a_key_that_changes_during_a_run_is_refused(parties):
     assert parties.upload(0).code == 0
-    text = json.dumps({"key": public_keys.public_key(OTHER).hex()})
+    text = json.dumps({"format": 1, "key": public_keys.public_key(OTHER).hex()})
     pathlib.Path(parties.exchange, "aggregator.json").write_text(text)
     (sent,) = pathlib.Path(parties.exchange).rglob("messages/*")
     raw = sent.read_bytes()
