@@ -258,6 +258,8 @@ def _state(folder: pathlib.Path) -> dict[str, Any]:
         separation=float("nan"),
         switch_round=0,
         em_iterations=0,
+        offers=np.zeros((1, 7)),
+        offered=np.array([0, -1, 0]),
     )
     return state.to_arrays()
 
