@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from schemas.kmeans.model import ClusterModel
 from schemas.kmeans.recurring.remembered import Memory
 from schemas.kmeans.stream_config import StreamConfig, stream_config
+from schemas.settings.format_number import numbered
 from tests.scenes import lake
 from transforms.files.file_bytes import table_bytes
 
@@ -63,9 +64,14 @@ def write_window(
         {"cluster": number, "noise": noise, "score": None if scores is None else float(scores[number])}
         for number in range(len(centers))
     ]
-    (place / "drift.json").write_text(json.dumps({"memory": {"clusters": clusters}}))
-    (place / "privacy.json").write_text(json.dumps({"epsilon": 1.5, "delta": 1e-6}))
-    (place / "run.json").write_text(json.dumps({"features": list(config.template.data.features)}))
+    features = list(config.template.data.features)
+    contents = {
+        "drift.json": {"memory": {"clusters": clusters}},
+        "privacy.json": {"epsilon": 1.5, "delta": 1e-6},
+        "run.json": {"features": features, "encoding": None, "files": {}},
+    }
+    for name, content in contents.items():
+        (place / name).write_text(json.dumps(numbered(content)))
     memory = Memory(
         origins=centers[None],
         sums=np.zeros((1, *centers.shape)),
