@@ -274,7 +274,7 @@ def test_a_run_that_is_not_whole_is_not_signed(copy, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"algorithm": "none"}', b"[" * 100000])
 def test_a_broken_signature_is_told(copy, content):
     (copy / "signature.json").write_bytes(content)
-    assert refused(copy).startswith("dapple: signature.json must be a signature of run.json")
+    assert "signature.json must be a signature of run.json" in refused(copy)
 
 
 def test_other_keys_are_refused(copy, tmp_path):
