@@ -177,7 +177,7 @@ def test_a_killed_process_leaves_no_key_for_long(desk, tmp_path):
     out = tmp_path / "out"
     (out / "private-x" / "rows.clients").mkdir(parents=True)
     (out / "private-x" / "run.key").write_bytes(bytes(32))
-    (out / "sweep.json").write_text(json.dumps({"cells_digest": sweep_config(job).digest}))
+    (out / "sweep.json").write_text(json.dumps({"format": 1, "cells_digest": sweep_config(job).digest}))
     assert sweeps.run(job, tmp_path).code == 0
     assert {path.name for path in out.iterdir()} == FILES
 
@@ -234,7 +234,7 @@ def test_a_folder_of_something_else_is_refused(small, tmp_path, content):
     (tmp_path / "out" / ("notes.txt" if content is None else "sweep.json")).write_text(content or "mine")
     refused = sweeps.run(small[1], tmp_path)
     assert refused.code == 2
-    assert refused.lines[-1].startswith("dapple: --output must be a new folder or one of the same sweep, got ")
+    assert "--output must be a new folder or one of the same sweep" in refused.lines[-1]
     assert len(list((tmp_path / "out").iterdir())) == 1
 
 
@@ -294,7 +294,9 @@ def test_cells_are_scored_if_that_is_asked(desk, tmp_path):
     settings["sweep"]["evaluate"] = {"label": "kind", "silhouette_rows": N_ROWS}
     outcome = sweeps.run(settings, tmp_path)
     assert outcome.code == 0, outcome.err
-    assert pq.read_schema(tmp_path / "out" / "results.parquet").equals(SCORED_CELL_SCHEMA, check_metadata=True)
+    schema = pq.read_schema(tmp_path / "out" / "results.parquet")
+    assert schema.metadata == SCORED_CELL_SCHEMA.metadata | {b"dapple.format": b"1"}
+    assert schema.equals(SCORED_CELL_SCHEMA)
     private, row = sweeps.rows(tmp_path)
     assert private["silhouette"] == pytest.approx(row["silhouette"], abs=0.05)
     fitted = KMeans(3, n_init=10, random_state=0).fit(desk.points)

@@ -129,8 +129,9 @@ def test_a_file_that_is_not_the_jobs_is_refused(tmp_path):
 def test_a_folder_without_such_rows_is_refused(tmp_path, manifest, got):
     if manifest is not None:
         (tmp_path / "run.json").write_text(json.dumps(manifest))
-    with pytest.raises(ConfigError, match=f"run must be the output folder of a finished fit, .*{got}"):
+    with pytest.raises(ConfigError, match="run must be the output folder of a finished fit") as caught:
         read_rows(str(tmp_path))
+    assert got in str(caught.value)
 
 
 def test_what_the_path_or_the_machine_lacks_is_told(tmp_path, monkeypatch):
