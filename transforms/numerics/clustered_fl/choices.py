@@ -6,6 +6,7 @@ most 1, and a replaced one by at most 2. What follows from answers is post-proce
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,24 @@ def offer_rounds(rounds: int) -> tuple[int, ...]:
     """Rounds after which models are offered; clients answer in the round that follows, so there must be one."""
     found = (math.ceil(share * rounds) for share in _SHARES)
     return tuple(sorted({number for number in found if number < rounds}))
+
+
+def scores(
+    model: Model, candidates: Sequence[NDArray[np.float64]], rows: ClientRows, *, by_loss: bool = False
+) -> NDArray[np.int64]:
+    """Of each candidate its correct rows, or what bounded losses leave, shape (n_candidates,).
+
+    One row more adds from 0 to 1 to a score, or from 0 to 2**GAIN_BITS.
+    """
+    found = np.zeros(len(candidates), dtype=np.int64)
+    for start in range(0, len(rows.labels), BLOCK_ROWS):
+        block, labels = rows.features[start : start + BLOCK_ROWS], rows.labels[start : start + BLOCK_ROWS]
+        for index, each in enumerate(candidates):
+            if by_loss:
+                found[index] += int(model.gains(each, block, labels).sum())
+            else:
+                found[index] += int((model.predictions(each, block) == labels).sum())
+    return found
 
 
 def answer(
@@ -45,12 +64,8 @@ def answer(
         it moves a step by at most a clipping norm; that a replaced row moves both by twice as much is for the account.
       stream: names this call and nothing else.
     """
-    gain = 0
-    for start in range(0, len(rows.labels), BLOCK_ROWS):
-        block, labels = rows.features[start : start + BLOCK_ROWS], rows.labels[start : start + BLOCK_ROWS]
-        right = [int((model.predictions(each, block) == labels).sum()) for each in (offer, own)]
-        gain += right[0] - right[1]
-    return round(gain + stddev * float(normals(stream, 1)[0]))
+    right, own_right = scores(model, (offer, own), rows).tolist()
+    return round(right - own_right + stddev * float(normals(stream, 1)[0]))
 
 
 def takers(

@@ -13,7 +13,7 @@ import enum
 import functools
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,8 @@ from schemas.clustered_fl.records import (
     Silo,
 )
 from schemas.errors import InputError, ProtocolError
-from transforms.numerics.clustered_fl.choices import answer, takers
-from transforms.numerics.clustered_fl.dense_model import BLOCK_ROWS
-from transforms.numerics.clustered_fl.dp_sgd import Model, Sgd, model_of, schedule_of, train
+from transforms.numerics.clustered_fl.choices import answer, scores, takers
+from transforms.numerics.clustered_fl.dp_sgd import Sgd, model_of, schedule_of, train
 from transforms.numerics.clustered_fl.exact_layer import GAIN_BITS
 from transforms.numerics.clustered_fl.update_clusters import Mixture, cluster_updates, own_clusters, switch_round
 from transforms.numerics.privacy.keystream import KeyStream, encode_label
@@ -335,21 +334,9 @@ def _sampled(federation: Federation, responsibilities: NDArray[np.float64], comi
 def _selected(federation: Federation, state: FederatedState, rows: ClientRows, silo: Silo, stream: KeyStream) -> int:
     """The model that the client selects by its counts of correct rows, or by what bounded losses leave."""
     model, by_loss = model_of(federation.shape), federation.clustering.select_by is SelectionScore.LOSS
-    scores = np.zeros(len(state.models), dtype=np.int64)
-    for start in range(0, len(rows.labels), BLOCK_ROWS):
-        block, labels = rows.features[start : start + BLOCK_ROWS], rows.labels[start : start + BLOCK_ROWS]
-        scores += [_score(model, parameters, block, labels, by_loss) for parameters in state.models]
     most = 1 << GAIN_BITS if by_loss else 1
-    return select(scores, silo.select_epsilon, stream.substream(encode_label("selection")), most)
-
-
-def _score(
-    model: Model, parameters: NDArray[np.float64], features: NDArray[Any], labels: NDArray[np.int64], by_loss: bool
-) -> int:
-    """Of a model on some rows; one row more adds from 0 to 1, or from 0 to 2**GAIN_BITS."""
-    if by_loss:
-        return int(model.gains(parameters, features, labels).sum())
-    return int((model.predictions(parameters, features) == labels).sum())
+    found = scores(model, list(state.models), rows, by_loss=by_loss)
+    return select(found, silo.select_epsilon, stream.substream(encode_label("selection")), most)
 
 
 def _first_models(federation: Federation, n_models: int) -> NDArray[np.float64]:
